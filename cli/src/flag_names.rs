@@ -11,6 +11,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("retry_backoff.jitter_percent", "--backoff-jitter"),
     ("retry_backoff.kind", "--backoff"),
     ("retry_backoff.max_ms", "--backoff-max"),
+    ("archived", "--archived"),
     ("buckets_per_id", "--buckets-per-id"),
     ("capacity_bytes", "--capacity-bytes"),
     ("changed_from_ms", "--since"),

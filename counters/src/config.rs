@@ -1,8 +1,9 @@
-//! `[counters]`
+//! `[counters]` and `[archive]`
 
 use crate::service::WaitingBounds;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use tallystone_archive::Archive;
 use tallystone_client::Client;
 use tallystone_model::ConfigError;
 use tallystone_serving::Listen;
@@ -25,6 +26,52 @@ pub struct CountersConfig {
     pub waiting_items_max: u32,
     /// The same bound in bytes of memory.
     pub waiting_bytes_max: u32,
+}
+
+/// `[archive]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArchiveConfig {
+    /// Where the events of counters are archived: `file:///FOLDER`, or a bucket. All servers and workers of a Redis need the same;
+    /// `None`: new namespaces are not archived.
+    pub url: Option<String>,
+    /// How often the events of a namespace are archived.
+    pub interval_ms: u64,
+    /// How long events stay in Redis at least: retries that come sooner need no archive.
+    pub keep_ms: u64,
+}
+
+/// An archive, and when events go there.
+#[derive(Clone)]
+pub struct EventArchive {
+    /// The archive.
+    pub archive: Archive,
+    /// As [`ArchiveConfig`] has it.
+    pub interval_ms: u64,
+    /// As [`ArchiveConfig`] has it.
+    pub keep_ms: u64,
+}
+
+impl Default for ArchiveConfig {
+    fn default() -> Self {
+        ArchiveConfig { url: None, interval_ms: 60_000, keep_ms: 30_000 }
+    }
+}
+
+impl ArchiveConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::unless_within("archive.interval_ms", self.interval_ms, 100..=3_600_000)?;
+        ConfigError::unless_within("archive.keep_ms", self.keep_ms, 0..=3_600_000)
+    }
+
+    /// The archive. Its folder is created, and nothing is written.
+    pub fn open(&self) -> Result<Option<EventArchive>, ConfigError> {
+        self.check()?;
+        let Some(url) = &self.url else { return Ok(None) };
+        let archive = Archive::open(url).map_err(|error| ConfigError::new("archive.url", error.to_string()))?;
+        Ok(Some(EventArchive { archive, interval_ms: self.interval_ms, keep_ms: self.keep_ms }))
+    }
 }
 
 impl Default for CountersConfig {

@@ -27,7 +27,7 @@ mod metrics;
 
 pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, LeaseOrder};
-pub use config::{CountersConfig, check_queue_url};
+pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
 pub use log::{
     Appended, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed,
     Settlement, Window,

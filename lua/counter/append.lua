@@ -22,7 +22,7 @@ if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call
 --@include counts
 
 local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
-local latest, expired = now + future_limit_ms, math.max(now - close_after_ms, S[PRUNED])
+local latest, expired = now + future_limit_ms, now - close_after_ms
 local now_window, stamp_window = floor(now / WINDOW_MS), floor(stamp / WINDOW_MS)
 local items, codes, added, at = ARGV[ITEMS], {}, 0, 1
 local all_ok = true
@@ -47,6 +47,8 @@ for i = FIRST_ID, #ARGV do
   local slot = slots[field]
   if code == OK and time < expired then
     code = EXPIRED
+  elseif code == OK and time < S[PRUNED] then
+    code = ARCHIVED
   elseif code == OK then
     local known = slot ~= '' and recorded(slot, id)
     if known then

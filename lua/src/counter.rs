@@ -19,6 +19,12 @@ pub const KEPT: &str = "kept";
 /// Sorted set, in a home shard: deleted counters, scored by the time up to which their events are deleted (Unix ms). Lua
 /// knows it as `K_DELETED`.
 pub const DELETED: &str = "deleted";
+/// String: how far the archive has dropped events from the log, and the ticket of its archiver (`counter/archive.lua`). Lua
+/// knows it as `K_ARCHIVE`.
+pub const ARCHIVE: &str = "archive";
+/// Sorted set: the counters with settled events that are not in the archive yet, scored by the time to which they are settled
+/// (Unix ms). Lua knows it as `K_SETTLED_NAMES`.
+pub const SETTLED_NAMES: &str = "names";
 /// The registry of namespaces. It is in the first partition.
 pub const NAMESPACES: &str = "tc:namespaces";
 /// How many partitions the counters have; only where there are several. It is in no partition.
@@ -95,6 +101,8 @@ answers! {
         Overflow = "OVERFLOW",
         /// Item: so old that tokens are no longer looked up.
         Expired = "EXPIRED",
+        /// Item: it is so old that only the archive knows whether it has counted.
+        Archived = "ARCHIVED",
         /// Item: another rollup has committed first, or a later lease has written.
         Lost = "LOST",
         /// The layout of slots has changed since the caller read it.
@@ -132,6 +140,12 @@ scripts! {
     Tick = "tick",
     /// N12.
     Prune = "prune",
+    /// N15.
+    Archive = "archive",
+    /// N15.
+    Archived = "archived",
+    /// N15.
+    Drop = "drop",
     /// N8.
     Commit = "commit",
     /// N14.
@@ -158,7 +172,9 @@ fn prelude() -> String {
     local("K_DELETED", &"KEYS[2]");
     local("K_HOME_STATE", &"KEYS[3]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
+    local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
+    local("K_SETTLED_NAMES", &format!("KEYS[{}]", NAMES.len() + 2));
     for (answer, name) in CounterAnswer::ALL {
         local(name, &(*answer as u8));
     }
@@ -225,10 +241,16 @@ impl ShardKeys {
         self.key("counts")
     }
 
-    /// KEYS of `settle`: also the checkpoints.
-    pub fn settle(&self) -> [String; 5] {
+    /// KEYS of `settle`: also the checkpoints, and the names for the archive.
+    pub fn settle(&self) -> [String; 6] {
         let [state, pending, dirty, layout] = self.log();
-        [state, pending, dirty, layout, self.counts()]
+        [state, pending, dirty, layout, self.counts(), self.key(SETTLED_NAMES)]
+    }
+
+    /// KEYS of the scripts of the archive.
+    pub fn archive(&self) -> [String; 5] {
+        let [state, pending, dirty, layout] = self.log();
+        [state, pending, dirty, layout, self.key(ARCHIVE)]
     }
 
     /// KEYS of the scripts that write checkpoints.

@@ -2,6 +2,7 @@
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::time::Duration;
+use tallystone_counters::redis::ArchivePass;
 use tallystone_counters::{Checkpoint, Refusal, RolledUp};
 
 const ROLLUPS: &str = "tallystone_rollups_total";
@@ -9,6 +10,10 @@ const LAG: &str = "tallystone_rollup_lag_seconds";
 const BATCH_COUNTERS: &str = "tallystone_rollup_batch_counters";
 const BATCH_SECONDS: &str = "tallystone_rollup_batch_seconds";
 const PAUSE: &str = "tallystone_rollup_pause_seconds";
+const ARCHIVED_EVENTS: &str = "tallystone_archived_events_total";
+const ARCHIVED_BYTES: &str = "tallystone_archived_bytes_total";
+const ARCHIVE_PASSES: &str = "tallystone_archive_passes_total";
+const ARCHIVE_SECONDS: &str = "tallystone_archive_pass_seconds";
 const PUBLISHED: &str = "tallystone_rollup_published_total";
 
 /// The upper bounds of the buckets of each histogram, rising, in the metric's unit.
@@ -16,6 +21,7 @@ pub const BUCKETS: &[(&str, &[f64])] = &[
     (LAG, &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 1_800.0]),
     (BATCH_COUNTERS, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
     (BATCH_SECONDS, &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]),
+    (ARCHIVE_SECONDS, &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0]),
 ];
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
@@ -25,14 +31,34 @@ pub(crate) fn describe() {
     describe_histogram!(BATCH_COUNTERS, "counters in one batch");
     describe_histogram!(BATCH_SECONDS, Unit::Seconds, "how long a batch took");
     describe_gauge!(PAUSE, Unit::Seconds, "the pause between batches; above 0 the store is slow");
+    describe_counter!(ARCHIVED_EVENTS, "events that were moved to the archive");
+    describe_counter!(ARCHIVED_BYTES, Unit::Bytes, "the size of the objects in which they are");
+    describe_counter!(ARCHIVE_PASSES, "passes of the archiver, by outcome");
+    describe_histogram!(ARCHIVE_SECONDS, Unit::Seconds, "how long a pass of the archiver took");
     describe_counter!(PUBLISHED, "counts for counter sets, by outcome");
     for outcome in Outcome::ALL {
         counter!(PUBLISHED, "outcome" => outcome.name()).absolute(0);
     }
+    for outcome in ["done", "failed"] {
+        counter!(ARCHIVE_PASSES, "outcome" => outcome).absolute(0);
+    }
+    counter!(ARCHIVED_EVENTS).absolute(0);
+    counter!(ARCHIVED_BYTES).absolute(0);
     for outcome in ["committed", "nothing", "lost", "failed"] {
         counter!(ROLLUPS, "outcome" => outcome).absolute(0);
     }
     gauge!(PAUSE).set(0.0);
+}
+
+/// Counts a pass of the archiver.
+pub(crate) fn archived(pass: &Result<ArchivePass, Refusal>, took: Duration) {
+    let outcome = if pass.is_ok() { "done" } else { "failed" };
+    counter!(ARCHIVE_PASSES, "outcome" => outcome).increment(1);
+    histogram!(ARCHIVE_SECONDS).record(took);
+    if let Ok(pass) = pass {
+        counter!(ARCHIVED_EVENTS).increment(pass.events);
+        counter!(ARCHIVED_BYTES).increment(pass.bytes);
+    }
 }
 
 /// Counts a rollup by its outcome, and its lag.

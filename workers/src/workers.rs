@@ -2,6 +2,7 @@
 //! each of its queues. A namespace without dirty counters has no jobs, so it has no workers (Q18): those that have none are
 //! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
+use crate::archiver::Archiver;
 use crate::batches::{Batches, Lanes};
 use crate::publisher::Publisher;
 use crate::records::Records;
@@ -110,6 +111,10 @@ impl RollupWorkers {
         let no_more_rollups = CancellationToken::new();
         let publisher = self.publisher.clone();
         let publishing = publisher.map(|publisher| tokio::spawn(publisher.run(no_more_rollups.clone())));
+        let archiving = self.namespaces.archive().map(|_| {
+            let archiver = Archiver::new(self.namespaces.clone());
+            tokio::spawn(archiver.run(self.queue.clone(), self.options.name.clone(), stopping.clone()))
+        });
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
             // A Redis that does not answer would keep it from stopping.
             stopping.run_until_cancelled(self.follow(all, &mut running)).await;
@@ -119,6 +124,9 @@ impl RollupWorkers {
         }
         for (_, running) in running {
             running.stop().await;
+        }
+        if let Some(archiving) = archiving {
+            let _ = timeout(GRACE, archiving).await;
         }
         no_more_rollups.cancel();
         if let Some(publishing) = publishing {
@@ -218,6 +226,9 @@ impl RollupWorkers {
         }
         if namespace.config.published_to.is_some() && self.publisher.is_none() {
             tracing::warn!(namespace = %namespace.name, "this worker publishes no counts");
+        }
+        if namespace.config.archived && self.namespaces.archive().is_none() {
+            tracing::warn!(namespace = %namespace.name, "this worker archives no events (archive.url)");
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
         Ok(RunningNamespace { namespace: namespace.clone(), until, tasks, leased, seen: (0, Instant::now()) })

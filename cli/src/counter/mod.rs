@@ -2,6 +2,7 @@
 //! has the flags of an event's token, `text.rs` shows counts, `ndjson.rs` reads adds from lines.
 
 mod add;
+mod audit;
 mod clear;
 mod delete;
 mod events;
@@ -53,6 +54,8 @@ pub(crate) enum CounterVerb {
     Ls(ls::LsArgs),
     /// List the events of a counter: its adds and clears
     Events(events::EventsArgs),
+    /// Count the events of counters again, and compare
+    Audit(audit::AuditArgs),
     /// Create, change, show and delete namespaces
     #[command(subcommand)]
     Namespace(NamespaceVerb),
@@ -72,6 +75,7 @@ pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> R
         CounterVerb::Watch(args) => watch::run(args, session).await,
         CounterVerb::Ls(args) => ls::run(args, session).await,
         CounterVerb::Events(args) => events::run(args, session).await,
+        CounterVerb::Audit(args) => audit::run(args, session).await,
         CounterVerb::Namespace(verb) => namespace::run(verb, session).await,
     }
 }

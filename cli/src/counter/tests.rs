@@ -73,7 +73,8 @@ fn the_counter_server_may_be_given_before_and_after_the_verb() {
 fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
-                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s --publish-to k f";
+                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s --publish-to k f \
+                --archived true";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -91,6 +92,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         delete_after_ms: Some(11_000),
         expire_after_ms: Some(12_000),
         published_to: Some(PublishedTo { key: "k".to_owned(), field: "f".to_owned() }),
+        archived: Some(true),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());

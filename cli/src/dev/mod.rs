@@ -102,6 +102,9 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
     let (store, module) = PrivateStore::start(&data_dir, args.redis_port, args.cluster).await?;
     config.redis.url = store.url();
     config.redis.data_dir = Some(data_dir.clone());
+    if config.archive.url.is_none() {
+        config.archive.url = Some(format!("file://{}", data_dir.join("archive").display()));
+    }
     let full = match args.full {
         true => Some(Full::start(&data_dir).await?),
         false => None,

@@ -63,6 +63,9 @@ pub struct NamespaceConfig {
     /// Not best effort: the counter set to which rollups publish the counts; default none. Both texts empty: none from now on.
     /// A [`Namespace`] has `None` where they publish nothing.
     pub published_to: Option<PublishedTo>,
+    /// Not best effort: events leave Redis for the archive once they are rolled up; default: where the server has an archive.
+    /// Once true, it stays so.
+    pub archived: Option<bool>,
 }
 
 /// A field of a counter set.
@@ -144,6 +147,7 @@ impl NamespaceConfig {
             delete_after_ms: self.delete_after_ms.map(wire_ms),
             expire_after_ms: self.expire_after_ms.map(wire_ms),
             published_to: self.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
+            archived: self.archived,
         }
     }
 
@@ -168,6 +172,7 @@ impl NamespaceConfig {
                 .published_to
                 .clone()
                 .map(|wire::PublishedTo { key, field }| PublishedTo { key, field }),
+            archived: config.archived,
         }
     }
 }

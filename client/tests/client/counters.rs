@@ -133,6 +133,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         delete_after_ms: Some(11),
         expire_after_ms: Some(12),
         published_to: Some(PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
+        archived: Some(true),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -157,6 +158,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         delete_after_ms: Some(11),
         expire_after_ms: Some(12),
         published_to: Some(wire::PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
+        archived: Some(true),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

@@ -17,12 +17,14 @@ pub(super) async fn put(
 ) -> Result<wire::PutNamespaceResponse, Status> {
     let wire::PutNamespaceRequest { name, config, persistence_configuration } = request;
     let name = self::name(name)?;
-    let change = |before: Option<NamespaceConfig>| match (config, persistence_configuration.as_str()) {
+    let change = |before: NamespaceConfig| match (config, persistence_configuration.as_str()) {
         (Some(_), text) if !text.is_empty() => {
             Err(Refusal::invalid("persistence_configuration", "must not be set together with config"))
         }
-        (None, text) if !text.is_empty() => NamespaceConfig::of_persistence_configuration(text),
-        (config, _) => changed(before.unwrap_or_default(), config.unwrap_or_default()),
+        (None, text) if !text.is_empty() => {
+            Ok(NamespaceConfig::of_persistence_configuration(text)?.archived_by_default(before.archived))
+        }
+        (config, _) => changed(before, config.unwrap_or_default()),
     };
     let namespace = counters.put_namespace(&name, change).await.map_err(of_call)?;
     Ok(wire::PutNamespaceResponse { namespace: Some(into_wire(namespace)) })
@@ -88,7 +90,8 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
         Some(Ok(wire::Cardinality::High)) => Cardinality::High,
         Some(_) => return Err(Refusal::invalid("config.cardinality", "must be LOW, MEDIUM or HIGH")),
     };
-    Ok(NamespaceConfig {
+    let archived_before = before.archived;
+    let config = NamespaceConfig {
         counter_type: said_type,
         cardinality: said_cardinality,
         ttl_ms: number("config.ttl_ms", said.ttl_ms, before.ttl_ms)?,
@@ -108,6 +111,11 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
             Some(said) if said == wire::PublishedTo::default() => None,
             Some(wire::PublishedTo { key, field }) => Some(PublishedTo { key, field }),
         },
+        archived: false,
+    };
+    Ok(match said.archived {
+        Some(archived) => NamespaceConfig { archived, ..config },
+        None => config.archived_by_default(archived_before),
     })
 }
 
@@ -143,6 +151,7 @@ fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wi
         delete_after_ms: Some(config.delete_after_ms as i64),
         expire_after_ms: Some(config.expire_after_ms as i64),
         published_to: config.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
+        archived: Some(config.archived),
     };
     wire::Namespace {
         name: name.to_string(),

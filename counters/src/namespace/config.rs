@@ -85,6 +85,10 @@ pub struct NamespaceConfig {
     // As above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_to: Option<PublishedTo>,
+    /// Not BEST_EFFORT: events leave Redis for the archive once they are rolled up (N15). It stays so.
+    // As above.
+    #[serde(skip_serializing_if = "is_false")]
+    pub archived: bool,
 }
 
 /// A field of a counter set (W6).
@@ -126,6 +130,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl Default for NamespaceConfig {
     /// The example of Netflix's article, except for the cardinality, and for larger batches: a rollup costs half as much in
     /// them (docs/decisions/0048).
@@ -146,6 +154,7 @@ impl Default for NamespaceConfig {
             delete_after_ms: 604_800_000,
             expire_after_ms: 0,
             published_to: None,
+            archived: false,
         }
     }
 }
@@ -181,6 +190,9 @@ impl NamespaceConfig {
                 return Err(Refusal::invalid("published_to", "cannot be set: BEST_EFFORT counters have no rollups"));
             }
         }
+        if self.archived && self.counter_type == CounterType::BestEffort {
+            return Err(Refusal::invalid("archived", "must be false: BEST_EFFORT counters have no events"));
+        }
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
             let why = format!("is {}; must be a multiple of seconds_per_bucket", self.seconds_per_slice);
             return Err(Refusal::invalid("seconds_per_slice", why));
@@ -198,6 +210,14 @@ impl NamespaceConfig {
             let why = "cannot change to or from BEST_EFFORT; create another namespace";
             return Err(Refusal::invalid("counter_type", why));
         }
+        if self.archived && !to.archived {
+            let why = "is true and cannot change: events are in the archive only";
+            return Err(Refusal::invalid("archived", why));
+        }
+        if self.archived && self.seconds_per_slice != to.seconds_per_slice {
+            let why = format!("is {} and cannot change: the archive has slices", self.seconds_per_slice);
+            return Err(Refusal::invalid("seconds_per_slice", why));
+        }
         let fixed = [
             ("buckets_per_id", u64::from(self.buckets_per_id), u64::from(to.buckets_per_id)),
             ("seconds_per_bucket", self.seconds_per_bucket, to.seconds_per_bucket),
@@ -206,6 +226,11 @@ impl NamespaceConfig {
             Some((field, before, _)) => Err(Refusal::invalid(field, format!("is {before} and cannot change"))),
             None => Ok(()),
         }
+    }
+
+    /// The configuration of a namespace of which nothing was said about the archive.
+    pub(crate) fn archived_by_default(self, archived: bool) -> NamespaceConfig {
+        NamespaceConfig { archived: archived && self.counter_type != CounterType::BestEffort, ..self }
     }
 
     /// How far behind the store's clock a rollup stays, in ms (N7).
@@ -278,6 +303,10 @@ mod tests {
             ("expire_after_ms", NamespaceConfig { expire_after_ms: u64::MAX, ..Default::default() }),
             ("expire_after_ms", of_type(CounterType::Accurate)),
             ("expire_after_ms", of_type(CounterType::BestEffort)),
+            (
+                "archived",
+                NamespaceConfig { archived: true, counter_type: CounterType::BestEffort, ..Default::default() },
+            ),
         ];
         for (field, config) in absurd.into_iter().chain(unpublishable()) {
             assert!(matches!(config.check(), Err(Refusal::Invalid { field: named, .. }) if named == field), "{field}");

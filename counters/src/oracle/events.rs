@@ -78,8 +78,18 @@ impl Events for OracleNamespace {
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
         let mut world = self.world();
-        let pruned_to_ms = self.shard(&mut world, shard)?.pruned_to_ms;
+        let pruned_to_ms = match self.config.archived {
+            false => self.shard(&mut world, shard)?.pruned_to_ms,
+            // Of the archive.
+            true => {
+                let kept_ms = self.config.delete_after_ms + self.config.seconds_per_slice * 1_000;
+                self.now_ms().saturating_sub(kept_ms)
+            }
+        };
         world.forget_deleted(shard, pruned_to_ms.saturating_sub(FIRST_AGE_MS_MAX));
+        if self.config.archived {
+            return Ok(0);
+        }
         let shard = self.shard(&mut world, shard)?;
         let slice_ms = self.config.seconds_per_slice * 1_000;
         let keep_from_ms = self.now_ms().saturating_sub(self.config.delete_after_ms);

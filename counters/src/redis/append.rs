@@ -1,7 +1,8 @@
-//! Appends events: one script call for each shard; the caller places each record in its slot (docs/decisions/0020).
+//! Appends events: one script call for each shard; the caller places each record in its slot (docs/decisions/0020). Late
+//! retries are answered by the archive (N15).
 
 use super::RedisNamespace;
-use super::calls::defect;
+use super::calls::{defect, of_archive};
 use super::layout::{Layout, field};
 use super::record::{self, Item};
 use super::token::pack;
@@ -11,6 +12,7 @@ use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use tallystone_archive::{ArchiveError, EventKey, Found};
 use tallystone_lua::counter::{CounterAnswer, CounterScript};
 use tallystone_model::Applied;
 
@@ -32,7 +34,23 @@ struct PlacedEvent<'a> {
     slot_hash: u32,
 }
 
-type Outcome = (usize, Result<Appended, Refusal>);
+/// What the log answers to an event.
+type Answered = Result<Appended, Unappended>;
+type Outcome = (usize, Answered);
+
+/// Why an event is not appended.
+#[derive(Clone)]
+enum Unappended {
+    Refused(Refusal),
+    /// Only the archive knows whether it has counted.
+    Archived,
+}
+
+impl From<Refusal> for Unappended {
+    fn from(refusal: Refusal) -> Unappended {
+        Unappended::Refused(refusal)
+    }
+}
 
 impl RedisNamespace {
     pub(super) async fn append_all(
@@ -53,12 +71,71 @@ impl RedisNamespace {
         }
         let calls =
             (0..SHARDS).zip(&shards).flat_map(|(shard, placed)| placed.chunks(EVENTS_MAX).map(move |now| (shard, now)));
+        let mut archived = Vec::new();
         for outcomes in join_all(calls.map(|(shard, placed)| self.append_to(shard, placed, is_wanted))).await {
-            for (number, result) in outcomes {
-                results[number] = Some(result);
+            for (number, answered) in outcomes {
+                match answered {
+                    Err(Unappended::Archived) => archived.push(number),
+                    Err(Unappended::Refused(refusal)) => results[number] = Some(Err(refusal)),
+                    Ok(appended) => results[number] = Some(Ok(appended)),
+                }
+            }
+        }
+        if !archived.is_empty() {
+            let late = archived.iter().map(|number| &events[*number]).collect::<Vec<_>>();
+            for (number, result) in archived.iter().zip(self.find_archived(&late).await) {
+                results[*number] = Some(result);
             }
         }
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
+    }
+
+    /// The answers to late retries. What the archive does not have of its time, it never gets: the event is certainly not counted.
+    async fn find_archived(&self, late: &[&NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        if !self.config.archived {
+            return vec![Err(Refusal::TokenExpired); late.len()];
+        }
+        let key = |event: &&NewEvent| {
+            let placement = Placement::of(&event.counter);
+            EventKey {
+                shard: placement.of_event(&event.token, &self.config).0,
+                counter_id: placement.id(),
+                time_ms: event.time_ms.unwrap_or_default(),
+                token: event.token.as_str().into(),
+            }
+        };
+        let keys: Vec<EventKey> = late.iter().map(key).collect();
+        let (found, from_ms) = match self.find_keys(&keys).await {
+            Ok(found) => found,
+            Err(refusal) => return vec![Err(refusal); late.len()],
+        };
+        let duplicate = |event: &NewEvent| Appended { time_ms: event.time_ms.unwrap_or_default(), duplicate: true };
+        let answered = |(event, found): (&&NewEvent, Option<Found>)| match (found, event.change) {
+            // Retention has deleted it, or it is from before the archive.
+            (None, _) if event.time_ms.unwrap_or_default() < from_ms => Err(Refusal::TokenExpired),
+            (None, _) => Err(Refusal::TooOld),
+            (Some(Found { delta: None }), Change::Clear) => Ok(duplicate(event)),
+            (Some(Found { delta: Some(counted) }), Change::Add(delta)) if counted == delta => Ok(duplicate(event)),
+            (Some(_), _) => Err(Refusal::TokenConflict),
+        };
+        late.iter().zip(found).map(answered).collect()
+    }
+
+    /// What the archive has of these events, and from when on it has all of them (Unix ms).
+    async fn find_keys(&self, keys: &[EventKey]) -> Result<(Vec<Option<Found>>, u64), Refusal> {
+        let archive = self.archive()?;
+        let found = match archive.find(&self.tag, self.slice_ms(), keys).await {
+            // Nothing is archived yet.
+            Err(ArchiveError::NoMark { .. }) if !self.has_begun().await? => {
+                return Ok((vec![None; keys.len()], u64::MAX));
+            }
+            found => found.map_err(of_archive)?,
+        };
+        if found.iter().all(Option::is_some) {
+            return Ok((found, 0));
+        }
+        let first_ms = archive.first_slice_ms(&self.tag).await.map_err(of_archive)?;
+        Ok((found, first_ms.unwrap_or(u64::MAX)))
     }
 
     /// Refuses what no state of the store allows, and adds while its disk has no room. A clear makes room.
@@ -110,12 +187,14 @@ impl RedisNamespace {
                         }
                     }
                     // Results of earlier calls stay as they are.
-                    Err(refusal) => outcomes.extend(these.iter().map(|placed| (placed.number, Err(refusal.clone())))),
+                    Err(refusal) => {
+                        outcomes.extend(these.iter().map(|placed| (placed.number, Err(refusal.clone().into()))));
+                    }
                 }
             }
             let goes_on = |placed: &&PlacedEvent<'_>| tries_left > 0 && is_wanted(placed.number);
             let (again, ended): (Vec<_>, Vec<_>) = later.into_iter().partition(goes_on);
-            outcomes.extend(ended.into_iter().map(|placed| (placed.number, Err(late()))));
+            outcomes.extend(ended.into_iter().map(|placed| (placed.number, Err(late().into()))));
             if again.is_empty() {
                 break;
             }
@@ -129,18 +208,20 @@ fn late() -> Refusal {
     Refusal::Unavailable { applied: Applied::No, why: "the store takes too long to reply".to_owned() }
 }
 
-fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Result<Appended, Refusal> {
+fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Answered {
     let time_ms = event.time_ms.unwrap_or(stamp_ms);
-    match answer {
-        CounterAnswer::Ok => Ok(Appended { time_ms, duplicate: false }),
-        CounterAnswer::Duplicate => Ok(Appended { time_ms, duplicate: true }),
-        CounterAnswer::Conflict => Err(Refusal::TokenConflict),
-        CounterAnswer::TooOld => Err(Refusal::TooOld),
-        CounterAnswer::TooEarly => Err(Refusal::TooEarly),
-        CounterAnswer::Overflow => Err(Refusal::Overflow),
-        CounterAnswer::Expired => Err(Refusal::TokenExpired),
-        other => Err(defect(&format!("{other:?} for an event"))),
-    }
+    let refusal = match answer {
+        CounterAnswer::Ok => return Ok(Appended { time_ms, duplicate: false }),
+        CounterAnswer::Duplicate => return Ok(Appended { time_ms, duplicate: true }),
+        CounterAnswer::Archived => return Err(Unappended::Archived),
+        CounterAnswer::Conflict => Refusal::TokenConflict,
+        CounterAnswer::TooOld => Refusal::TooOld,
+        CounterAnswer::TooEarly => Refusal::TooEarly,
+        CounterAnswer::Overflow => Refusal::Overflow,
+        CounterAnswer::Expired => Refusal::TokenExpired,
+        other => defect(&format!("{other:?} for an event")),
+    };
+    Err(refusal.into())
 }
 
 /// A script call of one shard while it is built.

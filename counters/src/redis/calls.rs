@@ -2,7 +2,9 @@
 
 use crate::refusal::Refusal;
 use redis::Cmd;
+use tallystone_archive::ArchiveError;
 use tallystone_lua::counter::CounterScript;
+use tallystone_model::Applied;
 
 /// The texts of the scripts that a [`Link`](tallystone_link::Link) for these stores must load.
 pub(super) fn scripts() -> impl Iterator<Item = &'static str> {
@@ -24,4 +26,14 @@ pub(super) fn of_link(error: tallystone_link::LinkError) -> Refusal {
 /// A reply that the scripts never give, or a record that cannot be read.
 pub(super) fn defect(what: &str) -> Refusal {
     Refusal::Internal(format!("a script answered {what}"))
+}
+
+/// A failure of the archive, as a refusal.
+pub(super) fn of_archive(error: ArchiveError) -> Refusal {
+    match error {
+        ArchiveError::Unavailable { .. } | ArchiveError::NoMark { .. } => {
+            Refusal::Unavailable { applied: Applied::Unknown, why: format!("the archive: {error}") }
+        }
+        other => Refusal::Internal(format!("the archive: {other}")),
+    }
 }

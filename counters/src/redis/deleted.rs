@@ -4,7 +4,7 @@
 //! keys.
 
 use super::cache::CachePosition;
-use super::calls::{call, defect, of_link};
+use super::calls::{call, defect, of_archive, of_link};
 use super::fan_out::homes;
 use super::prune::UNLINK_MAX;
 use super::record::read;
@@ -15,8 +15,8 @@ use crate::refusal::Refusal;
 use redis::Value;
 use tallystone_link::ScriptReply;
 use tallystone_lua::counter::{
-    CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, STATE_LATEST, STATE_PRUNED,
-    WINDOW_MS,
+    ARCHIVE, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, SETTLED_NAMES,
+    STATE_LATEST, STATE_PRUNED, WINDOW_MS,
 };
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
@@ -106,6 +106,9 @@ impl RedisNamespaces {
                 }
             }
         }
+        if namespace.config.archived {
+            namespace.archive()?.delete_namespace(&namespace.tag).await.map_err(of_archive)?;
+        }
         meanwhile.await?;
         let mut command = redis::cmd("HSET");
         command.arg(self.registry()).arg(&deleted.field);
@@ -148,7 +151,7 @@ impl RedisNamespace {
             self.unlink(shard, &buckets).await?;
         }
         // Redis frees the memory of a large key in the background.
-        let names = NAMES[1..].iter().chain(&["counts", DELETED, KEPT]);
+        let names = NAMES[1..].iter().chain(&["counts", DELETED, KEPT, ARCHIVE, SETTLED_NAMES]);
         self.unlink_keys(shard, &names.map(|name| keys.key(name)).collect::<Vec<String>>()).await
     }
 

@@ -1,19 +1,22 @@
 //! Reads a counter's events back (N12). Records are stored by time, not by counter, so a read covers all counters of a
-//! window. It skips time buckets that do not exist, and in a bucket with few fields it reads only those that exist.
+//! window. It skips time buckets that do not exist, and in a bucket with few fields it reads only those that exist. What is
+//! archived comes from the archive (N15).
 
 use super::RedisNamespace;
-use super::calls::{defect, of_link};
+use super::calls::{defect, of_archive, of_link};
 use super::layout::Layout;
 use super::record::{self, read};
-use crate::log::{Event, EventScan, WINDOW_MS};
-use crate::names::CounterName;
+use crate::log::{Change, Event, EventScan, WINDOW_MS};
+use crate::names::{CounterName, Token};
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
 use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
 use std::ops::Range;
+use tallystone_archive::{ArchiveError, ArchivedEvent, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
+use tallystone_model::Applied;
 
 /// Time buckets that one call covers, in each shard.
 const BUCKETS_MAX: u64 = 2_048;
@@ -23,22 +26,46 @@ const FIELDS_MAX: u64 = 1_000;
 const PARTS_MAX: usize = 256;
 const PARTS_AT_ONCE: usize = 4;
 
-/// One of the counter's shards.
-struct Shard {
+/// Objects of the archive that one call reads at most.
+const OBJECTS_MAX: usize = 64;
+/// How often a call is repeated because the archive took over events that it was reading.
+const TRIES: usize = 5;
+
+/// The name of a slot's field: its window I5 and its number I4.
+pub(super) type Field = [u8; 9];
+
+/// A shard of the event log, as it stands.
+pub(super) struct Shard {
     number: u16,
     layout: Layout,
-    /// Records before this time are dropped (Unix ms). Of those that follow, retention may have dropped some, too.
+    /// Records before this time are in the archive, or dropped (Unix ms).
+    pruned_to_ms: u64,
+    /// Records before this time are dropped. Of those that follow, retention may have dropped some, too.
     kept_from_ms: u64,
     /// The number of fields of each time bucket that the call covers.
-    lengths: Vec<u64>,
+    pub(super) lengths: Vec<u64>,
 }
 
 /// Windows of one time bucket, so few that one or two commands to each shard read their records.
-struct ScanPart {
+pub(super) struct ScanPart {
     windows: Range<u64>,
     bucket: u64,
     /// The bucket has so few fields that its field names are read first.
     is_sparse: bool,
+}
+
+impl ScanPart {
+    /// The first window that it does not cover.
+    pub(super) fn end(&self) -> u64 {
+        self.windows.end
+    }
+}
+
+impl Shard {
+    /// The parts in which to read a bucket; `number`: its index among those that the call covers.
+    pub(super) fn parts(&self, bucket: u64, number: usize, within: Range<u64>) -> Vec<ScanPart> {
+        parts(std::slice::from_ref(self), bucket, number, within)
+    }
 }
 
 impl RedisNamespace {
@@ -49,8 +76,83 @@ impl RedisNamespace {
         windows: Range<u64>,
         enough: usize,
     ) -> Result<EventScan, Refusal> {
-        let mut shards =
-            try_join_all(Placement::of(counter).shards(&self.config).map(|shard| self.shard(shard))).await?;
+        for _ in 0..TRIES {
+            let shards = self.shards_of(counter).await?;
+            if !self.config.archived {
+                return self.scan_log(counter, shards, windows, enough).await;
+            }
+            let archived_to_ms: Vec<u64> = shards.iter().map(|shard| shard.pruned_to_ms).collect();
+            let windows_to = || archived_to_ms.iter().map(|to_ms| to_ms / WINDOW_MS);
+            let (all_to, some_to) = (windows_to().min().unwrap_or_default(), windows_to().max().unwrap_or_default());
+            if windows.start < all_to {
+                let older = windows.start..windows.end.min(all_to);
+                return self.scan_archive(counter, &shards, older, enough, OBJECTS_MAX).await;
+            }
+            // Shards are archived one by one: of these windows some events are here, and some there.
+            let mut older = EventScan { events: Vec::new(), next_window: windows.end };
+            if windows.start < some_to {
+                older = self.scan_archive(counter, &shards, windows.clone(), enough, OBJECTS_MAX).await?;
+            }
+            let mut scan = self.scan_log(counter, shards, windows.start..older.next_window, enough).await?;
+            let now = self.shards_of(counter).await?;
+            let has_gone = |(now, before_ms): (&Shard, &u64)| {
+                now.pruned_to_ms > *before_ms && now.pruned_to_ms > windows.start * WINDOW_MS
+            };
+            if now.iter().zip(&archived_to_ms).any(has_gone) {
+                continue;
+            }
+            older.events.retain(|event| event.time_ms < scan.next_window * WINDOW_MS);
+            scan.events.append(&mut older.events);
+            in_order(&mut scan.events);
+            return Ok(scan);
+        }
+        let why = "the archive takes over events faster than they are read".to_owned();
+        Err(Refusal::Unavailable { applied: Applied::Unknown, why })
+    }
+
+    async fn shards_of(&self, counter: &CounterName) -> Result<Vec<Shard>, Refusal> {
+        try_join_all(Placement::of(counter).shards(&self.config).map(|shard| self.shard(shard))).await
+    }
+
+    /// Reads what the archive has of these windows.
+    async fn scan_archive(
+        &self,
+        counter: &CounterName,
+        shards: &[Shard],
+        windows: Range<u64>,
+        enough: usize,
+        objects_max: usize,
+    ) -> Result<EventScan, Refusal> {
+        let scope = Scope {
+            slice_length_ms: self.slice_ms(),
+            counter_id: Placement::of(counter).id(),
+            shards: shards.iter().map(|shard| shard.number).collect(),
+            times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
+        };
+        let found = match self.archive()?.scan(&self.tag, &scope, enough, objects_max).await {
+            // Nothing is archived yet.
+            Err(ArchiveError::NoMark { .. }) if !self.has_begun().await? => {
+                return Ok(EventScan { events: Vec::new(), next_window: windows.end });
+            }
+            found => found.map_err(of_archive)?,
+        };
+        let next_window = (found.next_ms / WINDOW_MS).clamp(windows.start, windows.end);
+        let is_archived = |event: &ArchivedEvent| {
+            let shard = shards.iter().find(|shard| shard.number == event.shard);
+            event.time_ms < next_window * WINDOW_MS && shard.is_some_and(|shard| event.time_ms < shard.pruned_to_ms)
+        };
+        let events = found.events.into_iter().filter(is_archived).map(event).collect::<Result<_, Refusal>>()?;
+        Ok(EventScan { events, next_window })
+    }
+
+    /// Reads what the log has of these windows.
+    async fn scan_log(
+        &self,
+        counter: &CounterName,
+        mut shards: Vec<Shard>,
+        windows: Range<u64>,
+        enough: usize,
+    ) -> Result<EventScan, Refusal> {
         let kept_from_ms = shards.iter().map(|shard| shard.kept_from_ms).min().unwrap_or_default();
         let first = windows.start.max(kept_from_ms / WINDOW_MS);
         if first >= windows.end {
@@ -90,7 +192,8 @@ impl RedisNamespace {
         Ok(scan)
     }
 
-    async fn shard(&self, number: u16) -> Result<Shard, Refusal> {
+    /// A shard of the log.
+    pub(super) async fn shard(&self, number: u16) -> Result<Shard, Refusal> {
         let keys = self.keys(number);
         let command = redis::cmd("MGET").arg(keys.key("layout")).arg(keys.key("state")).to_owned();
         let (layout, state): (Option<Vec<u8>>, Option<Vec<u8>>) = self.query(number, &command).await?;
@@ -99,11 +202,11 @@ impl RedisNamespace {
         let first_kept_ms = kept.first().map(|bucket| bucket * self.config.seconds_per_bucket * 1_000);
         let kept_from_ms = first_kept_ms.map_or(pruned_to_ms, |kept_ms| kept_ms.min(pruned_to_ms));
         let layout = Layout::decode(0, &layout.unwrap_or_default());
-        Ok(Shard { number, layout, kept_from_ms, lengths: Vec::new() })
+        Ok(Shard { number, layout, pruned_to_ms, kept_from_ms, lengths: Vec::new() })
     }
 
     /// How many fields the buckets have; 0: the bucket does not exist.
-    async fn lengths(&self, shard: u16, buckets: Range<u64>) -> Result<Vec<u64>, Refusal> {
+    pub(super) async fn lengths(&self, shard: u16, buckets: Range<u64>) -> Result<Vec<u64>, Refusal> {
         let keys = self.keys(shard);
         let length = |bucket| redis::cmd("HLEN").arg(keys.events(self.config.seconds_per_bucket, bucket)).to_owned();
         self.queries(shard, buckets.map(length)).await
@@ -119,38 +222,46 @@ impl RedisNamespace {
     ) -> Result<Vec<Event>, Refusal> {
         let has_some = |shard: &&Shard| shard.lengths[(part.bucket - first_bucket) as usize] > 0;
         let of_shard = async |shard: &Shard| {
-            let key = self.keys(shard.number).events(self.config.seconds_per_bucket, part.bucket);
-            let fields = match part.is_sparse {
-                true => self.fields(shard.number, &key, &part.windows).await?,
-                false => part.windows.clone().flat_map(|window| shard.layout.fields(window)).collect(),
-            };
-            let command = |some: &[[u8; 9]]| {
-                let mut command = redis::cmd("HMGET");
-                command.arg(&key);
-                for field in some {
-                    command.arg(&field[..]);
-                }
-                command
-            };
-            let commands = fields.chunks(FIELDS_MAX as usize).map(command);
-            let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, commands).await?;
             let mut events = Vec::new();
-            for (field, slot) in fields.iter().zip(slots.into_iter().flatten()) {
-                let slot = slot.unwrap_or_default();
+            for (field, slot) in self.read_slots(shard, &part).await? {
                 record::events(&slot, Placement::of(counter).id(), read(&field[..5]), &mut events)?;
+            }
+            if self.config.archived {
+                events.retain(|event| event.time_ms >= shard.pruned_to_ms);
             }
             Ok::<_, Refusal>(events)
         };
         let mut events = try_join_all(shards.iter().filter(has_some).map(of_shard)).await?.concat();
-        events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+        in_order(&mut events);
         Ok(events)
     }
 
+    /// The slots of a part in one shard.
+    pub(super) async fn read_slots(&self, shard: &Shard, part: &ScanPart) -> Result<Vec<(Field, Vec<u8>)>, Refusal> {
+        let key = self.keys(shard.number).events(self.config.seconds_per_bucket, part.bucket);
+        let fields: Vec<Field> = match part.is_sparse {
+            true => self.fields(shard.number, &key, &part.windows).await?,
+            false => part.windows.clone().flat_map(|window| shard.layout.fields(window)).collect(),
+        };
+        let command = |some: &[Field]| {
+            let mut command = redis::cmd("HMGET");
+            command.arg(&key);
+            for field in some {
+                command.arg(&field[..]);
+            }
+            command
+        };
+        let commands = fields.chunks(FIELDS_MAX as usize).map(command);
+        let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, commands).await?;
+        let found = fields.into_iter().zip(slots.into_iter().flatten());
+        Ok(found.filter_map(|(field, slot)| Some((field, slot?))).collect())
+    }
+
     /// The fields of a bucket that belong to these windows.
-    async fn fields(&self, shard: u16, key: &str, windows: &Range<u64>) -> Result<Vec<[u8; 9]>, Refusal> {
+    async fn fields(&self, shard: u16, key: &str, windows: &Range<u64>) -> Result<Vec<Field>, Refusal> {
         let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
         let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
-        let mut fields = known.collect::<Result<Vec<[u8; 9]>, Refusal>>()?;
+        let mut fields = known.collect::<Result<Vec<Field>, Refusal>>()?;
         fields.retain(|field| windows.contains(&read(&field[..5])));
         Ok(fields)
     }
@@ -170,6 +281,15 @@ impl RedisNamespace {
         let parsed = parsed.collect::<Result<Vec<T>, redis::RedisError>>();
         parsed.map_err(|error| Refusal::Internal(error.to_string()))
     }
+}
+
+fn in_order(events: &mut [Event]) {
+    events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+}
+
+fn event(ArchivedEvent { time_ms, token, delta, .. }: ArchivedEvent) -> Result<Event, Refusal> {
+    let change = delta.map_or(Change::Clear, Change::Add);
+    Ok(Event { time_ms, token: Token::parse(&*token)?, change })
 }
 
 /// The parts in which to read a bucket; none if no shard has it.

@@ -1,12 +1,13 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
-//! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `expire`,
-//! `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
+//! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `archive`,
+//! `expire`, `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
 //! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
 
 mod append;
+mod archive;
 mod cache;
 mod calls;
 mod checkpoints;
@@ -28,6 +29,7 @@ mod reset;
 mod token;
 mod watcher;
 
+pub use archive::ArchivePass;
 pub use deleted::DeletedNamespace;
 pub(crate) use fan_out::in_order;
 pub use list::{CounterPage, ListedCounter};
@@ -37,6 +39,7 @@ pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 pub(crate) use watcher::POLL_EVERY;
 
+use crate::config::EventArchive;
 use crate::log::NewEvent;
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{NamespaceConfig, Placement, SHARDS};
@@ -60,6 +63,8 @@ pub struct RedisNamespace {
     config: Arc<NamespaceConfig>,
     revision: u64,
     room: Room,
+    /// `None`: this process has none.
+    archive: Option<EventArchive>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
 
@@ -69,12 +74,17 @@ impl RedisNamespace {
     ///
     /// # Errors
     /// [`Refusal::Stale`]: there is a later revision.
-    async fn open(partitions: Partitions, namespace: Namespace, room: Room) -> Result<RedisNamespace, Refusal> {
+    async fn open(
+        partitions: Partitions,
+        namespace: Namespace,
+        room: Room,
+        archive: Option<EventArchive>,
+    ) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
         let Namespace { name, config, revision, .. } = namespace;
         config.check()?;
         let (config, layouts) = (Arc::new(config), Arc::default());
-        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, layouts };
+        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, archive, layouts };
         let configured = (0..SHARDS).map(async |shard| {
             let keys = namespace.keys(shard).log();
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, shard, &keys)).await

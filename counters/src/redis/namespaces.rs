@@ -4,6 +4,7 @@ use super::RedisNamespace;
 use super::calls::{call, defect, of_link};
 use super::namespace::Namespace;
 use super::partition::{MARK, Partition, Partitions};
+use crate::config::EventArchive;
 use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 pub struct RedisNamespaces {
     partitions: Partitions,
     room: Room,
+    archive: Option<EventArchive>,
     /// `None`: the store is not probed, in tests.
     status: Option<watch::Receiver<StoreStatus>>,
     /// Dropped with the last of the clones, it ends them.
@@ -33,7 +35,7 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let partitions = Partitions::of_one(Partition::whole(source, replicas, clock));
-        RedisNamespaces { partitions, room: Room::default(), status: None, _tasks: Arc::default() }
+        RedisNamespaces { partitions, room: Room::default(), archive: None, status: None, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -42,7 +44,17 @@ impl RedisNamespaces {
         let (partitions, mut tasks) = Partitions::connect(redis, clock).await?;
         let status = partitions.watch(&mut tasks);
         tasks.spawn(room.clone().watch());
-        Ok(RedisNamespaces { partitions, room, status, _tasks: Arc::new(tasks) })
+        Ok(RedisNamespaces { partitions, room, archive: None, status, _tasks: Arc::new(tasks) })
+    }
+
+    /// With the archive of this installation (N15).
+    pub fn with_archive(self, archive: Option<EventArchive>) -> RedisNamespaces {
+        RedisNamespaces { archive, ..self }
+    }
+
+    /// The archive of this process.
+    pub fn archive(&self) -> Option<&EventArchive> {
+        self.archive.as_ref()
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
@@ -167,6 +179,7 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
-        RedisNamespace::open(self.partitions.clone(), namespace.clone(), self.room.clone()).await
+        let (partitions, room) = (self.partitions.clone(), self.room.clone());
+        RedisNamespace::open(partitions, namespace.clone(), room, self.archive.clone()).await
     }
 }

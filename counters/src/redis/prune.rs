@@ -1,5 +1,6 @@
 //! Retention: slices of events past `delete_after_ms` are dropped. Of a slice that has events which wait for their rollup,
-//! the time buckets of these events are kept until the rollup.
+//! the time buckets of these events are kept until the rollup. Where there is an archive, it moves events out of the log, and
+//! retention drops its slices.
 
 use super::RedisNamespace;
 use super::calls::of_link;
@@ -18,17 +19,26 @@ const SCAN_COUNT: usize = 1_000;
 impl RedisNamespace {
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
         let (now_ms, mut pruned_to) = self.pruned(shard, 0, 0, &[]).await?;
-        // Other shards may be pruned later, and a rollup may have stood still for long (docs/decisions/0046).
-        self.forget_deleted(shard, pruned_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
-        let (slice_ms, bucket_ms) = (self.config.seconds_per_slice * 1_000, self.config.seconds_per_bucket * 1_000);
+        let (slice_ms, bucket_ms) = (self.slice_ms(), self.config.seconds_per_bucket * 1_000);
         let Some(keep_from) = now_ms.checked_sub(self.config.delete_after_ms) else { return Ok(0) };
+        let dropped_to = match self.config.archived {
+            // Of the archive. What is not archived yet is in the log.
+            true => match self.reached(shard).await? {
+                (latest_ms, archived_to) if latest_ms < archived_to => keep_from.saturating_sub(slice_ms),
+                (_, archived_to) => archived_to.min(keep_from.saturating_sub(slice_ms)),
+            },
+            false => pruned_to,
+        };
+        // Other shards may be pruned later, and a rollup may have stood still for long (docs/decisions/0046).
+        self.forget_deleted(shard, dropped_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
         let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
         let kept = self.kept(shard).await?;
-        if next_end(pruned_to) > keep_from && kept.is_empty() {
+        if (self.config.archived || next_end(pruned_to) > keep_from) && kept.is_empty() {
             return Ok(0);
         }
         // No event this old can be appended any more, so the check need not be repeated for later slices.
-        let waiting = self.waiting(shard, keep_from).await?;
+        let waiting = self.waiting(shard, keep_from).await?.into_iter().map(|begin_ms| begin_ms / bucket_ms);
+        let waiting: BTreeSet<u64> = waiting.collect();
         if let Some(first) = waiting.first() {
             let first_ms = first * bucket_ms;
             tracing::warn!(namespace = %self.name, shard, first_ms, buckets = waiting.len(), "events older than their retention are kept until a rollup has counted them");
@@ -39,7 +49,7 @@ impl RedisNamespace {
             let _: u64 = self.query(shard, redis::cmd("SREM").arg(self.keys(shard).key(KEPT)).arg(done)).await?;
         }
         let mut dropped = 0;
-        while dropped < SLICES_MAX && next_end(pruned_to) <= keep_from {
+        while !self.config.archived && dropped < SLICES_MAX && next_end(pruned_to) <= keep_from {
             let slice_end = next_end(pruned_to);
             // The slice before is dropped once more: the process that marked it may have died before it dropped it.
             let from_ms = if dropped == 0 { pruned_to.saturating_sub(slice_ms) } else { pruned_to };
@@ -81,8 +91,8 @@ impl RedisNamespace {
         self.query(shard, redis::cmd("SMEMBERS").arg(self.keys(shard).key(KEPT))).await
     }
 
-    /// The buckets in which there is an event before this time (Unix ms) that waits for its rollup.
-    async fn waiting(&self, shard: u16, before_ms: u64) -> Result<BTreeSet<u64>, Refusal> {
+    /// When the windows begin in which an event before this time waits for its rollup. Unix ms.
+    pub(super) async fn waiting(&self, shard: u16, before_ms: u64) -> Result<BTreeSet<u64>, Refusal> {
         let key = self.keys(shard).key("pending");
         let (mut cursor, mut waiting) = (0_u64, BTreeSet::new());
         loop {
@@ -94,8 +104,7 @@ impl RedisNamespace {
             // Not what the scan has found: an append may move windows to a field that the scan has passed.
             for pending in self.pending_in(shard, &names).await? {
                 let begins = pending.windows.iter().map(|window| window.number * WINDOW_MS);
-                let buckets = begins.filter(|begin_ms| *begin_ms < before_ms);
-                waiting.extend(buckets.map(|begin_ms| begin_ms / (self.config.seconds_per_bucket * 1_000)));
+                waiting.extend(begins.filter(|begin_ms| *begin_ms < before_ms));
             }
             if next == 0 {
                 return Ok(waiting);

@@ -190,6 +190,21 @@ pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Ve
     Ok(())
 }
 
+/// Passes every event in a slot of one window on, with the hash of its counter.
+pub(super) fn all_events(slot: &[u8], window: u64, mut each: impl FnMut([u8; ID_BYTES], Event)) -> Result<(), Refusal> {
+    for record in records(slot) {
+        let Record { offset, id, token, change } = record?;
+        let id = id.try_into().map_err(|_| defect("an unreadable slot of events"))?;
+        each(id, Event { time_ms: window * WINDOW_MS + offset, token: unpack(token)?, change });
+    }
+    Ok(())
+}
+
+/// The number of events in a slot.
+pub(super) fn count(slot: &[u8]) -> Result<usize, Refusal> {
+    records(slot).try_fold(0, |count, record| record.map(|_| count + 1))
+}
+
 pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     let mut out = Vec::with_capacity(CHECKPOINT_BYTES + 1);
     out.extend_from_slice(&checkpoint.count.to_be_bytes());

@@ -1,6 +1,7 @@
 //! The background work of one namespace: touches go to the store, slices past their retention go, rollups become jobs.
 //! It runs until the namespace is opened again in another revision.
 
+use super::archiving;
 use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
 use super::trigger;
@@ -34,6 +35,9 @@ pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>, idle: &Arc<
     tokio::spawn(until.clone().run_until_cancelled_owned(prune(open.clone())));
     if open.config.expire_after_ms > 0 {
         tokio::spawn(until.clone().run_until_cancelled_owned(expire(open.clone())));
+    }
+    if let (Some(queue), Some(interval), true) = (queue.clone(), open.store.archive_interval(), open.config.archived) {
+        tokio::spawn(until.clone().run_until_cancelled_owned(archiving::run(open.clone(), queue, interval)));
     }
     if let Some(queue) = queue {
         tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue, idle.clone())));

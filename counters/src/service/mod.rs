@@ -4,10 +4,11 @@
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
-//! events go. What may not:
+//! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
 
 mod append;
+mod archiving;
 mod background;
 mod delete;
 mod directory;
@@ -23,6 +24,7 @@ mod touches;
 mod trigger;
 
 pub use append::ChangeRequest;
+pub use archiving::{archive_queue, archive_queue_config};
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 pub use room::WaitingBounds;
 
@@ -206,15 +208,20 @@ impl CounterService {
         Ok(page)
     }
 
-    /// Creates or changes a namespace. `change` is given the configuration that stands, or `None`. When this returns,
-    /// every shard follows the new revision; reads and BEST_EFFORT adds of other servers follow within a second.
+    /// Creates or changes a namespace. `change` is given the configuration that stands, or that of a new namespace. When
+    /// this returns, every shard follows the new revision; reads and BEST_EFFORT adds of other servers follow within a second.
     pub async fn put_namespace(
         &self,
         name: &NamespaceName,
-        change: impl FnOnce(Option<NamespaceConfig>) -> Result<NamespaceConfig, Refusal>,
+        change: impl FnOnce(NamespaceConfig) -> Result<NamespaceConfig, Refusal>,
     ) -> Result<Namespace, Refusal> {
         let before = self.directory.namespaces.get(name).await?;
-        let config = change(before.as_ref().map(|before| before.config.clone()))?;
+        let has_archive = self.directory.namespaces.archive().is_some();
+        let new = || NamespaceConfig { archived: has_archive, ..NamespaceConfig::default() };
+        let config = change(before.as_ref().map_or_else(new, |before| before.config.clone()))?;
+        if config.archived && !has_archive {
+            return Err(Refusal::invalid("archived", "must be false: this server has no archive (archive.url)"));
+        }
         if before.as_ref().is_some_and(|before| before.config == config) {
             return before.ok_or(Refusal::Stale);
         }

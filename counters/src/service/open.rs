@@ -13,6 +13,7 @@ use crate::redis::{Namespace, RedisNamespace};
 use crate::refusal::Refusal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A script costs 24 µs before it has done anything: few calls, with many events each.
@@ -44,6 +45,8 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) events: Gathers<NewEvent, Stored>,
     pub(super) cached: Gathers<(CounterName, i64), Result<(), Refusal>>,
     pub(super) touches: Touches,
+    /// Notified when a counter is dirty.
+    pub(super) dirtied: Notify,
     refused: AtomicBool,
     /// Cancelled when the namespace is opened again: ends its background work.
     pub(super) until: CancellationToken,
@@ -75,6 +78,7 @@ impl OpenNamespace {
                 )
             },
             touches: Touches::default(),
+            dirtied: Notify::new(),
             refused: AtomicBool::new(false),
             until: CancellationToken::new(),
             store,

@@ -223,7 +223,11 @@ impl<S: RollupSchedule> Trigger<S> {
                 Err(refusal) => failed = Some(refusal),
             }
         }
-        crate::metrics::dirty(&self.open.name, found.iter().map(|(_, due)| due.dirty).sum());
+        let dirty = found.iter().map(|(_, due)| due.dirty).sum();
+        crate::metrics::dirty(&self.open.name, dirty);
+        if dirty > 0 {
+            self.open.dirtied.notify_one();
+        }
         let queues_missing = self.offer(&found).await?;
         if queues_missing {
             // They were deleted. Only the latest revision may create them again: this call fails for any other.

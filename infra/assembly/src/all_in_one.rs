@@ -2,7 +2,7 @@
 
 use crate::client::ClientConfig;
 use crate::counter_sets::counter_sets;
-use crate::counters::{attach_counters, connect_namespaces, queue_client};
+use crate::counters::{attach_counters, connect_counters, connect_namespaces, queue_client};
 use crate::indexer::attach_indexers;
 use crate::queue::queue_over;
 use crate::rollup_worker::{RollupWorker, own_name};
@@ -38,7 +38,7 @@ impl AllInOne {
         config.check_queue()?;
         config.check_counters()?;
         let store = Arc::new(RedisStore::connect(config.redis_options()?).await?);
-        let namespaces = connect_namespaces(&config.redis).await?;
+        let namespaces = connect_counters(config).await?;
         let history = History::open(config)?;
         let elastic = history.elastic.clone();
         let ports = Ports::plain(config.limits);
@@ -57,7 +57,7 @@ impl AllInOne {
     /// Also rolls the counters up in this process.
     pub async fn with_rollup_worker(mut self, config: &Config) -> Result<AllInOne, AssemblyError> {
         config.compact.check()?;
-        let namespaces = connect_namespaces(&config.redis).await?;
+        let namespaces = connect_counters(config).await?;
         let client = queue_client("server.listen", &self.queue.url(), &ClientConfig::default())?;
         let options = WorkerOptions { name: own_name(), records: None, counter_sets: Some(counter_sets(config)?) };
         self.rollup_worker = Some(RollupWorker::start(namespaces, client, options));

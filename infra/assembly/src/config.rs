@@ -5,7 +5,7 @@ use crate::client::ClientConfig;
 use crate::telemetry::TelemetryConfig;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use tallystone_counters::CountersConfig;
+use tallystone_counters::{ArchiveConfig, CountersConfig};
 use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 use tallystone_kafka::KafkaConfig;
 use tallystone_link::{CompactConfig, ConnectError, RedisConfig};
@@ -54,6 +54,8 @@ pub struct Config {
     pub indexer: IndexerConfig,
     /// The counters' service.
     pub counters: CountersConfig,
+    /// Where the events of counters are archived.
+    pub archive: ArchiveConfig,
     /// The rollup worker.
     pub rollup_worker: RollupWorkerConfig,
     /// The view counter.
@@ -87,6 +89,7 @@ impl Config {
     pub fn check_counters(&self) -> Result<(), ConfigError> {
         self.counters.check()?;
         self.check_ports("counters", self.counters.listen.into(), self.counters.metrics_listen)?;
+        self.archive.check()?;
         self.client.check()?;
         self.redis.check()
     }
@@ -96,6 +99,7 @@ impl Config {
         self.rollup_worker.check()?;
         self.check_ports("rollup_worker", None, self.rollup_worker.metrics_listen)?;
         self.compact.check()?;
+        self.archive.check()?;
         self.client.check()?;
         self.redis.check()
     }

@@ -4,6 +4,7 @@ use crate::buckets::buckets;
 use crate::client::ClientConfig;
 use crate::{AssemblyError, Config};
 use std::time::Duration;
+use tallystone_archive::ArchiveError;
 use tallystone_client::Client;
 use tallystone_counters::api;
 use tallystone_counters::redis::RedisNamespaces;
@@ -20,7 +21,7 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     config.check_counters()?;
     let ports = config.ports()?;
     let queue = queue_client("counters.queue_url", &config.counters.queue_url, &config.client)?;
-    let namespaces = connect_namespaces(&config.redis).await?;
+    let namespaces = connect_counters(config).await?;
     let host = Host::with_metrics(config.counters.metrics_listen, &buckets(), &ports)?;
     let host = host.http_hosts(&config.counters.http_hosts);
     Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
@@ -36,7 +37,17 @@ pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Cl
     api::attach(host, counters)
 }
 
-/// Connects to the counters of a Redis.
+/// Connects to the counters of a Redis, and to the archive of their events.
+pub(crate) async fn connect_counters(config: &Config) -> Result<RedisNamespaces, AssemblyError> {
+    let archive = config.archive.open()?;
+    if let Some(archive) = &archive {
+        let unusable = |error: ArchiveError| ConfigError::new("archive.url", error.to_string());
+        archive.archive.check().await.map_err(unusable)?;
+    }
+    Ok(connect_namespaces(&config.redis).await?.with_archive(archive))
+}
+
+/// Connects to the counters of a Redis, without the archive of their events.
 pub async fn connect_namespaces(redis: &RedisConfig) -> Result<RedisNamespaces, AssemblyError> {
     Ok(RedisNamespaces::connect(redis, redis.clock("counters")).await?)
 }

@@ -2,7 +2,7 @@
 
 use crate::buckets::buckets;
 use crate::counter_sets::counter_sets;
-use crate::counters::{connect_namespaces, queue_client};
+use crate::counters::{connect_counters, queue_client};
 use crate::{AssemblyError, Config};
 use tallystone_client::Client;
 use tallystone_counters::redis::RedisNamespaces;
@@ -20,7 +20,7 @@ pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<Ro
         tokio::spawn(listen_metrics(address, &buckets(), &config.ports()?, &Collectors::default())?);
     }
     let options = WorkerOptions { counter_sets: Some(counter_sets(config)?), ..options };
-    Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
+    Ok(RollupWorkers::new(connect_counters(config).await?, queue, options))
 }
 
 /// The name of a worker that was given none. It is short because it is in the record of each job that the worker leases.

@@ -12,7 +12,8 @@
 --   window, arrived, last         the latest window of the clock, events appended in it and in the window before
 --   slots, version, layout_from   the latest layout of slots: its number of slots, its version (1 at first, then a hash
 --                   of it), its first window
---   pruned          records before this time may be dropped: whether such an event was counted is no longer known
+--   pruned          records before this time may be dropped: whether such an event was counted is known to the archive, or
+--                   no longer known where there is none
 --   latest          no event is in a window after this one
 --@include clock
 local call, pack, unpick = redis.call, struct.pack, struct.unpack

@@ -31,7 +31,8 @@ pub(super) fn config(random: &mut StdRng) -> NamespaceConfig {
         buckets_per_id: random.random_range(1..=8),
         seconds_per_bucket: one(random, &[1, 7, 600]),
         seconds_per_slice: 600 * 7,
-        close_after_ms: 60_000,
+        close_after_ms: one(random, &[60_000, 1_200_000]),
+        archived: random.random(),
         ..NamespaceConfig::default()
     };
     changed(random, &made)

@@ -1,4 +1,4 @@
-//! Random programs: adds in batches, repetitions, late and early times, times by the store's own clock, clears, rollups of
+//! Random programs: adds in batches, repetitions, late and early times, times by the store's own clock, clears, archivers, rollups of
 //! many that die between any two steps or overlap under earlier and later leases, deletions, a namespace that is changed, scripts
 //! that are forgotten, a clock that the test moves and sets back. Every answer is the model's; every checkpoint is the
 //! oracle's count at its time; and when the dirty ones have been rolled up, nothing is pending, every count is exact and
@@ -92,9 +92,10 @@ impl Program {
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..22) {
+        match self.random.random_range(0..24) {
             20 => self.delete().await,
             21 => self.expire().await,
+            22 | 23 => self.archive().await,
             0..9 => self.append().await,
             9 | 10 => {
                 let ms = one(&mut self.random, &[1, 100, 700, 3_000, 40_000]);
@@ -161,6 +162,22 @@ impl Program {
         *deleted_ms = cleared.time_ms.max(*deleted_ms);
         self.check_deleted(&deletion.counter).await;
         self.deletions.push(deletion);
+    }
+
+    /// An archiver moves what is old enough, and may die at any of its steps. Every answer stays that of the oracle (N15).
+    async fn archive(&mut self) {
+        if !self.ns.config.archived {
+            return;
+        }
+        if self.random.random() {
+            self.ns.pass(self.random.random_range(0..=40_000));
+        }
+        let polls = self.random.random_range(1..120);
+        match self.ns.archive_and_die(polls).await {
+            None | Some(Ok(_)) => {}
+            // An archiver that has died may have left a call on its way, which takes the ticket.
+            Some(Err(refusal)) => assert!(matches!(refusal, Refusal::Unavailable { .. }), "{refusal}"),
+        }
     }
 
     /// Time passes without an event, or hardly any; what may have expired falls due.
@@ -383,6 +400,9 @@ impl Program {
                     break;
                 }
             }
+        }
+        if config.archived {
+            self.ns.archive_everything().await;
         }
         for name in NAMES {
             let expected = self.count(&counter(name), u64::MAX);

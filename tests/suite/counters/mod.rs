@@ -1,10 +1,11 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, compared with the oracle.
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
-//! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
+//! (`compared`); tests of one rule each (`accurate`, `archived`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
 //! `clocks`, `windows`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
+mod archived;
 mod bounds;
 mod cached;
 mod circulation;
@@ -27,6 +28,8 @@ mod windows;
 use compared::Compared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_archive::Archive;
+use tallystone_counters::EventArchive;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
@@ -56,6 +59,23 @@ struct TestNamespace {
     leases: u64,
     /// The latest time before the clock was set back.
     peak_ms: u64,
+    archive: Arc<ArchiveFolder>,
+}
+
+/// The archive of one test.
+struct ArchiveFolder {
+    folder: tempfile::TempDir,
+    archive: EventArchive,
+}
+
+impl ArchiveFolder {
+    fn new() -> ArchiveFolder {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("file://{}", folder.path().display());
+        let archive =
+            EventArchive { archive: Archive::open(&url).expect("an archive"), interval_ms: 1_000, keep_ms: 30_000 };
+        ArchiveFolder { folder, archive }
+    }
 }
 
 impl TestNamespace {
@@ -67,10 +87,23 @@ impl TestNamespace {
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a namespace");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
         let (oracle, order) = (Oracle::default(), Arc::default());
-        let store = open(&redis, &name, &config, &clock_ms, 1).await.expect("a namespace");
+        let archive = Arc::new(ArchiveFolder::new());
+        let store = open(&redis, &name, &config, &clock_ms, 1, &archive).await.expect("a namespace");
         let of_oracle = oracle.open(config.clone(), 1, clock_ms.clone()).expect("a namespace");
         let store = Compared::new(store, of_oracle, Arc::clone(&order));
-        TestNamespace { redis, clock_ms, name, config, revision: 1, store, oracle, order, leases: 0, peak_ms: 0 }
+        TestNamespace {
+            redis,
+            clock_ms,
+            name,
+            config,
+            revision: 1,
+            store,
+            oracle,
+            order,
+            leases: 0,
+            peak_ms: 0,
+            archive,
+        }
     }
 
     /// One more server, which has this revision of the configuration.
@@ -84,7 +117,7 @@ impl TestNamespace {
         revision: u64,
         clock_ms: &Arc<AtomicU64>,
     ) -> Result<Compared, Refusal> {
-        let redis = open(&self.redis, &self.name, config, clock_ms, revision).await;
+        let redis = open(&self.redis, &self.name, config, clock_ms, revision, &self.archive).await;
         let oracle = self.oracle.open(config.clone(), revision, clock_ms.clone());
         assert_eq!(redis.as_ref().err(), oracle.as_ref().err(), "of revision {revision}");
         Ok(Compared::new(redis?, oracle?, self.order.clone()))
@@ -196,12 +229,14 @@ async fn open(
     config: &NamespaceConfig,
     clock_ms: &Arc<AtomicU64>,
     revision: u64,
+    archive: &ArchiveFolder,
 ) -> Result<RedisNamespace, Refusal> {
     let clock = Clock::Test(clock_ms.clone());
     let namespaces = match redis.is_cluster() {
         true => RedisNamespaces::connect(&volatile(&redis.url()), clock).await.expect("a Redis Cluster"),
         false => RedisNamespaces::new(redis.source(), ReplicaWait::default(), clock),
     };
+    let namespaces = namespaces.with_archive(Some(archive.archive.clone()));
     namespaces.open(&Namespace { name: name.clone(), config: config.clone(), revision, incarnation: 0 }).await
 }
 

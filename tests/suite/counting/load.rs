@@ -3,6 +3,7 @@
 
 use super::now_ms;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,8 @@ pub(super) struct Load {
     clients: Vec<CounterClient>,
     until: watch::Receiver<bool>,
     pub(super) ledger: Arc<Mutex<Ledger>>,
+    /// Calls that were answered, some of which are repeated much later.
+    earlier: Arc<Mutex<Vec<(Vec<NewAdd>, Vec<Verdict>)>>>,
     /// Events of which all is known.
     pub(super) answered: Arc<watch::Sender<usize>>,
 }
@@ -49,11 +52,11 @@ pub(super) struct Load {
 impl Load {
     /// Until the watch says true.
     pub(super) fn new(namespace: &str, clients: &[CounterClient], until: watch::Receiver<bool>) -> Self {
-        let (ledger, answered) = (Arc::default(), Arc::new(watch::Sender::new(0)));
-        Load { namespace: namespace.to_owned(), clients: clients.to_vec(), until, ledger, answered }
+        let (ledger, earlier, answered) = (Arc::default(), Arc::default(), Arc::new(watch::Sender::new(0)));
+        Load { namespace: namespace.to_owned(), clients: clients.to_vec(), until, ledger, earlier, answered }
     }
 
-    /// Adds; now and then a call that was answered is repeated through the other server.
+    /// Adds; now and then a call that was answered is repeated through the other server, or one that was answered long ago.
     pub(super) async fn add(self, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut number = 0;
@@ -84,6 +87,13 @@ impl Load {
             if rng.random_bool(0.1) {
                 self.send(self.clients.len() - 1 - via, &adds, Some(&verdicts)).await;
             }
+            if rng.random_bool(0.05) {
+                let earlier = self.earlier.lock().unwrap().choose(&mut rng).cloned();
+                if let Some((adds, verdicts)) = earlier {
+                    self.send(via, &adds, Some(&verdicts)).await;
+                }
+            }
+            self.earlier.lock().unwrap().push((adds.clone(), verdicts));
             self.answered.send_modify(|answered| *answered += adds.len());
             // Those who roll up need the machine too.
             sleep(Duration::from_millis(rng.random_range(5..20))).await;

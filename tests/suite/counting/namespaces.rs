@@ -31,6 +31,7 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
         delete_after_ms: Some(604_800_000),
         expire_after_ms: Some(0),
         published_to: None,
+        archived: Some(false),
     };
     assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1, incarnation: 0 });
     assert_eq!(house.clients[1].get_namespace("my_dataset").await.expect("a namespace"), put);
@@ -137,6 +138,7 @@ async fn n1_what_cannot_be_changed_is_refused_and_everything_else_is_changed() {
         delete_after_ms: Some(62_000),
         expire_after_ms: Some(0),
         published_to: None,
+        archived: Some(false),
     };
     house.put("eventual", changed.clone()).await;
     let found = house.clients[1].get_namespace("eventual").await.expect("a namespace");

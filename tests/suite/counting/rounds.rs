@@ -5,13 +5,14 @@ use super::POLL;
 use super::judge::all_rollups;
 use super::load::Load;
 use super::machines::Machines;
+use crate::crash::machines::Redis;
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tallystone_client::NamespaceConfig;
+use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_workers::{RollupStage, overlapping};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
@@ -36,6 +37,47 @@ enum Victim {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
+    kill_and_count(Machines::start(2).await).await;
+}
+
+/// Events go to the archive after a second, so that many retries are answered there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n15_every_total_is_exact_and_no_event_is_lost_on_its_way_to_the_archive() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let archive = format!("[archive]\nurl = \"file://{}\"\ninterval_ms = 200\nkeep_ms = 0\n", folder.path().display());
+    let redis = Redis::start().await;
+    let url = redis.url();
+    let (machines, load) = kill_and_count(Machines::start_on(redis, url, &archive, 2).await).await;
+    let give_up_at = Instant::now() + SOON;
+    let store = machines.store(NAMESPACE).await;
+    while store.has_unarchived().await.expect("states") {
+        assert!(Instant::now() < give_up_at, "some events are not archived");
+        sleep(POLL).await;
+    }
+    let expected = load.ledger.lock().unwrap().sums.clone();
+    let (mut events, counted) = (0, load.ledger.lock().unwrap().counted);
+    for (counter, sum) in expected {
+        let all = all_events(&machines.clients[0], &counter).await;
+        events += all.len();
+        assert_eq!(all.iter().sum::<i64>(), sum, "{counter}");
+    }
+    assert_eq!(events, counted, "in the archive and counted");
+}
+
+/// The deltas of all events of a counter.
+async fn all_events(client: &CounterClient, counter: &str) -> Vec<i64> {
+    let (mut all, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let page = client.list_events(NAMESPACE, counter, 1, 0, 1_000, &page_token).await.expect("a page");
+        all.extend(page.items.into_iter().map(|event| event.delta));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return all;
+        }
+    }
+}
+
+async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
     let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
         Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
         Err(_) => rand::random::<u32>(),
@@ -43,7 +85,6 @@ async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
     let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
     println!("TALLYSTONE_CRASH_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(u64::from(seed));
-    let mut machines = Machines::start(2).await;
     machines.clients[0].put_namespace(NAMESPACE, config()).await.expect("a new namespace");
     let (done, until) = watch::channel(false);
     let load = Load::new(NAMESPACE, &machines.clients, until);
@@ -86,6 +127,7 @@ async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
     let restarted = Instant::now();
     timeout(SOON, tasks.join_all()).await.expect("every client ends");
     conclude(&machines, &load, restarted, CONVERGED_WITHIN).await;
+    (machines, load)
 }
 
 /// Of the namespace: short times, so that rollups are many.

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_archive::Archive;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::*;
-use tallystone_link::{Clock, ReplicaWait};
+use tallystone_link::{Clock, ReplicaWait, ScriptReply};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
 use tallystone_tests::{TestConnection, TestRedis};
+use tempfile::TempDir;
 
 /// 2026-11-20, 12:00 UTC: a table begins at its time 0.
 const START_MS: u64 = 1_795_176_000_000;
@@ -24,6 +27,7 @@ pub(crate) struct CounterTable {
     /// That of the table's first namespace, and that of its latest.
     first_incarnation: u64,
     incarnation: u64,
+    _archive: TempDir,
 }
 
 impl CounterTable {
@@ -31,11 +35,22 @@ impl CounterTable {
     pub(crate) async fn run(number: usize, written: &str, redis: Arc<TestRedis>) -> String {
         let clock_ms = Arc::new(AtomicU64::new(START_MS));
         let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let archive = Archive::open(&format!("file://{}", folder.path().display())).expect("an archive");
+        let namespaces = namespaces.with_archive(Some(EventArchive { archive, interval_ms: 1_000, keep_ms: 0 }));
         let name = format!("table-{number}-{:08x}", rand::random::<u32>());
         let name = NamespaceName::parse(name).expect("a namespace");
         let redis = redis.connection().await;
-        let mut table =
-            CounterTable { redis, namespaces, name, clock_ms, store: None, first_incarnation: 0, incarnation: 0 };
+        let mut table = CounterTable {
+            redis,
+            namespaces,
+            name,
+            clock_ms,
+            store: None,
+            first_incarnation: 0,
+            incarnation: 0,
+            _archive: folder,
+        };
         let (mut reply, mut found) = (String::new(), Vec::new());
         for line in written.lines() {
             let (kind, words) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -134,6 +149,31 @@ impl CounterTable {
                 format!("revision {}", namespace.revision)
             }
             "prune" => format!("dropped {}", self.store().prune(self.home(words[0]).await?).await?),
+            "archive" => {
+                let pass = self.store().archive_pass().await?;
+                format!("{} events{}", pass.events, if pass.is_behind { ", behind" } else { "" })
+            }
+            "begin" => {
+                let mut reply = self.shard_call(CounterScript::Archive, words[1], &[], &["5100", words[0]]).await?;
+                let mut time = || reply.number().map(since_start);
+                let (_, sealed_to, archived_to, dropped_to) = (time()?, time()?, time()?, time()?);
+                format!("sealed to {sealed_to}, archived to {archived_to}, dropped to {dropped_to}")
+            }
+            "archived" => {
+                let to_ms = at(words[2]).to_string();
+                let reply = self.shard_call(CounterScript::Archived, words[1], &[], &[words[0], &to_ms]).await?;
+                if reply.answer == CounterAnswer::Ok { "done" } else { "lost" }.to_owned()
+            }
+            "drop" => {
+                let events = self.keys_of(words[0]).await?.events(600, START_MS / 600_000);
+                let fields: Vec<Vec<u8>> =
+                    ::redis::cmd("HKEYS").arg(&events).query_async(&mut self.redis).await.expect("fields");
+                let to_ms = at(words[1]).to_string();
+                let mut arguments: Vec<&[u8]> = vec![to_ms.as_bytes()];
+                arguments.extend(fields.iter().map(Vec::as_slice));
+                let mut reply = self.shard_call(CounterScript::Drop, words[0], &[events], &arguments).await?;
+                format!("dropped {}", reply.number()?)
+            }
             "commit" => {
                 let updates: Vec<CheckpointUpdate> = words.iter().map(|word| update(word)).collect();
                 let commits = self.store().commit(&updates).await?;
@@ -209,6 +249,30 @@ impl CounterTable {
         Ok(format!("{counters}dirty {dirty} next {}", next_ms.map_or("never".to_owned(), since_start)))
     }
 
+    async fn keys_of(&self, name: &str) -> Result<ShardKeys, Refusal> {
+        Ok(ShardKeys::new(self.store().tag(), self.home(name).await?))
+    }
+
+    /// A call of a script of the archive, in the home shard of a counter.
+    async fn shard_call<A: AsRef<[u8]>>(
+        &mut self,
+        script: CounterScript,
+        name: &str,
+        more_keys: &[String],
+        arguments: &[A],
+    ) -> Result<ScriptReply<CounterAnswer>, Refusal> {
+        let keys: Vec<String> =
+            self.keys_of(name).await?.archive().into_iter().chain(more_keys.iter().cloned()).collect();
+        let mut command = ::redis::cmd("EVALSHA");
+        command.arg(script.sha1()).arg(keys.len()).arg(keys);
+        command.arg(self.clock_ms.load(Ordering::SeqCst)).arg(self.store().revision());
+        for argument in arguments {
+            command.arg(argument.as_ref());
+        }
+        let value = command.query_async(&mut self.redis).await.expect("a reply");
+        Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
+    }
+
     async fn home(&self, name: &str) -> Result<u16, Refusal> {
         Ok(self.store().pending(&[counter(name)]).await?[0][0].0)
     }
@@ -222,7 +286,7 @@ impl CounterTable {
             let structure = key.split("}:").nth(1).and_then(|name| name.split(':').next()).expect("a structure");
             let count = match structure {
                 "events" | "pending" | "counts" => "HLEN",
-                "dirty" | "deleted" => "ZCARD",
+                "dirty" | "deleted" | "names" => "ZCARD",
                 _ => continue,
             };
             let count: u64 = ::redis::cmd(count).arg(&key).query_async(&mut self.redis).await.expect("a count");
@@ -312,8 +376,11 @@ fn config(words: &[&str]) -> NamespaceConfig {
     let serde_json::Value::Object(mut all) = serde_json::to_value(base).expect("JSON") else { panic!("no object") };
     for word in words {
         let (name, value) = word.split_once('=').expect("name=value");
-        let value = value.parse::<u64>().map_or_else(|_| value.into(), serde_json::Value::from);
-        assert!(all.insert(name.to_owned(), value).is_some(), "{name} is no parameter");
+        let text = || if value == "true" { true.into() } else { value.into() };
+        let value = value.parse::<u64>().map_or_else(|_| text(), serde_json::Value::from);
+        // Parameters that earlier servers do not know are left out.
+        let is_known = all.insert(name.to_owned(), value).is_some() || name == "archived";
+        assert!(is_known, "{name} is no parameter");
     }
     serde_json::from_value(all.into()).expect("a configuration")
 }

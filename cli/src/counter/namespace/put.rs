@@ -78,6 +78,10 @@ pub(crate) struct ConfigArgs {
     /// and the field of the counts in it [server's default: none]
     #[arg(long, num_args = 2, value_names = ["KEY", "FIELD"])]
     publish_to: Option<Vec<String>>,
+    /// For eventual and accurate: whether events leave Redis for the archive; it cannot become false [server's default:
+    /// true if the server has an archive]
+    #[arg(long, value_name = "BOOL")]
+    archived: Option<bool>,
     /// Publish the counts no longer
     #[arg(long, conflicts_with = "publish_to")]
     no_publish: bool,
@@ -127,6 +131,7 @@ impl ConfigArgs {
             delete_after_ms: self.delete_after,
             expire_after_ms: self.expire_after,
             published_to,
+            archived: self.archived,
         }
     }
 }

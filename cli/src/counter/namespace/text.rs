@@ -49,6 +49,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("delete after", duration(config.delete_after_ms)),
         ("expire after", duration(config.expire_after_ms)),
         ("published to", published_to),
+        ("archived", if config.archived == Some(true) { "yes" } else { "no" }.to_owned()),
         ("revision", namespace.revision.to_string()),
     ];
     let headline = format!("namespace {}\n", visible(&namespace.name));

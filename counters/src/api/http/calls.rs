@@ -231,6 +231,7 @@ pub(crate) struct NamespaceBody {
 fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(config).map_err(serde::ser::Error::custom)?;
     value["expire_after_ms"] = config.expire_after_ms.into();
+    value["archived"] = config.archived.into();
     value["published_to"] = serde_json::to_value(&config.published_to).map_err(serde::ser::Error::custom)?;
     value.serialize(serializer)
 }
@@ -293,12 +294,14 @@ pub(crate) async fn put_namespace(
     read_text(&mut change);
     let put = api.counters.put_namespace(&name, |before| {
         let refused = |error: serde_json::Error| crate::Refusal::invalid("config", error.to_string());
-        let mut config = match serde_json::to_value(before.unwrap_or_default()).map_err(refused)? {
+        let (archived, says_nothing) = (before.archived, !change.contains_key("archived"));
+        let mut config = match serde_json::to_value(before).map_err(refused)? {
             serde_json::Value::Object(config) => config,
             _ => serde_json::Map::new(),
         };
         config.extend(change);
-        serde_json::from_value(serde_json::Value::Object(config)).map_err(refused)
+        let config: NamespaceConfig = serde_json::from_value(serde_json::Value::Object(config)).map_err(refused)?;
+        Ok(if says_nothing { config.archived_by_default(archived) } else { config })
     });
     answer(api.rpcs.call(put_request(&api, &name), async |_| put.await.map_err(of_call)).await)
 }
@@ -346,6 +349,8 @@ pub(crate) async fn put_persistence_configuration(
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let text = str::from_utf8(&body).map_err(FaultBody::malformed)?;
-    let put = api.counters.put_namespace(&name, |_| NamespaceConfig::of_persistence_configuration(text));
+    let put = api.counters.put_namespace(&name, |before| {
+        Ok(NamespaceConfig::of_persistence_configuration(text)?.archived_by_default(before.archived))
+    });
     answer(api.rpcs.call(put_request(&api, &name), async |_| put.await.map_err(of_call)).await)
 }

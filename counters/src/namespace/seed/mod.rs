@@ -153,6 +153,7 @@ mod tests {
             delete_after_ms: 604_800_000,
             expire_after_ms: 0,
             published_to: None,
+            archived: false,
             ttl_ms: 0,
         };
         assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));

@@ -75,6 +75,28 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
             let keys = [&keys[..], &[space.keys.key(KEPT)]].concat();
             alone("many layouts", COUNTERS, space.metered(script, &keys, &arguments))
         }
+        CounterScript::Archive => {
+            let arguments = with(vec![digits(1_000), b"ticket".to_vec()]);
+            alone("one", 1, space.metered(script, &space.keys.archive(), &arguments))
+        }
+        CounterScript::Archived => {
+            space.fill_layout(5_000 * size as u64);
+            let ticket = [&be::<6>(0)[..], b"ticket"].concat();
+            space.raw("SET", &space.keys.key(ARCHIVE), [ticket]);
+            let arguments = with(vec![b"ticket".to_vec(), digits(NOW_MS - 1_000)]);
+            alone("many layouts", 1, space.metered(script, &space.keys.archive(), &arguments))
+        }
+        CounterScript::Drop => {
+            let field = |number: usize| [&be::<5>(1)[..], &be::<4>(number as u64)].concat();
+            let events = space.keys.events(1, 0);
+            for number in 0..2 * COUNTERS * size {
+                space.raw("HSET", &events, [field(number), vec![1; 200]]);
+            }
+            let mut arguments = with(vec![digits(0)]);
+            arguments.extend((0..COUNTERS).map(field));
+            let keys = [&space.keys.archive()[..], &[events]].concat();
+            alone("of many slots", COUNTERS, space.metered(script, &keys, &arguments))
+        }
         CounterScript::Commit | CounterScript::Delete | CounterScript::Forget | CounterScript::Lower => {
             home(script, &space, size)
         }
@@ -93,7 +115,7 @@ fn rollup(script: CounterScript, what: &'static str, size: usize, counters: usiz
     };
     match script {
         CounterScript::Seal => arguments.push(digits(1_000)),
-        CounterScript::Settle => arguments.push(digits(1_000)),
+        CounterScript::Settle => arguments.extend([digits(1_000), digits(1)]),
         _ => arguments.extend([digits(1_000_000_000), digits(1_000)]),
     }
     for number in 0..counters {

@@ -1,0 +1,190 @@
+//! The archive of an installation.
+
+use crate::encode::{Encoded, encode};
+use crate::error::ArchiveError;
+use crate::event::{NewObject, Reached, Written};
+use crate::name;
+use crate::reader::Reader;
+use crate::verify::verify;
+use bytes::Bytes;
+use futures::stream::{StreamExt, TryStreamExt};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt, parse_url_opts};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use url::Url;
+
+const FOLDER_SCHEME: &str = "file://";
+const CLOUDS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+const PROBE: &str = "probe";
+/// An object without content, in the folder of each namespace that has an archive.
+const MARK: &str = "archive";
+
+/// Counter events in an object store. Clones share what they have read.
+#[derive(Clone)]
+pub struct Archive {
+    pub(crate) reader: Reader,
+    /// The folder of the objects, if they are files.
+    folder: Option<Arc<PathBuf>>,
+}
+
+impl Archive {
+    /// The archive with this address: `file:///FOLDER`, which is created, or one of a cloud (`s3://BUCKET/PREFIX`, `gs://…`,
+    /// `az://…`). The credentials of a cloud and its options are in the environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`).
+    ///
+    /// # Errors
+    /// [`ArchiveError::Invalid`]: it is no such address, or the folder cannot be created.
+    pub fn open(address: &str) -> Result<Archive, ArchiveError> {
+        let malformed = || ArchiveError::invalid(format!("is {address:?}; must be like file:///FOLDER or s3://BUCKET"));
+        if let Some(folder) = address.strip_prefix(FOLDER_SCHEME).map(PathBuf::from) {
+            return if folder.is_absolute() { Archive::in_folder(folder) } else { Err(malformed()) };
+        }
+        let url = Url::parse(address).map_err(|_| malformed())?;
+        // They are in capitals, and the crate knows them in small letters. It would take any `TOKEN` for its own.
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let options = variables.filter(|(name, _)| CLOUDS.iter().any(|cloud| name.starts_with(cloud)));
+        let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
+        let (store, prefix) =
+            parse_url_opts(&url, options).map_err(|error| ArchiveError::invalid(error.to_string()))?;
+        Ok(Archive { reader: Reader::new(Arc::new(PrefixStore::new(store, prefix))), folder: None })
+    }
+
+    fn in_folder(folder: PathBuf) -> Result<Archive, ArchiveError> {
+        let unusable = |why: String| ArchiveError::invalid(format!("cannot use {}: {why}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(|error| unusable(error.to_string()))?;
+        let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| unusable(error.to_string()))?;
+        Ok(Archive {
+            reader: Reader::new(Arc::new(store.with_automatic_cleanup(true))),
+            folder: Some(Arc::new(folder)),
+        })
+    }
+
+    /// Whether objects can be written, read and deleted.
+    pub async fn check(&self) -> Result<(), ArchiveError> {
+        let path = Path::from(format!("{PROBE}-{:016x}", std::process::id()));
+        let store = &self.reader.store;
+        store.put(&path, Bytes::from_static(b"probe").into()).await?;
+        store.get_range(&path, 0..5).await?;
+        match store.delete(&path).await {
+            // Another process of this number has deleted it.
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes an object, reads it back and compares. When this returns, it is durable.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Invalid`]: an event is in no span or twice. [`ArchiveError::Damaged`]: the store has something else than
+    /// what was written.
+    pub async fn write(&self, namespace: &str, object: NewObject) -> Result<Written, ArchiveError> {
+        let folder = name::slice(namespace, object.slice_ms)?;
+        let encoded = tokio::task::spawn_blocking(move || encode(object)).await??;
+        let Encoded { name, bytes, events, sums } = encoded;
+        let path = folder.join(name.file());
+        let (rows, length) = (events.len() as u64, bytes.len() as u64);
+        self.reader.store.put(&path, bytes.into()).await?;
+        self.sync(&path).await?;
+        let stored = self.reader.store.get(&path).await?.bytes().await?;
+        let shown = path.to_string();
+        tokio::task::spawn_blocking(move || verify(path.as_ref(), &name.sha256, &events, &sums, &stored)).await??;
+        Ok(Written { path: shown, rows, bytes: length })
+    }
+
+    /// Makes a file survive a loss of power, with the folders in which it is: the store does not. What a cloud has is durable.
+    async fn sync(&self, path: &Path) -> Result<(), ArchiveError> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let file = path.parts().fold(folder.to_path_buf(), |file, part| file.join(part.as_ref()));
+        let synced = tokio::task::spawn_blocking(move || {
+            let within = file.ancestors().take_while(|path| path.starts_with(folder.as_path()));
+            within.map(std::fs::File::open).try_for_each(|opened| opened?.sync_all())
+        });
+        synced.await?.map_err(|error| ArchiveError::Unavailable { why: error.to_string() })
+    }
+
+    /// Begins the archive of a namespace. From then on its folder has a mark: a folder that is not mounted, or a bucket of
+    /// another installation, looks like an archive of which nothing was ever written.
+    pub async fn begin(&self, namespace: &str) -> Result<(), ArchiveError> {
+        let path = name::folder(namespace)?.join(MARK);
+        self.reader.store.put(&path, Bytes::new().into()).await?;
+        self.sync(&path).await
+    }
+
+    /// Whether this is the archive of a namespace.
+    ///
+    /// # Errors
+    /// [`ArchiveError::NoMark`]
+    pub(crate) async fn check_mark(&self, namespace: &str) -> Result<(), ArchiveError> {
+        match self.reader.store.head(&name::folder(namespace)?.join(MARK)).await {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::NotFound { .. }) => Err(ArchiveError::NoMark { namespace: namespace.to_owned() }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How far a slice is written.
+    pub async fn reached(&self, namespace: &str, slice_ms: u64) -> Result<Reached, ArchiveError> {
+        self.check_mark(namespace).await?;
+        let names = self.reader.names(namespace, slice_ms).await?;
+        Ok(Reached {
+            written_ms: names.iter().map(|name| name.written_ms).max().unwrap_or_default(),
+            to_ms: names.iter().map(|name| name.to_ms).max().unwrap_or_default(),
+        })
+    }
+
+    /// When the first slice begins that has something, in Unix ms; `None`: the namespace has none.
+    pub async fn first_slice_ms(&self, namespace: &str) -> Result<Option<u64>, ArchiveError> {
+        Ok(self.slices(namespace).await?.first().copied())
+    }
+
+    /// Deletes the slices of a namespace that end at or before a time (Unix ms). Returns how many objects went.
+    pub async fn delete_before(
+        &self,
+        namespace: &str,
+        slice_length_ms: u64,
+        before_ms: u64,
+    ) -> Result<u64, ArchiveError> {
+        let mut deleted = 0;
+        for slice_ms in self.slices(namespace).await? {
+            if slice_ms + slice_length_ms <= before_ms {
+                deleted += self.delete(&name::slice(namespace, slice_ms)?).await?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes all of a namespace. Returns how many objects went.
+    pub async fn delete_namespace(&self, namespace: &str) -> Result<u64, ArchiveError> {
+        self.delete(&name::folder(namespace)?).await
+    }
+
+    /// When the slices of a namespace begin, in Unix ms, rising.
+    pub(crate) async fn slices(&self, namespace: &str) -> Result<BTreeSet<u64>, ArchiveError> {
+        let folder = name::folder(namespace)?;
+        let found = self.reader.store.list_with_delimiter(Some(&folder)).await?;
+        Ok(found.common_prefixes.iter().filter_map(name::slice_of).collect())
+    }
+
+    async fn delete(&self, folder: &Path) -> Result<u64, ArchiveError> {
+        let paths = self.reader.store.list(Some(folder)).map_ok(|object| object.location).boxed();
+        let deleted: Vec<_> = self.reader.store.delete_stream(paths).collect().await;
+        let mut gone = 0;
+        for result in deleted {
+            match result {
+                // Another process deletes them, too.
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => gone += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// When the slice of a time begins.
+pub(crate) fn slice_of(time_ms: u64, slice_length_ms: u64) -> u64 {
+    time_ms - time_ms % slice_length_ms.max(1)
+}

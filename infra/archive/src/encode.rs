@@ -1,0 +1,165 @@
+//! Writes the content of an object: rows by counter and time, in row groups that a reader can skip.
+
+use crate::error::ArchiveError;
+use crate::event::{ArchivedEvent, NewObject, ShardSpan};
+use crate::footer::{
+    Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, TAIL_BYTES, VERSION, VERSION_KEY, entry,
+};
+use crate::name::ObjectName;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnPath, TypePtr};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rows of one row group: what a reader of one event decodes at most.
+pub(crate) const GROUP_ROWS: usize = 16_384;
+/// A clear has no delta.
+const SCHEMA: &str = "message event {
+    OPTIONAL BYTE_ARRAY counter (UTF8);
+    REQUIRED FIXED_LEN_BYTE_ARRAY (12) counter_id;
+    REQUIRED INT32 shard;
+    REQUIRED INT64 time (TIMESTAMP(MILLIS,true));
+    REQUIRED BYTE_ARRAY token (UTF8);
+    OPTIONAL INT64 delta;
+}";
+
+/// The columns of an object.
+pub(crate) fn schema() -> Result<TypePtr, ArchiveError> {
+    Ok(Arc::new(parse_message_type(SCHEMA)?))
+}
+
+/// An object before it is in the store.
+pub(crate) struct Encoded {
+    pub(crate) name: ObjectName,
+    pub(crate) bytes: Vec<u8>,
+    /// In the order of its rows.
+    pub(crate) events: Vec<ArchivedEvent>,
+    pub(crate) sums: BTreeMap<u16, ShardSums>,
+}
+
+/// Writes an object.
+///
+/// # Errors
+/// [`ArchiveError::Invalid`]: an event is in no span, or twice.
+pub(crate) fn encode(mut object: NewObject) -> Result<Encoded, ArchiveError> {
+    object.events.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
+    check(&object)?;
+    let NewObject { written_ms, spans, events, .. } = object;
+    let from_ms = spans.iter().map(|span| span.from_ms).min();
+    let to_ms = spans.iter().map(|span| span.to_ms).max();
+    let (Some(from_ms), Some(to_ms)) = (from_ms, to_ms) else {
+        return Err(ArchiveError::invalid("an object needs a span"));
+    };
+    let mut sums: BTreeMap<u16, ShardSums> = BTreeMap::new();
+    for event in &events {
+        sums.entry(event.shard).or_default().count(event.delta);
+    }
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema()?, Arc::new(properties()?))?;
+    let mut groups = Vec::new();
+    for rows in events.chunks(GROUP_ROWS) {
+        let offset = writer.bytes_written();
+        let mut group = writer.next_row_group()?;
+        write_group(&mut group, rows)?;
+        group.close()?;
+        writer.flush().map_err(|error| ArchiveError::invalid(error.to_string()))?;
+        groups.push(described(rows, offset, writer.inner().get(offset..).unwrap_or_default()));
+    }
+    writer.append_key_value_metadata(KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_owned()));
+    for entry in [entry(SPANS_KEY, &spans)?, entry(SUMS_KEY, &sums)?, entry(GROUPS_KEY, &groups)?] {
+        writer.append_key_value_metadata(entry);
+    }
+    let bytes = writer.into_inner()?;
+    let footer = bytes.last_chunk::<TAIL_BYTES>().and_then(|tail| Footer::length(tail));
+    let footer = footer.and_then(|length| bytes.get(bytes.len().checked_sub(length)?..));
+    let footer_crc = crc32c::crc32c(footer.ok_or_else(|| ArchiveError::invalid("the object has no footer"))?);
+    let name = ObjectName { written_ms, from_ms, to_ms, footer_crc, sha256: sha256(&bytes) };
+    Ok(Encoded { name, bytes, events, sums })
+}
+
+/// SHA-256 in hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex::encode(ring::digest::digest(&ring::digest::SHA256, bytes))
+}
+
+/// Whether the spans are in the slice, each event is in a span, and none is twice.
+fn check(NewObject { slice_ms, slice_length_ms, spans, events, .. }: &NewObject) -> Result<(), ArchiveError> {
+    let is_in_slice = |span: &ShardSpan| *slice_ms <= span.from_ms && span.to_ms <= slice_ms + slice_length_ms;
+    if let Some(span) = spans.iter().find(|span| !is_in_slice(span)) {
+        return Err(ArchiveError::invalid(format!("{span:?} is not in the slice of {slice_ms}")));
+    }
+    let stray = events.iter().find(|event| !spans.iter().any(|span| span.has(event.shard, event.time_ms)));
+    if let Some(ArchivedEvent { shard, time_ms, .. }) = stray {
+        return Err(ArchiveError::invalid(format!("an event of shard {shard} at {time_ms} is in no span")));
+    }
+    match events.windows(2).find(|pair| key(&pair[0]) == key(&pair[1])) {
+        Some(pair) => Err(ArchiveError::invalid(format!("the event {:?} is there twice", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+fn key(event: &ArchivedEvent) -> (&[u8], u64, &str, u16) {
+    (&event.counter_id, event.time_ms, &event.token, event.shard)
+}
+
+fn described(rows: &[ArchivedEvent], offset: usize, bytes: &[u8]) -> RowGroup {
+    let id = |row: Option<&ArchivedEvent>| row.map(|event| hex::encode(event.counter_id)).unwrap_or_default();
+    let times = || rows.iter().map(|event| event.time_ms);
+    RowGroup {
+        offset: offset as u64,
+        bytes: bytes.len() as u64,
+        crc: crc32c::crc32c(bytes),
+        rows: rows.len() as u64,
+        counters: [id(rows.first()), id(rows.last())],
+        times_ms: [times().min().unwrap_or_default(), times().max().unwrap_or_default()],
+    }
+}
+
+fn properties() -> Result<WriterProperties, ArchiveError> {
+    let column = |name: &str| ColumnPath::from(name);
+    let builder = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_statistics_truncate_length(None)
+        .set_offset_index_disabled(true)
+        .set_column_dictionary_enabled(column("time"), false)
+        .set_column_encoding(column("time"), Encoding::DELTA_BINARY_PACKED)
+        .set_column_dictionary_enabled(column("token"), false)
+        .set_column_encoding(column("token"), Encoding::DELTA_LENGTH_BYTE_ARRAY)
+        .set_column_statistics_enabled(column("token"), EnabledStatistics::None);
+    Ok(builder.build())
+}
+
+/// Writes the columns in the order of the schema.
+fn write_group(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+    let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+    let is_there = |there: bool| i16::from(there);
+    let named = rows.iter().map(|event| is_there(event.counter.is_some())).collect::<Vec<i16>>();
+    let names = rows.iter().filter_map(|event| event.counter.as_deref().map(bytes)).collect::<Vec<ByteArray>>();
+    write_column::<ByteArrayType>(group, &names, Some(&named))?;
+    let ids = rows.iter().map(|event| ByteArray::from(event.counter_id.to_vec()).into());
+    write_column::<FixedLenByteArrayType>(group, &ids.collect::<Vec<_>>(), None)?;
+    let shards = rows.iter().map(|event| event.shard.into()).collect::<Vec<i32>>();
+    write_column::<Int32Type>(group, &shards, None)?;
+    let times = rows.iter().map(|event| event.time_ms as i64).collect::<Vec<i64>>();
+    write_column::<Int64Type>(group, &times, None)?;
+    let tokens = rows.iter().map(|event| bytes(&event.token)).collect::<Vec<ByteArray>>();
+    write_column::<ByteArrayType>(group, &tokens, None)?;
+    let added = rows.iter().map(|event| is_there(event.delta.is_some())).collect::<Vec<i16>>();
+    let deltas = rows.iter().filter_map(|event| event.delta).collect::<Vec<i64>>();
+    write_column::<Int64Type>(group, &deltas, Some(&added))
+}
+
+fn write_column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: &[T::T],
+    is_there: Option<&[i16]>,
+) -> Result<(), ArchiveError> {
+    let mut column = group.next_column()?.ok_or_else(|| ArchiveError::invalid("the schema has too few columns"))?;
+    column.typed::<T>().write_batch(values, is_there, None)?;
+    Ok(column.close()?)
+}

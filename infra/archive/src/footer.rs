@@ -1,0 +1,115 @@
+//! The footer of an object: the metadata of Parquet, and in it what an object has and the checksum of each row group. The
+//! checksum of the footer itself is in the object's name, so a reader notices every changed byte before it trusts it.
+
+use crate::error::ArchiveError;
+use crate::event::{COUNTER_ID_BYTES, ShardSpan};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The version of the content.
+pub(crate) const VERSION: &str = "1";
+pub(crate) const VERSION_KEY: &str = "tallystone.version";
+pub(crate) const SPANS_KEY: &str = "tallystone.spans";
+pub(crate) const SUMS_KEY: &str = "tallystone.sums";
+pub(crate) const GROUPS_KEY: &str = "tallystone.row_groups";
+/// The length of the metadata as four bytes, and the magic number.
+pub(crate) const TAIL_BYTES: usize = 8;
+
+/// What an object has of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardSums {
+    pub(crate) rows: u64,
+    pub(crate) clears: u64,
+    /// Of all deltas.
+    pub(crate) sum: i128,
+}
+
+impl ShardSums {
+    pub(crate) fn count(&mut self, delta: Option<i64>) {
+        self.rows += 1;
+        self.clears += u64::from(delta.is_none());
+        self.sum += i128::from(delta.unwrap_or_default());
+    }
+}
+
+/// A row group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RowGroup {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// CRC-32C of these bytes.
+    pub(crate) crc: u32,
+    pub(crate) rows: u64,
+    /// The first and the last counter, in hex.
+    pub(crate) counters: [String; 2],
+    /// The first and the last time, in Unix ms.
+    pub(crate) times_ms: [u64; 2],
+}
+
+impl RowGroup {
+    /// Whether it may have events of a counter in these times.
+    pub(crate) fn may_have(&self, counter_id: &[u8; COUNTER_ID_BYTES], times_ms: &Range<u64>) -> bool {
+        let id = hex::encode(counter_id);
+        let [first_ms, last_ms] = self.times_ms;
+        self.counters[0] <= id && id <= self.counters[1] && first_ms < times_ms.end && times_ms.start <= last_ms
+    }
+}
+
+/// A footer.
+#[derive(Debug)]
+pub(crate) struct Footer {
+    pub(crate) parquet: ParquetMetaData,
+    pub(crate) spans: Vec<ShardSpan>,
+    pub(crate) sums: BTreeMap<u16, ShardSums>,
+    pub(crate) groups: Vec<RowGroup>,
+}
+
+impl Footer {
+    /// The number of bytes of a footer, of which these are the last eight.
+    pub(crate) fn length(tail: &[u8]) -> Option<usize> {
+        let (length, magic) = tail.split_last_chunk::<4>().filter(|(_, magic)| *magic == b"PAR1")?;
+        let _ = magic;
+        let length = u32::from_le_bytes(*length.last_chunk::<4>()?);
+        Some(usize::try_from(length).ok()? + TAIL_BYTES)
+    }
+
+    /// Reads a footer whose bytes have the right checksum.
+    pub(crate) fn read(path: &str, footer: &[u8]) -> Result<Footer, ArchiveError> {
+        let metadata = footer.get(..footer.len().saturating_sub(TAIL_BYTES)).unwrap_or_default();
+        let unreadable = |why: String| ArchiveError::damaged(path, why);
+        let parquet =
+            ParquetMetaDataReader::decode_metadata(metadata).map_err(|error| unreadable(error.to_string()))?;
+        let version = value(&parquet, VERSION_KEY).unwrap_or_default();
+        if version != VERSION {
+            return Err(unreadable(format!("it has version {version:?} of the archive, this program reads {VERSION}")));
+        }
+        let read = Footer {
+            spans: json(&parquet, SPANS_KEY).map_err(unreadable)?,
+            sums: json(&parquet, SUMS_KEY).map_err(unreadable)?,
+            groups: json(&parquet, GROUPS_KEY).map_err(unreadable)?,
+            parquet,
+        };
+        match read.groups.len() == read.parquet.num_row_groups() {
+            true => Ok(read),
+            false => Err(unreadable("its list of row groups is not that of its metadata".to_owned())),
+        }
+    }
+}
+
+fn value<'a>(parquet: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
+    let all = parquet.file_metadata().key_value_metadata()?;
+    all.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+fn json<T: for<'a> Deserialize<'a>>(parquet: &ParquetMetaData, key: &str) -> Result<T, String> {
+    let text = value(parquet, key).ok_or_else(|| format!("it has no {key}"))?;
+    serde_json::from_str(text).map_err(|error| format!("{key}: {error}"))
+}
+
+/// An entry of the metadata.
+pub(crate) fn entry(key: &str, value: &impl Serialize) -> Result<KeyValue, ArchiveError> {
+    let text = serde_json::to_string(value).map_err(|error| ArchiveError::invalid(error.to_string()))?;
+    Ok(KeyValue::new(key.to_owned(), text))
+}

@@ -1,0 +1,30 @@
+//! The archive of counter events: Parquet objects in an object store, and nothing else. It holds the only copy of what it has
+//! taken over (N15).
+//!
+//! What lives here: what is archived ([`event`]), the names of objects (`name`), their content (`encode`, `decode`, `verify`, with
+//! the `footer` that says what an object has), which of two objects is right (`overlap`), and the [`Archive`] over an object
+//! store (`archive`, `find`, `scan`, over `reader`).
+//! What may not: Redis, counters, and the decision what is archived and when.
+//!
+//! An object has the events of some *spans*: of these shards, every event from a time to a time. Objects never change. A span
+//! may be written again, after a crash or after the counters' store has lost its last writes: for each shard and time the
+//! object that was written last is right, and the others say nothing.
+
+mod archive;
+mod decode;
+mod encode;
+mod error;
+pub mod event;
+mod find;
+mod footer;
+mod name;
+mod overlap;
+mod reader;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use archive::Archive;
+pub use error::ArchiveError;
+pub use event::{ArchivedEvent, EventKey, Found, NewObject, Reached, Scan, Scope, ShardSpan, Written};

@@ -1,0 +1,140 @@
+//! Reads objects by their parts: lists a slice, opens footers, fetches row groups. Objects never change, so an opened footer
+//! stays in memory.
+
+use crate::decode::decode;
+use crate::error::ArchiveError;
+use crate::event::{ArchivedEvent, COUNTER_ID_BYTES};
+use crate::footer::{Footer, TAIL_BYTES};
+use crate::name::{self, ObjectName};
+use bytes::Bytes;
+use futures::stream::{StreamExt, TryStreamExt, iter};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of an object's end that are read first: nearly every footer is shorter.
+const TAIL_READ: u64 = 64 * 1_024;
+/// Footers in memory at most; then all are read again. One takes some kilobytes.
+const FOOTERS_MAX: usize = 2_048;
+/// Objects that one call opens at once.
+const AT_ONCE: usize = 8;
+/// How often a slice is listed because an object of the list has gone.
+const TRIES: usize = 3;
+
+/// An object whose footer was read.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) path: Path,
+    pub(crate) name: ObjectName,
+    pub(crate) footer: Arc<Footer>,
+}
+
+/// An object of a list.
+struct Listed {
+    path: Path,
+    name: ObjectName,
+    bytes: u64,
+}
+
+/// The objects of a store.
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    footers: Arc<Mutex<HashMap<Path, Arc<Footer>>>>,
+}
+
+impl Reader {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Reader {
+        Reader { store, footers: Arc::default() }
+    }
+
+    /// The names of all objects in a slice, in no order.
+    pub(crate) async fn names(&self, namespace: &str, slice_ms: u64) -> Result<Vec<ObjectName>, ArchiveError> {
+        Ok(self.list(namespace, slice_ms).await?.into_iter().map(|listed| listed.name).collect())
+    }
+
+    /// The objects of a slice that may have something of one of these spans of time, in the order of their times.
+    pub(crate) async fn open(
+        &self,
+        namespace: &str,
+        slice_ms: u64,
+        times_ms: &[Range<u64>],
+    ) -> Result<Vec<Opened>, ArchiveError> {
+        let mut gone = None;
+        for _ in 0..TRIES {
+            let mut listed = self.list(namespace, slice_ms).await?;
+            listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
+            listed.sort_by(|one, other| one.name.times_ms().start.cmp(&other.name.times_ms().start));
+            let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
+            match opened.try_collect::<Vec<_>>().await {
+                // It has been replaced since, or is past its retention.
+                Err(error @ object_store::Error::NotFound { .. }) => gone = Some(error.into()),
+                opened => return opened?.into_iter().collect(),
+            }
+        }
+        Err(gone.unwrap_or_else(|| ArchiveError::invalid("no try")))
+    }
+
+    /// The events of a row group whose counters are wanted.
+    pub(crate) async fn events(
+        &self,
+        object: &Opened,
+        number: usize,
+        is_wanted: impl Fn(&[u8; COUNTER_ID_BYTES]) -> bool + Send + 'static,
+    ) -> Result<Vec<ArchivedEvent>, ArchiveError> {
+        let (path, footer) = (object.path.clone(), object.footer.clone());
+        let Some(group) = footer.groups.get(number) else { return Ok(Vec::new()) };
+        let bytes = self.store.get_range(&path, group.offset..group.offset + group.bytes).await?;
+        let decoded = tokio::task::spawn_blocking(move || decode(path.as_ref(), &footer, number, bytes, is_wanted));
+        decoded.await?
+    }
+
+    async fn list(&self, namespace: &str, slice_ms: u64) -> Result<Vec<Listed>, ArchiveError> {
+        let folder = name::slice(namespace, slice_ms)?;
+        let all: Vec<_> = self.store.list(Some(&folder)).try_collect().await?;
+        let listed = |object: object_store::ObjectMeta| {
+            let name = object.location.filename().and_then(ObjectName::parse)?;
+            Some(Listed { path: object.location, name, bytes: object.size })
+        };
+        Ok(all.into_iter().filter_map(listed).collect())
+    }
+
+    /// The outer error: the object is not there, or the store does not reply.
+    async fn open_one(&self, listed: Listed) -> Result<Result<Opened, ArchiveError>, object_store::Error> {
+        let Listed { path, name, bytes } = listed;
+        let known = self.footers.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
+        if let Some(footer) = known {
+            return Ok(Ok(Opened { path, name, footer }));
+        }
+        let tail = self.tail(&path, bytes, TAIL_READ).await?;
+        let length = tail.last_chunk::<TAIL_BYTES>().and_then(|tail| Footer::length(tail));
+        let whole = match length {
+            Some(length) if length <= tail.len() => tail.slice(tail.len() - length..),
+            Some(length) if length as u64 <= bytes => self.tail(&path, bytes, length as u64).await?,
+            _ => return Ok(Err(ArchiveError::damaged(path.as_ref(), "it does not end as an object does"))),
+        };
+        if crc32c::crc32c(&whole) != name.footer_crc {
+            return Ok(Err(ArchiveError::damaged(path.as_ref(), "its footer has the wrong checksum")));
+        }
+        let footer = match Footer::read(path.as_ref(), &whole) {
+            Ok(footer) => Arc::new(footer),
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut footers = self.footers.lock().unwrap_or_else(PoisonError::into_inner);
+        if footers.len() >= FOOTERS_MAX {
+            footers.clear();
+        }
+        footers.insert(path.clone(), footer.clone());
+        Ok(Ok(Opened { path, name, footer }))
+    }
+
+    async fn tail(&self, path: &Path, bytes: u64, length: u64) -> Result<Bytes, object_store::Error> {
+        match bytes.checked_sub(length) {
+            Some(from) => self.store.get_range(path, from..bytes).await,
+            None if bytes == 0 => Ok(Bytes::new()),
+            None => self.store.get_range(path, 0..bytes).await,
+        }
+    }
+}

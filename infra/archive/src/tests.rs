@@ -1,0 +1,328 @@
+//! The archive in a folder, compared with a list of everything that was written.
+
+use crate::event::COUNTER_ID_BYTES;
+use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, NewObject, Reached, Scope, ShardSpan};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const NS: &str = "ads";
+/// 2026-11-20, 12:00 UTC.
+const NOON_MS: u64 = 1_795_176_000_000;
+const SLICE_MS: u64 = 600_000;
+
+async fn folder() -> (TempDir, Archive) {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = again(&folder);
+    archive.begin(NS).await.unwrap();
+    (folder, archive)
+}
+
+/// The same archive, as another process opens it.
+fn again(folder: &TempDir) -> Archive {
+    Archive::open(&format!("file://{}", folder.path().join("deep/er").display())).unwrap()
+}
+
+fn id(number: u8) -> [u8; COUNTER_ID_BYTES] {
+    [number; COUNTER_ID_BYTES]
+}
+
+fn event(shard: u16, counter: u8, at_ms: u64, token: &str, delta: Option<i64>) -> ArchivedEvent {
+    let name = (counter % 3 > 0).then(|| format!("counter {counter}").into());
+    ArchivedEvent {
+        shard,
+        counter_id: id(counter),
+        counter: name,
+        time_ms: NOON_MS + at_ms,
+        token: token.into(),
+        delta,
+    }
+}
+
+fn span(shard: u16, from_ms: u64, to_ms: u64) -> ShardSpan {
+    ShardSpan { shard, from_ms: NOON_MS + from_ms, to_ms: NOON_MS + to_ms }
+}
+
+fn object(written_ms: u64, spans: Vec<ShardSpan>, events: Vec<ArchivedEvent>) -> NewObject {
+    NewObject { slice_ms: NOON_MS, slice_length_ms: SLICE_MS, written_ms, spans, events }
+}
+
+fn key(event: &ArchivedEvent) -> EventKey {
+    let ArchivedEvent { shard, counter_id, time_ms, token, .. } = event.clone();
+    EventKey { shard, counter_id, time_ms, token }
+}
+
+fn scope(counter: u8, from_ms: u64, to_ms: u64) -> Scope {
+    Scope {
+        slice_length_ms: SLICE_MS,
+        counter_id: id(counter),
+        shards: vec![0, 1, 2],
+        times_ms: NOON_MS + from_ms..NOON_MS + to_ms,
+    }
+}
+
+async fn has(archive: &Archive, event: &ArchivedEvent) -> bool {
+    let found = archive.find(NS, SLICE_MS, &[key(event)]).await.unwrap().remove(0);
+    assert!(found.is_none_or(|found| found.delta == event.delta), "{event:?}");
+    found.is_some()
+}
+
+/// The objects of an archive, without the marks.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some() {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn n15_what_was_written_reads_back_and_nothing_else() {
+    let (_folder, archive) = folder().await;
+    let deltas = [0, 1, -1, 255, -32_769, i64::MIN, i64::MAX].map(Some).into_iter().chain([None]);
+    let token = |number: usize| if number == 0 { "é".repeat(32) } else { format!("t-{number}") };
+    let events: Vec<ArchivedEvent> = deltas
+        .enumerate()
+        .map(|(number, delta)| event(number as u16 % 2, number as u8, number as u64, &token(number), delta))
+        .collect();
+    let written = archive.write(NS, object(1, vec![span(0, 0, 10), span(1, 0, 10)], events.clone())).await.unwrap();
+    assert_eq!(written.rows, 8);
+    for event in &events {
+        assert!(has(&archive, event).await, "{event:?}");
+        let scan = archive.scan(NS, &scope(event.counter_id[0], 0, 10), 100, 100).await.unwrap();
+        assert_eq!((scan.events, scan.next_ms), (vec![event.clone()], NOON_MS + 10));
+        let others = [
+            ArchivedEvent { token: "other".into(), ..event.clone() },
+            ArchivedEvent { time_ms: event.time_ms + 1, ..event.clone() },
+            ArchivedEvent { shard: event.shard + 1, ..event.clone() },
+            ArchivedEvent { counter_id: id(99), ..event.clone() },
+        ];
+        for other in others {
+            assert!(!has(&archive, &other).await, "{other:?}");
+        }
+    }
+    archive.begin("another").await.unwrap();
+    assert_eq!(archive.find("another", SLICE_MS, &[key(&events[0])]).await.unwrap(), [None]);
+    assert_eq!(archive.reached(NS, NOON_MS).await.unwrap(), Reached { written_ms: 1, to_ms: NOON_MS + 10 });
+    assert_eq!(archive.reached(NS, 0).await.unwrap(), Reached::default());
+    archive.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn n15_an_object_has_each_event_once_and_none_outside_of_its_spans() {
+    let (folder, archive) = folder().await;
+    let refused = async |spans: Vec<ShardSpan>, events: Vec<ArchivedEvent>| {
+        matches!(archive.write(NS, object(1, spans, events)).await, Err(ArchiveError::Invalid { .. }))
+    };
+    let one = event(0, 1, 5, "t", Some(1));
+    assert!(refused(vec![span(0, 0, 10)], vec![one.clone(), one.clone()]).await, "twice");
+    assert!(refused(vec![span(0, 0, 10)], vec![one.clone(), ArchivedEvent { delta: None, ..one.clone() }]).await);
+    assert!(refused(vec![span(0, 0, 5)], vec![one.clone()]).await, "behind its end");
+    assert!(refused(vec![span(1, 0, 10)], vec![one]).await, "of another shard");
+    assert!(refused(vec![span(0, 0, SLICE_MS + 1)], Vec::new()).await, "out of the slice");
+    assert!(refused(Vec::new(), Vec::new()).await, "no span");
+    assert_eq!(files(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn n15_a_reader_fetches_only_the_row_groups_that_it_needs() {
+    let (folder, archive) = folder().await;
+    let events: Vec<ArchivedEvent> = (0..100_000_u32)
+        .map(|number| {
+            let token = format!("{:032x}", u128::from(number) * 0x9e37_79b9_7f4a_7c15);
+            event(0, (number / 400) as u8, u64::from(number % 400), &token, Some(i64::from(number % 7)))
+        })
+        .collect();
+    let written = archive.write(NS, object(1, vec![span(0, 0, 400)], events.clone())).await.unwrap();
+    println!("{} bytes, {:.1} each", written.bytes, written.bytes as f64 / 1e5);
+    assert!(has(&archive, &events[50_000]).await);
+    // Other row groups may be anything: a reader that fetches them notices.
+    let path = files(folder.path()).remove(0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(has(&archive, &events[99_999]).await);
+    let first = archive.find(NS, SLICE_MS, &[key(&events[0])]).await;
+    assert!(matches!(first, Err(ArchiveError::Damaged { .. })), "{first:?}");
+}
+
+#[tokio::test]
+async fn n15_of_two_objects_the_later_one_is_right_where_both_have_a_span() {
+    let (_folder, archive) = folder().await;
+    let lost = [event(0, 1, 5, "lost", Some(1)), event(0, 1, 15, "lost", Some(1)), event(1, 1, 15, "kept", Some(1))];
+    archive.write(NS, object(1, vec![span(0, 0, 20), span(1, 0, 20)], lost.to_vec())).await.unwrap();
+    assert!(has(&archive, &lost[1]).await);
+    let new = event(0, 1, 15, "new", Some(2));
+    archive.write(NS, object(2, vec![span(0, 10, 20)], vec![new.clone()])).await.unwrap();
+    assert!(has(&archive, &lost[0]).await, "before the later span");
+    assert!(!has(&archive, &lost[1]).await, "in the later span");
+    assert!(has(&archive, &lost[2]).await, "of another shard");
+    assert!(has(&archive, &new).await);
+    let scan = archive.scan(NS, &scope(1, 0, 30), 100, 100).await.unwrap();
+    assert_eq!(scan.events, [lost[0].clone(), lost[2].clone(), new.clone()]);
+    // Nothing is there any more, says an object without events.
+    archive.write(NS, object(3, vec![span(0, 0, 20)], Vec::new())).await.unwrap();
+    assert_eq!(archive.scan(NS, &scope(1, 0, 30), 100, 100).await.unwrap().events, [lost[2].clone()]);
+}
+
+#[tokio::test]
+async fn n15_a_changed_byte_is_noticed() {
+    let (folder, archive) = folder().await;
+    let events: Vec<ArchivedEvent> =
+        (0..500).map(|number| event(0, (number % 5) as u8, number, &format!("token {number}"), Some(1))).collect();
+    archive.write(NS, object(1, vec![span(0, 0, 500)], events.clone())).await.unwrap();
+    let path = files(folder.path()).remove(0);
+    let right = std::fs::read(&path).unwrap();
+    let keys: Vec<EventKey> = events.iter().map(key).collect();
+    let whole = archive.find(NS, SLICE_MS, &keys).await.unwrap();
+    assert!(whole.iter().all(Option::is_some));
+    for at in (0..right.len()).step_by(37).chain([right.len() - 1]) {
+        let mut bytes = right.clone();
+        bytes[at] ^= 0x40;
+        std::fs::write(&path, bytes).unwrap();
+        // Without the footer that this one has read before.
+        let archive = again(&folder);
+        match archive.find(NS, SLICE_MS, &keys).await {
+            Err(ArchiveError::Damaged { .. }) => {}
+            // The magic number at the begin is in no row group.
+            found => assert!(at < 4 && found.unwrap() == whole, "byte {at} of {}", right.len()),
+        }
+    }
+    for short in [0, 3, 8, right.len() / 2, right.len() - 1] {
+        std::fs::write(&path, &right[..short]).unwrap();
+        let archive = again(&folder);
+        assert!(archive.find(NS, SLICE_MS, &keys).await.is_err(), "{short} bytes");
+    }
+}
+
+#[tokio::test]
+async fn n15_retention_deletes_whole_slices_and_a_deletion_one_namespace() {
+    let (folder, archive) = folder().await;
+    for (namespace, number) in ["a", "a:1", "a.b"].into_iter().flat_map(|namespace| [0, 1, 2].map(|n| (namespace, n))) {
+        let at_ms = number * SLICE_MS;
+        let new = NewObject {
+            slice_ms: NOON_MS + at_ms,
+            ..object(1, vec![span(0, at_ms, at_ms + 5)], vec![event(0, 1, at_ms, "t", Some(1))])
+        };
+        archive.begin(namespace).await.unwrap();
+        archive.write(namespace, new).await.unwrap();
+    }
+    // What a writer leaves that dies.
+    let other = files(folder.path()).into_iter().find(|file| file.to_string_lossy().contains("a.b")).unwrap();
+    std::fs::write(other.with_extension("parquet#1"), b"PAR1").unwrap();
+    assert_eq!(archive.first_slice_ms("a").await.unwrap(), Some(NOON_MS));
+    assert_eq!(archive.delete_before("a", SLICE_MS, NOON_MS + 2 * SLICE_MS - 1).await.unwrap(), 1);
+    assert_eq!(archive.first_slice_ms("a").await.unwrap(), Some(NOON_MS + SLICE_MS));
+    assert_eq!(archive.delete_namespace("a").await.unwrap(), 3, "two objects and the mark");
+    assert_eq!(archive.first_slice_ms("a").await.unwrap(), None);
+    for other in ["a:1", "a.b"] {
+        let scan = archive.scan(other, &scope(1, 0, 3 * SLICE_MS), 100, 100).await.unwrap();
+        assert_eq!((scan.events.len(), scan.next_ms), (3, NOON_MS + 3 * SLICE_MS), "{other}");
+    }
+}
+
+/// A disk that is not mounted, or the wrong bucket: nothing that was counted may look as if it never was.
+#[tokio::test]
+async fn n15_an_archive_without_the_mark_of_a_namespace_answers_nothing() {
+    let (_folder, archive) = folder().await;
+    let one = event(0, 1, 5, "t", Some(1));
+    let is_away = |answer: Result<(), ArchiveError>| matches!(answer, Err(ArchiveError::NoMark { .. }));
+    assert!(is_away(archive.find("other", SLICE_MS, &[key(&one)]).await.map(drop)));
+    assert!(is_away(archive.scan("other", &scope(1, 0, 5), 1, 1).await.map(drop)));
+    assert!(is_away(archive.reached("other", NOON_MS).await.map(drop)));
+    archive.begin("other").await.unwrap();
+    assert!(!has(&archive, &one).await);
+}
+
+#[test]
+fn n15_an_address_is_a_folder() {
+    for bad in ["", "/tmp", "file://relative", "s4://x", "s3://", "file:///proc/nowhere"] {
+        assert!(matches!(Archive::open(bad), Err(ArchiveError::Invalid { .. })), "{bad}");
+    }
+}
+
+/// Objects as they may follow each other: (spans, events), in the order in which they are written.
+fn objects() -> impl Strategy<Value = Vec<(Vec<(u16, u64, u64)>, Vec<(u16, u8, u64, u8)>)>> {
+    let span = (0..3_u16, 0..40_u64, 1..20_u64);
+    let event = (0..3_u16, 0..4_u8, 0..60_u64, 0..3_u8);
+    prop::collection::vec((prop::collection::vec(span, 1..4), prop::collection::vec(event, 0..60)), 1..9)
+}
+
+/// The event that these numbers make; its delta says which object has it.
+fn drawn((shard, counter, at_ms, token): (u16, u8, u64, u8), written: usize) -> ArchivedEvent {
+    event(shard, counter, at_ms, &format!("t{token}"), (written % 5 > 0).then_some(written as i64))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn n15_random_objects_are_what_a_list_of_them_says(drawn_objects in objects(), enough in 1..9_usize, most in 1..4_usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(compare(drawn_objects, enough, most));
+    }
+}
+
+async fn compare(drawn_objects: Vec<(Vec<(u16, u64, u64)>, Vec<(u16, u8, u64, u8)>)>, enough: usize, most: usize) {
+    let (_folder, archive) = folder().await;
+    let mut written: Vec<(Vec<ShardSpan>, Vec<ArchivedEvent>)> = Vec::new();
+    for (number, (spans, events)) in drawn_objects.into_iter().enumerate() {
+        let spans: Vec<ShardSpan> =
+            spans.into_iter().map(|(shard, from, length)| span(shard, from, from + length)).collect();
+        let all: BTreeSet<(u16, u8, u64, u8)> = events.into_iter().collect();
+        let events = all.into_iter().map(|numbers| drawn(numbers, number));
+        let events = events.filter(|event| spans.iter().any(|span| span.has(event.shard, event.time_ms)));
+        let events: Vec<ArchivedEvent> = events.collect();
+        archive.write(NS, object(number as u64, spans.clone(), events.clone())).await.unwrap();
+        written.push((spans, events));
+    }
+    // The last object with a span says what is in it.
+    let right = |shard: u16, time_ms: u64| {
+        let mut latest_first = written.iter().rev();
+        latest_first.find(|(spans, _)| spans.iter().any(|span| span.has(shard, time_ms))).map(|(_, events)| events)
+    };
+    let mut wanted = Vec::new();
+    for (shard, counter, at_ms, token) in
+        (0..3).flat_map(|s| (0..4).flat_map(move |c| (0..60).flat_map(move |a| (0..3).map(move |t| (s, c, a, t)))))
+    {
+        wanted.push(key(&drawn((shard, counter, at_ms, token), 0)));
+    }
+    let found = archive.find(NS, SLICE_MS, &wanted).await.unwrap();
+    for (wanted, found) in wanted.iter().zip(found) {
+        let events = right(wanted.shard, wanted.time_ms).map(Vec::as_slice).unwrap_or_default();
+        let is = events.iter().find(|event| key(event) == *wanted);
+        assert_eq!(found.map(|found| found.delta), is.map(|event| event.delta), "{wanted:?}");
+    }
+    for counter in 0..4 {
+        let all = written.iter().flat_map(|(_, events)| events).filter(|event| event.counter_id == id(counter));
+        let is_right = |event: &&ArchivedEvent| {
+            right(event.shard, event.time_ms).is_some_and(|events| events.iter().any(|other| other == *event))
+        };
+        let mut expected: Vec<ArchivedEvent> = Vec::new();
+        for event in all.filter(is_right) {
+            // Two objects may have the same event; the one that is right has it once.
+            if !expected.contains(event) {
+                expected.push(event.clone());
+            }
+        }
+        let order = |event: &ArchivedEvent| (event.time_ms, event.token.clone(), event.shard);
+        expected.sort_by_key(order);
+        let (mut next_ms, mut scanned) = (NOON_MS, Vec::new());
+        while next_ms < NOON_MS + 70 {
+            let part = Scope { times_ms: next_ms..NOON_MS + 70, ..scope(counter, 0, 0) };
+            let scan = archive.scan(NS, &part, enough, most).await.unwrap();
+            assert!(scan.next_ms > next_ms, "it goes on");
+            assert!(scan.events.iter().all(|event| (next_ms..scan.next_ms).contains(&event.time_ms)));
+            scanned.extend(scan.events);
+            next_ms = scan.next_ms;
+        }
+        scanned.sort_by_key(order);
+        assert_eq!(scanned, expected, "counter {counter}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The archiver: it takes archive jobs from the queue, and moves the events of a namespace to the archive (N15).
+
+use crate::metrics;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tallystone_client::{Client, Failure, Lease, Worker};
+use tallystone_counters::Refusal;
+use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
+use tallystone_counters::service::{archive_queue, archive_queue_config};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Namespaces that are archived at once.
+const AT_ONCE: u32 = 2;
+/// How long a job that has begun may take when the worker stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// The pause after a failure to reach the queue.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Between two searches for slices that are past their retention.
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Archives the namespaces of a store.
+#[derive(Clone)]
+pub(crate) struct Archiver {
+    namespaces: RedisNamespaces,
+    /// By the tags of namespaces: when their slices were last searched.
+    pruned: Arc<Mutex<HashMap<String, Instant>>>,
+}
+
+impl Archiver {
+    pub(crate) fn new(namespaces: RedisNamespaces) -> Archiver {
+        Archiver { namespaces, pruned: Arc::default() }
+    }
+
+    /// Runs until the token is cancelled.
+    pub(crate) async fn run(self, queue: Client, name: String, until: CancellationToken) {
+        let jobs = archive_queue();
+        let worker = Worker::new(queue.clone(), &jobs).name(name).concurrency(AT_ONCE).grace(GRACE);
+        while !until.is_cancelled() {
+            let archiver = self.clone();
+            let handler = move |lease: Lease| {
+                let archiver = archiver.clone();
+                async move { archiver.archive(&lease.id).await.map_err(Failure::from) }
+            };
+            match worker.run_until(until.cancelled(), handler).await {
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "the queue of archive jobs does not exist yet");
+                    // Another worker may create it meanwhile.
+                    let created = queue.create_queue(&jobs, archive_queue_config());
+                    let _ = until.run_until_cancelled(created).await;
+                    until.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    /// Archives what is old enough of the namespace with this tag.
+    async fn archive(&self, tag: &str) -> Result<(), Refusal> {
+        let all = self.namespaces.all().await?;
+        // It may have been deleted since.
+        let Some(namespace) = all.iter().find(|namespace| namespace.tag() == tag) else { return Ok(()) };
+        let store = self.namespaces.open(namespace).await?;
+        loop {
+            let begin = Instant::now();
+            let pass = store.archive_pass().await;
+            metrics::archived(&pass, begin.elapsed());
+            if !pass?.is_behind {
+                break;
+            }
+        }
+        self.prune(tag, &store).await
+    }
+
+    async fn prune(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
+        let is_due = |at: &Instant| at.elapsed() >= PRUNE_EVERY;
+        let pruned = || self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
+        if pruned().get(tag).is_some_and(|at| !is_due(at)) {
+            return Ok(());
+        }
+        let objects = store.prune_archive().await?;
+        if objects > 0 {
+            tracing::info!(namespace = %store.name(), objects, "archived events past their retention were deleted");
+        }
+        let mut pruned = pruned();
+        pruned.retain(|_, at| !is_due(at));
+        pruned.insert(tag.to_owned(), Instant::now());
+        Ok(())
+    }
+}
