@@ -45,10 +45,8 @@ for i = FIRST_ID, #ARGV do
     end
   end
   local slot = slots[field]
-  if code == OK and time < expired then
-    code = EXPIRED
-  elseif code == OK and time < S[PRUNED] then
-    code = ARCHIVED
+  if code == OK and (time < expired or time < S[PRUNED]) then
+    code = time < expired and EXPIRED or ARCHIVED
   elseif code == OK then
     local known = slot ~= '' and recorded(slot, id)
     if known then

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{Client, Failure, Lease, Worker};
-use tallystone_counters::Refusal;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::service::{archive_queue, archive_queue_config};
+use tallystone_counters::{NamespaceName, Refusal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -58,10 +58,11 @@ impl Archiver {
 
     /// Archives what is old enough of the namespace with this tag.
     async fn archive(&self, tag: &str) -> Result<(), Refusal> {
-        let all = self.namespaces.all().await?;
-        // It may have been deleted since.
-        let Some(namespace) = all.iter().find(|namespace| namespace.tag() == tag) else { return Ok(()) };
-        let store = self.namespaces.open(namespace).await?;
+        // A tag is a name, or a name and an incarnation. It may have been deleted since.
+        let name = NamespaceName::parse(tag.split(':').next().unwrap_or_default())?;
+        let found = self.namespaces.get(&name).await?.filter(|namespace| namespace.tag() == tag);
+        let Some(namespace) = found else { return Ok(()) };
+        let store = self.namespaces.open(&namespace).await?;
         loop {
             let begin = Instant::now();
             let pass = store.archive_pass().await;

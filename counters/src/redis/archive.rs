@@ -29,6 +29,9 @@ const BUCKETS_MAX: u64 = 2_048;
 /// Fields that one script call drops, and names that one command reads or removes, at most.
 const FIELDS_MAX: usize = 1_000;
 
+/// Fields of a hash, and their values.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What one pass has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArchivePass {
@@ -299,7 +302,7 @@ impl RedisNamespace {
         loop {
             let mut command = redis::cmd("HSCAN");
             command.arg(&key).arg(cursor).arg("COUNT").arg(FIELDS_MAX);
-            let (next, found): (u64, Vec<(Vec<u8>, Vec<u8>)>) = self.query(shard, &command).await?;
+            let (next, found): (u64, Fields) = self.query(shard, &command).await?;
             let fields = found.into_iter().map(|(field, _)| field.try_into().map_err(|_| defect("an unknown field")));
             let mut fields = fields.collect::<Result<Vec<Field>, Refusal>>()?;
             fields.retain(|field| (read(&field[..5]) + 1) * WINDOW_MS <= before_ms);

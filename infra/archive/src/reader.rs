@@ -66,7 +66,7 @@ impl Reader {
         for _ in 0..TRIES {
             let mut listed = self.list(namespace, slice_ms).await?;
             listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
-            listed.sort_by(|one, other| one.name.times_ms().start.cmp(&other.name.times_ms().start));
+            listed.sort_by_key(|listed| listed.name.from_ms);
             let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
             match opened.try_collect::<Vec<_>>().await {
                 // It has been replaced since, or is past its retention.

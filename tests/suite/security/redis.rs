@@ -65,7 +65,9 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
         text(&client.certificate),
         text(&client.key)
     );
-    std::fs::write(&config, section(&files)).expect("a file");
+    let archive = place.path("archive");
+    let archived = format!("[archive]\nurl = 'file://{archive}'\ninterval_ms = 100\nkeep_ms = 0\n");
+    std::fs::write(&config, section(&files) + &archived).expect("a file");
     let history = place.path("history.db");
     let server = place.start_with("server", &["--config", &config, "--history-file", &history]).await;
     let queue = server.address.to_string();
@@ -98,6 +100,21 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     let give_up_at = tokio::time::Instant::now() + program::SOON;
     while counting.get("n", "c").await.expect("a count").count != 2 {
         assert!(tokio::time::Instant::now() < give_up_at, "no rollup");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Its event is in the archive soon, and no longer in Redis.
+    let mut watching = connection(&redis).await;
+    let names = ["tc:{n/*}:events:*", "tc:{n/*}:names"];
+    loop {
+        let mut left = 0;
+        for pattern in names {
+            let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut watching).await.expect("keys");
+            left += keys.len();
+        }
+        if left == 0 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < give_up_at, "not archived");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     counting.clear("n", tallystone_client::NewClear::new("c")).await.expect("a clear");
