@@ -29,7 +29,7 @@ fn id(number: u8) -> [u8; COUNTER_ID_BYTES] {
 }
 
 fn event(shard: u16, counter: u8, at_ms: u64, token: &str, delta: Option<i64>) -> ArchivedEvent {
-    let name = (counter % 3 > 0).then(|| format!("counter {counter}").into());
+    let name = (!counter.is_multiple_of(3)).then(|| format!("counter {counter}").into());
     ArchivedEvent {
         shard,
         counter_id: id(counter),
@@ -247,16 +247,22 @@ fn n15_an_address_is_a_folder() {
     }
 }
 
-/// Objects as they may follow each other: (spans, events), in the order in which they are written.
-fn objects() -> impl Strategy<Value = Vec<(Vec<(u16, u64, u64)>, Vec<(u16, u8, u64, u8)>)>> {
+/// The numbers that make an event: shard, counter, time, token.
+type Numbers = (u16, u8, u64, u8);
+
+/// The numbers that make an object: its spans (shard, begin, length), and events.
+type Drawn = (Vec<(u16, u64, u64)>, Vec<Numbers>);
+
+/// Objects as they may follow each other, in the order in which they are written.
+fn objects() -> impl Strategy<Value = Vec<Drawn>> {
     let span = (0..3_u16, 0..40_u64, 1..20_u64);
     let event = (0..3_u16, 0..4_u8, 0..60_u64, 0..3_u8);
     prop::collection::vec((prop::collection::vec(span, 1..4), prop::collection::vec(event, 0..60)), 1..9)
 }
 
 /// The event that these numbers make; its delta says which object has it.
-fn drawn((shard, counter, at_ms, token): (u16, u8, u64, u8), written: usize) -> ArchivedEvent {
-    event(shard, counter, at_ms, &format!("t{token}"), (written % 5 > 0).then_some(written as i64))
+fn drawn((shard, counter, at_ms, token): Numbers, written: usize) -> ArchivedEvent {
+    event(shard, counter, at_ms, &format!("t{token}"), (!written.is_multiple_of(5)).then_some(written as i64))
 }
 
 proptest! {
@@ -269,13 +275,13 @@ proptest! {
     }
 }
 
-async fn compare(drawn_objects: Vec<(Vec<(u16, u64, u64)>, Vec<(u16, u8, u64, u8)>)>, enough: usize, most: usize) {
+async fn compare(drawn_objects: Vec<Drawn>, enough: usize, most: usize) {
     let (_folder, archive) = folder().await;
     let mut written: Vec<(Vec<ShardSpan>, Vec<ArchivedEvent>)> = Vec::new();
     for (number, (spans, events)) in drawn_objects.into_iter().enumerate() {
         let spans: Vec<ShardSpan> =
             spans.into_iter().map(|(shard, from, length)| span(shard, from, from + length)).collect();
-        let all: BTreeSet<(u16, u8, u64, u8)> = events.into_iter().collect();
+        let all: BTreeSet<Numbers> = events.into_iter().collect();
         let events = all.into_iter().map(|numbers| drawn(numbers, number));
         let events = events.filter(|event| spans.iter().any(|span| span.has(event.shard, event.time_ms)));
         let events: Vec<ArchivedEvent> = events.collect();

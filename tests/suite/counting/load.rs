@@ -36,6 +36,9 @@ pub(super) struct Ledger {
     pub(super) too_old: usize,
 }
 
+/// A call, and what was answered.
+type AnsweredCall = (Vec<NewAdd>, Vec<Verdict>);
+
 /// The load on one namespace.
 #[derive(Clone)]
 pub(super) struct Load {
@@ -44,7 +47,7 @@ pub(super) struct Load {
     until: watch::Receiver<bool>,
     pub(super) ledger: Arc<Mutex<Ledger>>,
     /// Calls that were answered, some of which are repeated much later.
-    earlier: Arc<Mutex<Vec<(Vec<NewAdd>, Vec<Verdict>)>>>,
+    earlier: Arc<Mutex<Vec<AnsweredCall>>>,
     /// Events of which all is known.
     pub(super) answered: Arc<watch::Sender<usize>>,
 }
