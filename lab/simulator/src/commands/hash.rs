@@ -22,6 +22,11 @@ pub(super) fn get_all(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(list(hash.into_iter().flatten().flat_map(|(field, value)| [field, value])))
 }
 
+pub(super) fn names(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+    let hash = keys.hash(arguments.get(1))?;
+    Ok(list(hash.into_iter().flatten().map(|(field, _)| field)))
+}
+
 pub(super) fn set(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     if arguments.len() % 2 == 1 {
         return Err(Fault::new("ERR wrong number of arguments for 'hset' command"));

@@ -165,8 +165,17 @@ pub(super) fn count_by_lex(keys: &mut Keyspace, arguments: &Arguments) -> Reply 
 
 pub(super) fn remove_by_rank(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     let range = Range::Positions(arguments.integer(2)?, arguments.integer(3)?);
+    removed(keys, arguments, &range)
+}
+
+pub(super) fn remove_by_score(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+    let range = scores(arguments)?;
+    removed(keys, arguments, &range)
+}
+
+fn removed(keys: &mut Keyspace, arguments: &Arguments, range: &Range) -> Reply {
     let Some(sorted) = keys.sorted(arguments.get(1))? else { return Ok(count(0)) };
-    let found: Vec<Bytes> = in_range(sorted, &range).map(|(member, _)| member.clone()).collect();
+    let found: Vec<Bytes> = in_range(sorted, range).map(|(member, _)| member.clone()).collect();
     for member in &found {
         keys.put_score(arguments.get(1), member, None)?;
     }

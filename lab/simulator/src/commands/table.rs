@@ -13,7 +13,7 @@ const READS: bool = false;
 const WRITES: bool = true;
 
 /// In order of name.
-static COMMANDS: [Command; 61] = [
+static COMMANDS: [Command; 63] = [
     ("DECRBY", WRITES, 3, |keys, arguments| text::add(keys, arguments, -1)),
     ("DEL", WRITES, 2, names::delete),
     ("EXISTS", READS, 2, names::exists),
@@ -25,6 +25,7 @@ static COMMANDS: [Command; 61] = [
     ("HGET", READS, 3, hash::get),
     ("HGETALL", READS, 2, hash::get_all),
     ("HINCRBY", WRITES, 4, hash::add),
+    ("HKEYS", READS, 2, hash::names),
     ("HLEN", READS, 2, hash::length),
     ("HMGET", READS, 3, hash::mget),
     ("HSCAN", READS, 3, hash::scan),
@@ -73,6 +74,7 @@ static COMMANDS: [Command; 61] = [
     ("ZRANK", READS, 3, sorted::rank),
     ("ZREM", WRITES, 3, sorted::remove),
     ("ZREMRANGEBYRANK", WRITES, 4, ranges::remove_by_rank),
+    ("ZREMRANGEBYSCORE", WRITES, 4, ranges::remove_by_score),
     ("ZSCAN", READS, 3, sorted::scan),
     ("ZSCORE", READS, 3, sorted::score_of),
 ];
