@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use tallystone_archive::{ArchiveError, EventKey, Found};
+use tallystone_archive::{EventKey, Found};
 use tallystone_lua::counter::{CounterAnswer, CounterScript};
 use tallystone_model::Applied;
 
@@ -124,12 +124,9 @@ impl RedisNamespace {
     /// What the archive has of these events, and from when on it has all of them (Unix ms).
     async fn find_keys(&self, keys: &[EventKey]) -> Result<(Vec<Option<Found>>, u64), Refusal> {
         let archive = self.archive()?;
-        let found = match archive.find(&self.tag, self.slice_ms(), keys).await {
-            // Nothing is archived yet.
-            Err(ArchiveError::NoMark { .. }) if !self.has_begun().await? => {
-                return Ok((vec![None; keys.len()], u64::MAX));
-            }
-            found => found.map_err(of_archive)?,
+        let found = archive.find(&self.tag, self.slice_ms(), keys).await;
+        let Some(found) = self.unless_new(found).await? else {
+            return Ok((vec![None; keys.len()], u64::MAX));
         };
         if found.iter().all(Option::is_some) {
             return Ok((found, 0));

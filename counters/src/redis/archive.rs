@@ -7,8 +7,9 @@
 
 use super::RedisNamespace;
 use super::calls::{defect, of_archive, of_link};
-use super::events::{Field, Shard};
-use super::record::read;
+use super::events::Shard;
+use super::layout::{Field, window_of};
+use super::record::{self, read};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
@@ -18,7 +19,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_archive::{Archive, ArchivedEvent, NewObject, Reached, ShardSpan};
+use tallystone_archive::{Archive, ArchiveError, ArchivedEvent, NewObject, Reached, ShardSpan};
 use tallystone_lua::counter::{ARCHIVE, CounterAnswer, CounterScript, SETTLED_NAMES, STATE_LATEST, STATE_PRUNED};
 use tallystone_model::Applied;
 
@@ -59,7 +60,7 @@ struct Moved {
     to_ms: u64,
     /// There is more that could be moved.
     is_behind: bool,
-    slots: Vec<(u64, Field, Vec<u8>)>,
+    slots: Vec<(Field, Vec<u8>)>,
     /// The scores of the names that it has found.
     settled_to_ms: Vec<u64>,
     names: HashMap<[u8; 12], Arc<str>>,
@@ -158,7 +159,7 @@ impl RedisNamespace {
 
     /// When the slice of a time begins.
     fn slice_of(&self, time_ms: u64) -> u64 {
-        time_ms - time_ms % self.slice_ms()
+        tallystone_archive::slice_of(time_ms, self.slice_ms())
     }
 
     /// When the latest window that may have an event begins, and up to when events are archived (Unix ms).
@@ -169,10 +170,18 @@ impl RedisNamespace {
     }
 
     /// Whether an archiver has begun with any shard, ever.
-    pub(super) async fn has_begun(&self) -> Result<bool, Refusal> {
+    async fn has_begun(&self) -> Result<bool, Refusal> {
         let has_begun =
             async |shard| self.query::<bool>(shard, redis::cmd("EXISTS").arg(self.keys(shard).key(ARCHIVE))).await;
         Ok(try_join_all((0..SHARDS).map(has_begun)).await?.contains(&true))
+    }
+
+    /// What the archive has answered; `None`: it was never begun, so nothing is archived.
+    pub(super) async fn unless_new<T>(&self, answered: Result<T, ArchiveError>) -> Result<Option<T>, Refusal> {
+        match answered {
+            Err(ArchiveError::NoMark { .. }) if !self.has_begun().await? => Ok(None),
+            answered => answered.map(Some).map_err(of_archive),
+        }
     }
 
     async fn begin(&self, shard: u16, ticket: &str) -> Result<Begun, Refusal> {
@@ -213,8 +222,8 @@ impl RedisNamespace {
             for part in log.parts(bucket, number, within) {
                 let end_ms = part.end() * WINDOW_MS;
                 for (field, slot) in self.read_slots(&log, &part).await? {
-                    events += super::record::count(&slot)?;
-                    moved.slots.push((read(&field[..5]), field, slot));
+                    events += record::count(&slot)?;
+                    moved.slots.push((field, slot));
                 }
                 if events > EVENTS_MAX && end_ms < moved.to_ms {
                     moved.to_ms = end_ms;
@@ -265,8 +274,8 @@ impl RedisNamespace {
     async fn drop_moved(&self, moved: &Moved) -> Result<(), Refusal> {
         let bucket_ms = self.config.seconds_per_bucket * 1_000;
         let mut by_bucket: HashMap<u64, Vec<Field>> = HashMap::new();
-        for (window, field, _) in &moved.slots {
-            by_bucket.entry(window * WINDOW_MS / bucket_ms).or_default().push(*field);
+        for (field, _) in &moved.slots {
+            by_bucket.entry(window_of(field) * WINDOW_MS / bucket_ms).or_default().push(*field);
         }
         for (bucket, fields) in &by_bucket {
             self.drop_fields(moved.shard, *bucket, fields).await?;
@@ -305,7 +314,7 @@ impl RedisNamespace {
             let (next, found): (u64, Fields) = self.query(shard, &command).await?;
             let fields = found.into_iter().map(|(field, _)| field.try_into().map_err(|_| defect("an unknown field")));
             let mut fields = fields.collect::<Result<Vec<Field>, Refusal>>()?;
-            fields.retain(|field| (read(&field[..5]) + 1) * WINDOW_MS <= before_ms);
+            fields.retain(|field| (window_of(field) + 1) * WINDOW_MS <= before_ms);
             self.drop_fields(shard, bucket, &fields).await?;
             if next == 0 {
                 return Ok(());
@@ -355,8 +364,8 @@ impl RedisNamespace {
 /// The events of the slots that a pass moves.
 fn archived_events(moved: &Moved) -> Result<Vec<ArchivedEvent>, Refusal> {
     let mut events = Vec::new();
-    for (window, _, slot) in &moved.slots {
-        super::record::all_events(slot, *window, |counter_id, Event { time_ms, token, change }| {
+    for (field, slot) in &moved.slots {
+        record::all_events(slot, window_of(field), |counter_id, Event { time_ms, token, change }| {
             let delta = match change {
                 Change::Add(delta) => Some(delta),
                 Change::Clear => None,

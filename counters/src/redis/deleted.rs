@@ -12,11 +12,9 @@ use super::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::names::NamespaceName;
 use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
-use redis::Value;
 use tallystone_link::ScriptReply;
 use tallystone_lua::counter::{
     ARCHIVE, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, SETTLED_NAMES,
-    STATE_LATEST, STATE_PRUNED, WINDOW_MS,
 };
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
@@ -137,13 +135,9 @@ impl RedisNamespace {
     /// Removes everything of a shard but its state, which refuses calls.
     async fn remove_shard(&self, shard: u16) -> Result<(), Refusal> {
         let keys = self.keys(shard);
-        let Value::BulkString(state) = self.query(shard, redis::cmd("GET").arg(keys.key(NAMES[0]))).await? else {
-            return Err(defect("no state"));
-        };
-        let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));
+        let (latest_ms, pruned_to_ms) = self.reached(shard).await?;
         let bucket_ms = self.config.seconds_per_bucket * 1_000;
-        let first = number(STATE_PRUNED)?.saturating_sub(SLICE_MS_MAX) / bucket_ms;
-        let last = number(STATE_LATEST)? * WINDOW_MS / bucket_ms;
+        let (first, last) = (pruned_to_ms.saturating_sub(SLICE_MS_MAX) / bucket_ms, latest_ms / bucket_ms);
         let kept: Vec<u64> = self.kept(shard).await?.into_iter().collect();
         self.unlink(shard, &kept).await?;
         for from in (first..=last).step_by(UNLINK_MAX) {

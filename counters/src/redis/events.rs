@@ -3,8 +3,8 @@
 //! archived comes from the archive (N15).
 
 use super::RedisNamespace;
-use super::calls::{defect, of_archive, of_link};
-use super::layout::Layout;
+use super::calls::{defect, of_link};
+use super::layout::{Field, Layout, window_of};
 use super::record::{self, read};
 use crate::log::{Change, Event, EventScan, WINDOW_MS};
 use crate::names::{CounterName, Token};
@@ -14,7 +14,7 @@ use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
 use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
 use std::ops::Range;
-use tallystone_archive::{ArchiveError, ArchivedEvent, Scope};
+use tallystone_archive::{ArchivedEvent, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
 use tallystone_model::Applied;
 
@@ -30,9 +30,6 @@ const PARTS_AT_ONCE: usize = 4;
 const OBJECTS_MAX: usize = 64;
 /// How often a call is repeated because the archive took over events that it was reading.
 const TRIES: usize = 5;
-
-/// The name of a slot's field: its window I5 and its number I4.
-pub(super) type Field = [u8; 9];
 
 /// A shard of the event log, as it stands.
 pub(super) struct Shard {
@@ -86,12 +83,12 @@ impl RedisNamespace {
             let (all_to, some_to) = (windows_to().min().unwrap_or_default(), windows_to().max().unwrap_or_default());
             if windows.start < all_to {
                 let older = windows.start..windows.end.min(all_to);
-                return self.scan_archive(counter, &shards, older, enough, OBJECTS_MAX).await;
+                return self.scan_archive(counter, &shards, older, enough).await;
             }
             // Shards are archived one by one: of these windows some events are here, and some there.
             let mut older = EventScan { events: Vec::new(), next_window: windows.end };
             if windows.start < some_to {
-                older = self.scan_archive(counter, &shards, windows.clone(), enough, OBJECTS_MAX).await?;
+                older = self.scan_archive(counter, &shards, windows.clone(), enough).await?;
             }
             let mut scan = self.scan_log(counter, shards, windows.start..older.next_window, enough).await?;
             let now = self.shards_of(counter).await?;
@@ -121,7 +118,6 @@ impl RedisNamespace {
         shards: &[Shard],
         windows: Range<u64>,
         enough: usize,
-        objects_max: usize,
     ) -> Result<EventScan, Refusal> {
         let scope = Scope {
             slice_length_ms: self.slice_ms(),
@@ -129,12 +125,9 @@ impl RedisNamespace {
             shards: shards.iter().map(|shard| shard.number).collect(),
             times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
         };
-        let found = match self.archive()?.scan(&self.tag, &scope, enough, objects_max).await {
-            // Nothing is archived yet.
-            Err(ArchiveError::NoMark { .. }) if !self.has_begun().await? => {
-                return Ok(EventScan { events: Vec::new(), next_window: windows.end });
-            }
-            found => found.map_err(of_archive)?,
+        let found = self.archive()?.scan(&self.tag, &scope, enough, OBJECTS_MAX).await;
+        let Some(found) = self.unless_new(found).await? else {
+            return Ok(EventScan { events: Vec::new(), next_window: windows.end });
         };
         let next_window = (found.next_ms / WINDOW_MS).clamp(windows.start, windows.end);
         let is_archived = |event: &ArchivedEvent| {
@@ -224,7 +217,7 @@ impl RedisNamespace {
         let of_shard = async |shard: &Shard| {
             let mut events = Vec::new();
             for (field, slot) in self.read_slots(shard, &part).await? {
-                record::events(&slot, Placement::of(counter).id(), read(&field[..5]), &mut events)?;
+                record::events(&slot, Placement::of(counter).id(), window_of(&field), &mut events)?;
             }
             if self.config.archived {
                 events.retain(|event| event.time_ms >= shard.pruned_to_ms);
@@ -262,7 +255,7 @@ impl RedisNamespace {
         let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
         let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
         let mut fields = known.collect::<Result<Vec<Field>, Refusal>>()?;
-        fields.retain(|field| windows.contains(&read(&field[..5])));
+        fields.retain(|field| windows.contains(&window_of(field)));
         Ok(fields)
     }
 

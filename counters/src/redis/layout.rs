@@ -3,6 +3,9 @@
 use super::record::read;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The name of a slot's field: its window I5 and its number I4.
+pub(super) type Field = [u8; 9];
+
 /// How many slots a window has, from which window on. The shard changes it only for windows that have no event yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -23,17 +26,22 @@ impl Layout {
     }
 
     /// The fields that a window may have.
-    pub(super) fn fields(&self, window: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
+    pub(super) fn fields(&self, window: u64) -> impl Iterator<Item = Field> + use<> {
         (0..self.slots(window)).map(move |slot| field(window, slot))
     }
 }
 
 /// The name of a slot's field.
-pub(super) fn field(window: u64, slot: u32) -> [u8; 9] {
+pub(super) fn field(window: u64, slot: u32) -> Field {
     let mut field = [0; 9];
     field[..5].copy_from_slice(&window.to_be_bytes()[3..]);
     field[5..].copy_from_slice(&slot.to_be_bytes());
     field
+}
+
+/// The window of a field.
+pub(super) fn window_of(field: &Field) -> u64 {
+    read(&field[..5])
 }
 
 /// The latest layout of one shard that this process has read.

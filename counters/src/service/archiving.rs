@@ -3,22 +3,20 @@
 //! not polled: its trigger notes when a counter is dirty.
 
 use super::open::OpenNamespace;
+use super::rollup_queue::job_queue;
 use crate::refusal::Refusal;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_client::{Backoff, BackoffKind, Client, Error, NewMessage, QueueConfig};
+use tallystone_client::{Client, Error, NewMessage, QueueConfig};
 use tallystone_model::names::INTERNAL_QUEUES;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The metadata key by which the queue is exclusive.
 const EXCLUSIVITY_KEY: &str = "namespace";
-/// A worker that died delays the archive by so long; one that lives extends its lease.
 const LEASE_MS: u64 = 10_000;
-/// Jobs are tried for long: an archive that is away comes back.
-const ATTEMPTS: u32 = 1_000;
-const BACKOFF_MS: u64 = 500;
-const BACKOFF_MS_MAX: u64 = 30_000;
+const BACKOFF_MS: RangeInclusive<u64> = 500..=30_000;
 
 /// The queue of the archive jobs of all namespaces. The id of a job is the [tag](crate::redis::Namespace::tag) of its namespace.
 /// No namespace has a rollup queue of this name.
@@ -28,20 +26,7 @@ pub fn archive_queue() -> String {
 
 /// The configuration of that queue.
 pub fn archive_queue_config() -> QueueConfig {
-    QueueConfig {
-        lease_ms: Some(LEASE_MS),
-        max_attempts: Some(ATTEMPTS),
-        // The next job of the namespace has the same id.
-        terminal_retention_ms: Some(0),
-        errored_retention_ms: Some(0),
-        retry_backoff: Some(Backoff {
-            kind: BackoffKind::Exponential,
-            base_ms: BACKOFF_MS,
-            max_ms: BACKOFF_MS_MAX,
-            jitter_percent: 50,
-        }),
-        ..QueueConfig::exclusive(EXCLUSIVITY_KEY)
-    }
+    job_queue(EXCLUSIVITY_KEY, LEASE_MS, BACKOFF_MS)
 }
 
 /// Runs until the namespace is opened again in another revision.

@@ -2,6 +2,7 @@
 
 use crate::names::CounterName;
 use crate::namespace::NamespaceConfig;
+use std::ops::RangeInclusive;
 use tallystone_client::{Backoff, BackoffKind, QueueConfig};
 use tallystone_model::names::INTERNAL_QUEUES;
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,10 +13,9 @@ pub const EXCLUSIVITY_KEY: &str = "counter";
 const JOB_BYTES: u64 = 512;
 /// The depth bound that marks a queue as retired; no other queue has it.
 const RETIRED_DEPTH: u64 = 1;
-/// Jobs are tried for long: the counter stays dirty, and a store that is unavailable comes back.
+/// Jobs are tried for long: what is to do stays to do, and a store that is unavailable comes back.
 const ATTEMPTS: u32 = 1_000;
-const BACKOFF_MS: u64 = 100;
-const BACKOFF_MS_MAX: u64 = 2_000;
+const BACKOFF_MS: RangeInclusive<u64> = 100..=2_000;
 
 /// What the names of a namespace's queues begin with; `tag`: [`Namespace::tag`](crate::redis::Namespace::tag).
 pub(super) fn prefix(tag: &str) -> String {
@@ -46,19 +46,26 @@ pub(super) fn is_retired(config: &QueueConfig) -> bool {
 /// The configuration of a queue in use.
 pub(super) fn queue_config(config: &NamespaceConfig) -> QueueConfig {
     QueueConfig {
-        // A worker that died delays its counters by so long; one that lives extends its lease.
-        lease_ms: Some(config.accept_limit_ms.clamp(1_000, 10_000)),
+        max_depth: Some((config.capacity_bytes / JOB_BYTES).max(RETIRED_DEPTH + 1)),
+        ..job_queue(EXCLUSIVITY_KEY, config.accept_limit_ms.clamp(1_000, 10_000), BACKOFF_MS)
+    }
+}
+
+/// The configuration of an exclusive queue of jobs that are requested again and again. A worker that died delays its jobs by
+/// `lease_ms`; one that lives extends its lease.
+pub(super) fn job_queue(key: &str, lease_ms: u64, backoff_ms: RangeInclusive<u64>) -> QueueConfig {
+    QueueConfig {
+        lease_ms: Some(lease_ms),
         max_attempts: Some(ATTEMPTS),
-        // The counter's next job has the same id.
+        // The next job has the same id.
         terminal_retention_ms: Some(0),
         errored_retention_ms: Some(0),
-        max_depth: Some((config.capacity_bytes / JOB_BYTES).max(RETIRED_DEPTH + 1)),
         retry_backoff: Some(Backoff {
             kind: BackoffKind::Exponential,
-            base_ms: BACKOFF_MS,
-            max_ms: BACKOFF_MS_MAX,
+            base_ms: *backoff_ms.start(),
+            max_ms: *backoff_ms.end(),
             jitter_percent: 50,
         }),
-        ..QueueConfig::exclusive(EXCLUSIVITY_KEY)
+        ..QueueConfig::exclusive(key)
     }
 }

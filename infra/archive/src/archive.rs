@@ -90,9 +90,8 @@ impl Archive {
         self.reader.store.put(&path, bytes.into()).await?;
         self.sync(&path).await?;
         let stored = self.reader.store.get(&path).await?.bytes().await?;
-        let shown = path.to_string();
         tokio::task::spawn_blocking(move || verify(path.as_ref(), &name.sha256, &events, &sums, &stored)).await??;
-        Ok(Written { path: shown, rows, bytes: length })
+        Ok(Written { rows, bytes: length })
     }
 
     /// Makes a file survive a loss of power, with the folders in which it is: the store does not. What a cloud has is durable.
@@ -184,7 +183,7 @@ impl Archive {
     }
 }
 
-/// When the slice of a time begins.
-pub(crate) fn slice_of(time_ms: u64, slice_length_ms: u64) -> u64 {
+/// When the slice of a time begins, in Unix ms.
+pub fn slice_of(time_ms: u64, slice_length_ms: u64) -> u64 {
     time_ms - time_ms % slice_length_ms.max(1)
 }

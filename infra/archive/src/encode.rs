@@ -2,9 +2,7 @@
 
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, NewObject, ShardSpan};
-use crate::footer::{
-    Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, TAIL_BYTES, VERSION, VERSION_KEY, entry,
-};
+use crate::footer::{Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, VERSION, VERSION_KEY, entry};
 use crate::name::ObjectName;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type};
@@ -74,9 +72,8 @@ pub(crate) fn encode(mut object: NewObject) -> Result<Encoded, ArchiveError> {
         writer.append_key_value_metadata(entry);
     }
     let bytes = writer.into_inner()?;
-    let footer = bytes.last_chunk::<TAIL_BYTES>().and_then(|tail| Footer::length(tail));
-    let footer = footer.and_then(|length| bytes.get(bytes.len().checked_sub(length)?..));
-    let footer_crc = crc32c::crc32c(footer.ok_or_else(|| ArchiveError::invalid("the object has no footer"))?);
+    let footer = Footer::of(&bytes).ok_or_else(|| ArchiveError::invalid("the object has no footer"))?;
+    let footer_crc = crc32c::crc32c(footer);
     let name = ObjectName { written_ms, from_ms, to_ms, footer_crc, sha256: sha256(&bytes) };
     Ok(Encoded { name, bytes, events, sums })
 }

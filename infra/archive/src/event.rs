@@ -59,8 +59,6 @@ pub struct NewObject {
 /// An object that is durable, and was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Its path.
-    pub path: String,
     /// The number of its events.
     pub rows: u64,
     /// Its size.

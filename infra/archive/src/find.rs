@@ -8,7 +8,8 @@ use crate::reader::Opened;
 use std::collections::{BTreeMap, HashSet};
 
 impl Archive {
-    /// What the archive has of these events, in their order. It cannot know of events before its first slice. Each row group is read once, however many are in it.
+    /// What the archive has of these events, in their order. It cannot know of events before its first slice. Each row group is
+    /// read once, however many are in it.
     pub async fn find(
         &self,
         namespace: &str,
@@ -24,7 +25,7 @@ impl Archive {
         for (slice_ms, numbers) in slices {
             let times: Vec<_> =
                 numbers.iter().map(|number| wanted[*number].time_ms..wanted[*number].time_ms + 1).collect();
-            let objects = self.reader.open(namespace, slice_ms, &times).await?;
+            let (objects, _) = self.reader.open(namespace, slice_ms, |_| &times).await?;
             for object in &objects {
                 self.find_in(object, &Later::than(object, &objects), wanted, &numbers, &mut found).await?;
             }

@@ -15,7 +15,7 @@ pub(crate) const SPANS_KEY: &str = "tallystone.spans";
 pub(crate) const SUMS_KEY: &str = "tallystone.sums";
 pub(crate) const GROUPS_KEY: &str = "tallystone.row_groups";
 /// The length of the metadata as four bytes, and the magic number.
-pub(crate) const TAIL_BYTES: usize = 8;
+const TAIL_BYTES: usize = 8;
 
 /// What an object has of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,12 +67,15 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    /// The number of bytes of a footer, of which these are the last eight.
-    pub(crate) fn length(tail: &[u8]) -> Option<usize> {
-        let (length, magic) = tail.split_last_chunk::<4>().filter(|(_, magic)| *magic == b"PAR1")?;
-        let _ = magic;
-        let length = u32::from_le_bytes(*length.last_chunk::<4>()?);
+    /// The number of bytes of the footer with which these bytes end.
+    pub(crate) fn length(end: &[u8]) -> Option<usize> {
+        let length = u32::from_le_bytes(*end.strip_suffix(b"PAR1")?.last_chunk()?);
         Some(usize::try_from(length).ok()? + TAIL_BYTES)
+    }
+
+    /// The footer of a whole object.
+    pub(crate) fn of(object: &[u8]) -> Option<&[u8]> {
+        object.get(object.len().checked_sub(Footer::length(object)?)?..)
     }
 
     /// Reads a footer whose bytes have the right checksum.

@@ -25,6 +25,6 @@ mod scan;
 mod tests;
 mod verify;
 
-pub use archive::Archive;
+pub use archive::{Archive, slice_of};
 pub use error::ArchiveError;
 pub use event::{ArchivedEvent, EventKey, Found, NewObject, Reached, Scan, Scope, ShardSpan, Written};

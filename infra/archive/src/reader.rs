@@ -4,7 +4,7 @@
 use crate::decode::decode;
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, COUNTER_ID_BYTES};
-use crate::footer::{Footer, TAIL_BYTES};
+use crate::footer::Footer;
 use crate::name::{self, ObjectName};
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt, iter};
@@ -32,9 +32,9 @@ pub(crate) struct Opened {
 }
 
 /// An object of a list.
-struct Listed {
+pub(crate) struct Listed {
     path: Path,
-    name: ObjectName,
+    pub(crate) name: ObjectName,
     bytes: u64,
 }
 
@@ -55,23 +55,26 @@ impl Reader {
         Ok(self.list(namespace, slice_ms).await?.into_iter().map(|listed| listed.name).collect())
     }
 
-    /// The objects of a slice that may have something of one of these spans of time, in the order of their times.
-    pub(crate) async fn open(
+    /// The objects of a slice that may have something of one of some spans of time, in the order of their times, and these
+    /// spans: `wanted` chooses them, given the names of all objects.
+    pub(crate) async fn open<T: AsRef<[Range<u64>]>>(
         &self,
         namespace: &str,
         slice_ms: u64,
-        times_ms: &[Range<u64>],
-    ) -> Result<Vec<Opened>, ArchiveError> {
+        wanted: impl Fn(&[Listed]) -> T,
+    ) -> Result<(Vec<Opened>, T), ArchiveError> {
         let mut gone = None;
         for _ in 0..TRIES {
             let mut listed = self.list(namespace, slice_ms).await?;
+            let wanted = wanted(&listed);
+            let times_ms = wanted.as_ref();
             listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
             listed.sort_by_key(|listed| listed.name.from_ms);
             let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
             match opened.try_collect::<Vec<_>>().await {
                 // It has been replaced since, or is past its retention.
                 Err(error @ object_store::Error::NotFound { .. }) => gone = Some(error.into()),
-                opened => return opened?.into_iter().collect(),
+                opened => return Ok((opened?.into_iter().collect::<Result<_, _>>()?, wanted)),
             }
         }
         Err(gone.unwrap_or_else(|| ArchiveError::invalid("no try")))
@@ -109,8 +112,7 @@ impl Reader {
             return Ok(Ok(Opened { path, name, footer }));
         }
         let tail = self.tail(&path, bytes, TAIL_READ).await?;
-        let length = tail.last_chunk::<TAIL_BYTES>().and_then(|tail| Footer::length(tail));
-        let whole = match length {
+        let whole = match Footer::length(&tail) {
             Some(length) if length <= tail.len() => tail.slice(tail.len() - length..),
             Some(length) if length as u64 <= bytes => self.tail(&path, bytes, length as u64).await?,
             _ => return Ok(Err(ArchiveError::damaged(path.as_ref(), "it does not end as an object does"))),

@@ -3,8 +3,10 @@
 use crate::archive::{Archive, slice_of};
 use crate::error::ArchiveError;
 use crate::event::{Scan, Scope};
-use crate::name;
+use crate::name::ObjectName;
 use crate::overlap::Later;
+use crate::reader::Listed;
+use std::ops::Range;
 
 /// Objects that one step opens together.
 const STEP_OBJECTS: usize = 8;
@@ -31,17 +33,9 @@ impl Archive {
             }
             let end_ms = scope.times_ms.end.min(slice_ms + scope.slice_length_ms);
             let rest = scan.next_ms..end_ms;
-            let mut names = self.reader.names(namespace, slice_ms).await?;
-            names.retain(|name| name.overlaps(&rest));
-            // Up to where a few objects reach, and whatever else has something of that time.
-            let mut begins: Vec<u64> = names.iter().map(|name| name.from_ms).collect();
-            begins.sort_unstable();
-            let step = STEP_OBJECTS.min(objects_max - read);
-            let to_ms = begins.get(step).copied().unwrap_or(end_ms).max(scan.next_ms + 1);
-            // Several may begin at the same time, before the rest does.
-            let to_ms = if to_ms <= scan.next_ms + 1 { next_end(&names, scan.next_ms).min(end_ms) } else { to_ms };
-            let step_ms = scan.next_ms..to_ms;
-            let objects = self.reader.open(namespace, slice_ms, std::slice::from_ref(&step_ms)).await?;
+            let objects_left = objects_max - read;
+            let step = |listed: &[Listed]| [step(listed, &rest, objects_left)];
+            let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, step).await?;
             read += objects.len();
             for object in &objects {
                 let later = Later::than(object, &objects);
@@ -57,15 +51,23 @@ impl Archive {
                     }
                 }
             }
-            scan.next_ms = to_ms;
+            scan.next_ms = step_ms.end;
         }
         scan.events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
         Ok(scan)
     }
 }
 
-/// The first end of an object, or begin of another, after a time.
-fn next_end(names: &[name::ObjectName], after_ms: u64) -> u64 {
-    let bounds = names.iter().flat_map(|name| [name.from_ms, name.to_ms]);
-    bounds.filter(|bound_ms| *bound_ms > after_ms).min().unwrap_or(after_ms + 1)
+/// The first part of a time that one step reads: up to where a few objects reach, and whatever else has something of it.
+fn step(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u64> {
+    let names: Vec<&ObjectName> = listed.iter().map(|listed| &listed.name).filter(|name| name.overlaps(rest)).collect();
+    let mut begins: Vec<u64> = names.iter().map(|name| name.from_ms).collect();
+    begins.sort_unstable();
+    let to_ms = begins.get(STEP_OBJECTS.min(objects_max)).copied().unwrap_or(rest.end);
+    if to_ms > rest.start + 1 {
+        return rest.start..to_ms;
+    }
+    // Several begin at the same time, before the rest does: up to the first end of one, or the next begin.
+    let bounds = names.iter().flat_map(|name| [name.from_ms, name.to_ms]).filter(|bound_ms| *bound_ms > rest.start);
+    rest.start..bounds.min().unwrap_or(rest.start + 1).min(rest.end)
 }

@@ -4,7 +4,7 @@ use crate::decode::decode;
 use crate::encode::sha256;
 use crate::error::ArchiveError;
 use crate::event::ArchivedEvent;
-use crate::footer::{Footer, ShardSums, TAIL_BYTES};
+use crate::footer::{Footer, ShardSums};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -23,9 +23,7 @@ pub(crate) fn verify(
     if sha256(stored) != sha {
         return Err(damaged("the store has other bytes than were written"));
     }
-    let length = stored.last_chunk::<TAIL_BYTES>().and_then(|tail| Footer::length(tail));
-    let from = length.and_then(|length| stored.len().checked_sub(length)).ok_or_else(|| damaged("it has no footer"))?;
-    let footer = Footer::read(path, &stored[from..])?;
+    let footer = Footer::read(path, Footer::of(stored).ok_or_else(|| damaged("it has no footer"))?)?;
     let mut expected = events.iter();
     for (number, group) in footer.groups.iter().enumerate() {
         let range = group.offset as usize..(group.offset + group.bytes) as usize;
