@@ -29,8 +29,8 @@ pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, LeaseOrder};
 pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
 pub use log::{
-    Appended, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed,
-    Settlement, Window,
+    Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
+    Sealed, Settlement, Window,
 };
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;

@@ -3,12 +3,13 @@
 use tallystone_model::Applied;
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
-pub(crate) const REASONS: [&str; 13] = [
+pub(crate) const REASONS: [&str; 14] = [
     "INVALID_ARGUMENT",
     "NAMESPACE_NOT_FOUND",
     "TOO_OLD",
     "TOO_EARLY",
     "OVERFLOW",
+    "BOUND_REACHED",
     "TOKEN_CONFLICT",
     "TOKEN_EXPIRED",
     "NAMESPACE_CHANGED",
@@ -46,6 +47,12 @@ pub enum Refusal {
     /// The counter's range, or what may be pending in its shard, cannot hold the delta (N2).
     #[error("the count could exceed its range, so the counter is not changed")]
     Overflow,
+    /// The count would pass a bound of the add, so it is not counted (N18).
+    #[error("the count is {count}, and the add would pass its bound, so it is not counted")]
+    BoundReached {
+        /// The count, exact at the time of the refusal.
+        count: i64,
+    },
     /// The token has counted with another change (N3).
     #[error("this token was already counted with another delta")]
     TokenConflict,
@@ -99,6 +106,7 @@ impl Refusal {
             Refusal::TooOld => "TOO_OLD",
             Refusal::TooEarly => "TOO_EARLY",
             Refusal::Overflow => "OVERFLOW",
+            Refusal::BoundReached { .. } => "BOUND_REACHED",
             Refusal::TokenConflict => "TOKEN_CONFLICT",
             Refusal::TokenExpired => "TOKEN_EXPIRED",
             Refusal::Stale => "NAMESPACE_CHANGED",

@@ -1,14 +1,16 @@
 #!lua
 -- append: adds and clears become events of one shard of the event log (N3, N5, N6, N9).
--- KEYS state pending dirty layout events... (a hash for each time bucket that the items are in)
+-- KEYS state pending dirty layout counts events... (a hash for each time bucket that the items are in)
 -- ARGV now_ms revision version parameters items counter... field... id...
 -- parameters: accept_limit_ms I6, future_limit_ms I6, close_after_ms I6; the bound I4 I4 on the sum of the sizes of one
 -- counter's pending deltas here, so that any part of them fits; number of counters I2; for each events hash the number of
 -- its fields I2
 -- items, one after the other: field I2, field in the next window I2 (0: the caller gave the time), counter I2, time_ms I6,
--- flags B, delta i8, length of what follows B; then the record up to its id (lib/slots)
+-- flags B, delta i8, length of what follows B; then the record up to its id (lib/slots); then, where flags has BOUNDED, the
+-- least and the most that the count may become by it i8 i8 (lib/bounds)
 -- id: offset in its window I2, hash of the counter 12, packed token
--- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK}
+-- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK, counts:
+-- i8 for each BOUND_REACHED}
 --   | {LAYOUT_CHANGED, version, layout}: the caller placed the items by an older layout of slots
 -- WHY several records stand in one slot: a field for each costs 90 bytes for 20 of use. WHY not more of them: each append
 -- writes the whole slot again.
@@ -20,30 +22,22 @@ local accept_limit_ms, future_limit_ms, close_after_ms, bound_high, bound_low, c
 if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call('GET', K_LAYOUT)} end
 --@include slots
 --@include counts
+--@include bounds
 
 local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, now - close_after_ms
 local now_window, stamp_window = floor(now / WINDOW_MS), floor(stamp / WINDOW_MS)
-local items, codes, added, at = ARGV[ITEMS], {}, 0, 1
-local all_ok = true
+local items, codes, reached, added, at, all_ok = ARGV[ITEMS], {}, {}, 0, 1, true
 for i = FIRST_ID, #ARGV do
   local item, id = at, ARGV[i]
   local field, next_field, counter, time, flags, delta, length
   field, next_field, counter, time, flags, delta, length, at = unpick('>I2I2I2I6Bi8B', items, at)
   local record, code = sub(items, at, at + length - 1), OK
   at = at + length
-  local is_clear, window = flags % 2 == CLEAR, floor(time / WINDOW_MS)
-  local is_stamped = flags % WIDE >= STAMPED
-  if is_stamped then
-    -- It happens now. Its fields belong to the window that the caller took for the current one, and to the next window.
-    if window + 1 == stamp_window then window, field = stamp_window, next_field end
-    if window == stamp_window then
-      time = stamp
-      id = pack('>I2', stamp % WINDOW_MS) .. sub(id, 3)
-    else
-      code = RESTAMP
-    end
-  end
+  local bounds_at, total = at, nil
+  if flags >= BOUNDED then at = at + 16 end
+  local is_clear, window, is_stamped = flags % 2 == CLEAR, floor(time / WINDOW_MS), flags % WIDE >= STAMPED
+--@include stamp_event
   local slot = slots[field]
   if code == OK and (time < expired or time < S[PRUNED]) then
     code = time < expired and EXPIRED or ARCHIVED
@@ -58,8 +52,11 @@ for i = FIRST_ID, #ARGV do
     elseif time > latest and not is_stamped then
       code = TOO_EARLY
     else
+      if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
+      if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
 --@include count_event
       if code == OK then
+        totals[counter] = total
         slots[field] = slot .. record .. id
         if window > S[LATEST] then S[LATEST] = window end
         added = added + 1
@@ -82,4 +79,4 @@ if added > 0 then
 end
 -- Also where nothing was added: a caller that waits for replicas must wait for the state that the reply relies on.
 close_shard()
-return {OK, now, stamp, packed_codes}
+return {OK, now, stamp, packed_codes, table.concat(reached)}

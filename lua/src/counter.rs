@@ -107,13 +107,16 @@ answers! {
         Lost = "LOST",
         /// The layout of slots has changed since the caller read it.
         LayoutChanged = "LAYOUT_CHANGED",
-        /// Item: it happens now, and its fields belong to other windows than the current one.
+        /// Item: it happens now, and its fields belong to other windows than the current one, or a clear is at its time.
         Restamp = "RESTAMP",
+        /// Item: the count would pass the bound that the add names.
+        BoundReached = "BOUND_REACHED",
     }
 }
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
-    "shard", "pending", "slots", "counts", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "registry"];
+    "shard", "pending", "slots", "counts", "bounds",
+    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
@@ -226,6 +229,12 @@ impl ShardKeys {
         NAMES.map(|name| self.key(name))
     }
 
+    /// KEYS of `append`, in front of the time buckets: also the checkpoints.
+    pub fn append(&self) -> [String; 5] {
+        let [state, pending, dirty, layout] = self.log();
+        [state, pending, dirty, layout, self.counts()]
+    }
+
     /// The records of one time bucket.
     pub fn events(&self, bucket_s: u64, number: u64) -> String {
         self.key(&format!("events:{bucket_s}:{number}"))
@@ -243,8 +252,8 @@ impl ShardKeys {
 
     /// KEYS of `settle`: also the checkpoints, and the names for the archive.
     pub fn settle(&self) -> [String; 6] {
-        let [state, pending, dirty, layout] = self.log();
-        [state, pending, dirty, layout, self.counts(), self.key(SETTLED_NAMES)]
+        let [state, pending, dirty, layout, counts] = self.append();
+        [state, pending, dirty, layout, counts, self.key(SETTLED_NAMES)]
     }
 
     /// KEYS of the scripts of the archive.

@@ -18,12 +18,19 @@ const IN_FLIGHT: usize = 4;
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     /// The counter; `-` reads adds as NDJSON from stdin, with the fields counter, delta [default: 1], token,
-    /// generation_time_ms
+    /// generation_time_ms, min, max
     #[arg(value_name = "COUNTER")]
     pub(crate) counter: String,
     /// The number to add, which may be negative [default: 1]
     #[arg(allow_negative_numbers = true)]
     pub(crate) delta: Option<i64>,
+    /// Do not add a negative DELTA if the count would become less than this. The namespace must be ACCURATE, with
+    /// buckets_per_id 1
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub(crate) min: Option<i64>,
+    /// Do not add a positive DELTA if the count would become more than this
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    pub(crate) max: Option<i64>,
     /// Show the count after the add
     #[arg(long)]
     pub(crate) get: bool,
@@ -35,10 +42,12 @@ pub(crate) struct AddArgs {
 
 pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     if args.counter == "-" {
-        if args.delta.is_some() || args.get || args.token.is_given() {
-            return Err(CliError::usage(
-                "with `-`, the lines set delta, token and generation_time_ms; remove DELTA and the flags --get, --token, --at",
-            ));
+        let has_bounds = args.min.is_some() || args.max.is_some();
+        if args.delta.is_some() || args.get || has_bounds || args.token.is_given() {
+            return Err(CliError::usage(concat!(
+                "with `-`, the lines set delta, token, generation_time_ms, min and max; ",
+                "remove DELTA and the flags --get, --min, --max, --token, --at",
+            )));
         }
         return many(args.within.namespace, session).await;
     }
@@ -66,7 +75,8 @@ struct Counted {
 
 async fn one(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, delta, token) = (args.within.namespace, args.delta.unwrap_or(1), args.token.into_token());
-    let add = NewAdd::new(&args.counter, delta).token(token.clone());
+    let (min, max) = (args.min, args.max);
+    let add = NewAdd { min, max, ..NewAdd::new(&args.counter, delta).token(token.clone()) };
     let (added, counted) = match args.get {
         true => split(session.write(&namespace, &token, session.client.add_and_get(&namespace, add)).await?),
         false => (session.write(&namespace, &token, session.client.add(&namespace, add)).await?, None),

@@ -16,6 +16,10 @@ pub(crate) struct Line {
     token: Option<String>,
     #[serde(default)]
     generation_time_ms: Option<u64>,
+    #[serde(default)]
+    min: Option<i64>,
+    #[serde(default)]
+    max: Option<i64>,
 }
 
 fn one() -> i64 {
@@ -32,7 +36,8 @@ impl Item for NewAdd {
             (None, None) => None,
             (Some(_), None) => return Err("token needs generation_time_ms too".to_owned()),
         };
-        Ok(NewAdd { token, ..NewAdd::new(line.counter, line.delta) })
+        let (min, max) = (line.min, line.max);
+        Ok(NewAdd { token, min, max, ..NewAdd::new(line.counter, line.delta) })
     }
 
     fn bytes(&self) -> usize {
@@ -52,6 +57,7 @@ mod tests {
             "{\"counter\":\"a\"}\n",
             "{\"counter\":\"a\",\"delta\":-9223372036854775808,\"token\":\"t\",\"generation_time_ms\":5}\n",
             "{\"counter\":\"a\",\"generation_time_ms\":5}\n",
+            "{\"counter\":\"a\",\"delta\":-1,\"min\":0,\"max\":7}\n",
             "{\"counter\":\"a\",\"token\":\"t\"}\n",
             "{\"delta\":1}\n",
             "{\"counter\":\"a\",\"delta\":9223372036854775808}\n",
@@ -63,9 +69,10 @@ mod tests {
         assert_eq!(lines[1].1, Ok(NewAdd::new("a", i64::MIN).token(IdempotencyToken::new("t", 5))));
         let drawn = lines[2].1.as_ref().unwrap().token.as_ref().unwrap();
         assert_eq!((drawn.generation_time_ms, drawn.token.len()), (5, 32));
-        for (number, line) in &lines[3..] {
+        assert_eq!(lines[3].1.as_ref().map(|add| (add.min, add.max)), Ok((Some(0), Some(7))));
+        for (number, line) in &lines[4..] {
             assert!(line.is_err(), "line {number}");
         }
-        assert_eq!(lines.len(), 7);
+        assert_eq!(lines.len(), 8);
     }
 }

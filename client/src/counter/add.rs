@@ -45,12 +45,17 @@ pub struct NewAdd {
     pub delta: i64,
     /// `None`: the client draws one ([why](crate::CounterClient#every-add-has-a-token)).
     pub token: Option<IdempotencyToken>,
+    /// A negative delta is refused with `BOUND_REACHED` if it would make the count less than this (N18). A namespace allows
+    /// bounds if it is ACCURATE and has one event bucket for each counter.
+    pub min: Option<i64>,
+    /// A positive delta is refused in the same way if it would make the count more than this.
+    pub max: Option<i64>,
 }
 
 impl NewAdd {
     /// An add that happens now.
     pub fn new(counter: impl Into<String>, delta: i64) -> Self {
-        NewAdd { counter: counter.into(), delta, token: None }
+        NewAdd { counter: counter.into(), delta, token: None, min: None, max: None }
     }
 
     /// Sets the token, so that the caller can repeat the add as the same event.
@@ -60,13 +65,28 @@ impl NewAdd {
         self
     }
 
+    /// The add must not make the count less than this.
+    #[must_use]
+    pub fn min(mut self, min: i64) -> Self {
+        self.min = Some(min);
+        self
+    }
+
+    /// The add must not make the count more than this.
+    #[must_use]
+    pub fn max(mut self, max: i64) -> Self {
+        self.max = Some(max);
+        self
+    }
+
     pub(super) fn into_wire(self) -> wire::AddCount {
-        wire::AddCount { counter: self.counter, delta: self.delta, token: Some(sent_token(self.token)) }
+        let NewAdd { counter, delta, token, min, max } = self;
+        wire::AddCount { counter, delta, token: Some(sent_token(token)), min, max }
     }
 
     pub(super) fn into_request(self, namespace: &str) -> wire::AddCountRequest {
-        let wire::AddCount { counter, delta, token } = self.into_wire();
-        wire::AddCountRequest { namespace: namespace.to_owned(), counter, delta, token }
+        let wire::AddCount { counter, delta, token, min, max } = self.into_wire();
+        wire::AddCountRequest { namespace: namespace.to_owned(), counter, delta, token, min, max }
     }
 }
 

@@ -29,8 +29,8 @@ impl CounterClient {
 
     /// Adds to a counter, and reads it right after.
     pub async fn add_and_get(&self, namespace: &str, add: NewAdd) -> Result<AddedAndCounted> {
-        let wire::AddCountRequest { namespace, counter, delta, token } = add.into_request(namespace);
-        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
+        let wire::AddCountRequest { namespace, counter, delta, token, min, max } = add.into_request(namespace);
+        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
         let response = self.call(request, rpc!(self.counters, add_and_get_count)).await?;
         Ok(AddedAndCounted::from_wire(response))
     }

@@ -1,11 +1,11 @@
 //! AddCount, AddAndGetCount and their batches (N2, N3).
 
 use super::status::{of_call, of_item};
-use super::wire::{batch, change_request, merged, namespace, sorted};
+use super::wire::{batch, bounds, change_request, merged, namespace, sorted};
 use crate::log::{Appended, Change};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
-use crate::service::{Count, CounterService};
+use crate::service::{ChangeRequest, Count, CounterService};
 use tallystone_model::Applied;
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
@@ -15,7 +15,7 @@ pub(super) async fn one(
     request: wire::AddCountRequest,
 ) -> Result<wire::AddCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let change = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let change = add(request.counter, request.delta, request.token, (request.min, request.max)).map_err(of_call)?;
     let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(added(appended))
 }
@@ -25,7 +25,7 @@ pub(super) async fn one_and_get(
     request: wire::AddCountRequest,
 ) -> Result<wire::AddAndGetCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let change = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let change = add(request.counter, request.delta, request.token, (request.min, request.max)).map_err(of_call)?;
     let counter = [change.counter.clone()];
     let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
@@ -38,8 +38,7 @@ pub(super) async fn many(
 ) -> Result<wire::AddCountsResponse, Status> {
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
-    let (changes, verdicts) = sorted(adds);
+    let (changes, verdicts) = sorted(adds(request.adds));
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
         outcome: Some(result.map(added).map_err(|refusal| of_item("adds", index, &refusal)).into()),
@@ -53,8 +52,7 @@ pub(super) async fn many_and_get(
 ) -> Result<wire::AddAndGetCountsResponse, Status> {
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
-    let (changes, verdicts) = sorted(adds);
+    let (changes, verdicts) = sorted(adds(request.adds));
     let names: Vec<CounterName> = changes.iter().map(|change| change.counter.clone()).collect();
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let counts = counters.get(&name, &names).await.map_err(|refusal| of_call(after_add(refusal)))?;
@@ -64,6 +62,19 @@ pub(super) async fn many_and_get(
         wire::AddAndGetCountResult { outcome: Some(result.map_err(|refusal| of_item("adds", index, &refusal)).into()) }
     });
     Ok(wire::AddAndGetCountsResponse { results: results.collect() })
+}
+
+fn adds(adds: Vec<wire::AddCount>) -> impl Iterator<Item = Result<ChangeRequest, Refusal>> {
+    adds.into_iter().map(|item| add(item.counter, item.delta, item.token, (item.min, item.max)))
+}
+
+fn add(
+    counter: String,
+    delta: i64,
+    token: Option<wire::IdempotencyToken>,
+    (min, max): (Option<i64>, Option<i64>),
+) -> Result<ChangeRequest, Refusal> {
+    change_request(counter, Change::Add(delta), token, bounds(min, max)?)
 }
 
 /// The add has been made: whatever keeps its count from being read must not say that nothing has changed.

@@ -69,8 +69,8 @@ impl CountersRpc for Api {
         request: Request<AddAndGetCountRequest>,
     ) -> Result<Response<AddAndGetCountResponse>, Status> {
         let add = |request: Request<AddAndGetCountRequest>| {
-            let AddAndGetCountRequest { namespace, counter, delta, token } = request.into_inner();
-            add::one_and_get(&self.counters, AddCountRequest { namespace, counter, delta, token })
+            let AddAndGetCountRequest { namespace, counter, delta, token, min, max } = request.into_inner();
+            add::one_and_get(&self.counters, AddCountRequest { namespace, counter, delta, token, min, max })
         };
         self.rpcs.call(self.with_access(request), add).await
     }

@@ -30,6 +30,10 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             Code::NotFound
         }
         Refusal::TooOld | Refusal::TooEarly | Refusal::Overflow => Code::OutOfRange,
+        Refusal::BoundReached { count } => {
+            metadata.insert("count".to_owned(), count.to_string());
+            Code::FailedPrecondition
+        }
         Refusal::TokenConflict => Code::AlreadyExists,
         Refusal::TokenExpired => Code::FailedPrecondition,
         Refusal::Stale => Code::Aborted,

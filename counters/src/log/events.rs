@@ -3,6 +3,7 @@
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use std::ops::Range;
+use tallystone_model::Applied;
 
 /// What an event does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,22 @@ pub enum Change {
     Add(i64),
     /// Sets the counter to zero: cancels every add whose time is not after this event's.
     Clear,
+}
+
+/// What a conditional add requires of the count that it makes (N18). The default requires nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// An add below zero must not make the count less than this.
+    pub min: Option<i64>,
+    /// An add above zero must not make the count more than this.
+    pub max: Option<i64>,
+}
+
+impl Bounds {
+    /// Whether it requires nothing.
+    pub(crate) fn are_none(&self) -> bool {
+        *self == Bounds::default()
+    }
 }
 
 /// An event to append. Counter, token and time identify it: two with all three equal are the same event.
@@ -24,6 +41,8 @@ pub struct NewEvent {
     pub time_ms: Option<u64>,
     /// What it does.
     pub change: Change,
+    /// Of an add. They are no part of the event: only an add that is not in the log yet is held against them.
+    pub bounds: Bounds,
 }
 
 /// The event is in the log.
@@ -62,12 +81,16 @@ pub trait Events: Send + Sync {
     ///
     /// | condition (`now`: the store's time) | result |
     /// |---|---|
+    /// | it has [`Bounds`], and the namespace allows none | [`Refusal::Invalid`] |
     /// | the delta alone exceeds what a shard may hold pending | [`Refusal::Overflow`] |
     /// | before `now - close_after_ms`, or before what [`prune`](Events::prune) has dropped | [`Refusal::TokenExpired`] |
     /// | in the log with the same change | `Ok`, `duplicate` |
     /// | in the log with another change | [`Refusal::TokenConflict`] |
     /// | before `now - accept_limit_ms`, sealed, or not later than an event that was refused so before | [`Refusal::TooOld`] |
     /// | its caller's time is after `now` + [`FUTURE_LIMIT_MS`](crate::namespace::FUTURE_LIMIT_MS) | [`Refusal::TooEarly`] |
+    /// | it has [`Bounds`], and its caller's time is that of the counter's last clear or before | [`Refusal::TooOld`] |
+    /// | it has [`Bounds`], and it happens now at the time of the counter's last clear, or before | [`Refusal::Unavailable`] |
+    /// | it has [`Bounds`], and the count would pass the one in its direction | [`Refusal::BoundReached`] |
     /// | the counter is [`Closed`](super::Closed) in this direction, or the sizes of its pending deltas would exceed the bound | [`Refusal::Overflow`] |
     /// | otherwise | `Ok` |
     ///
@@ -104,4 +127,10 @@ pub trait Events: Send + Sync {
     /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event
     /// waits for its rollup, until that rollup. Returns how many slices it dropped; a call drops at most a hundred.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
+}
+
+/// The refusal of an event that happens when it is counted, and got no time in any of its tries.
+pub(crate) fn untimed() -> Refusal {
+    let why = "it gave the event no time, because it is slow, or because a clear of the counter is ahead of its clock";
+    Refusal::Unavailable { applied: Applied::No, why: why.to_owned() }
 }

@@ -19,7 +19,8 @@ mod events;
 mod rollup_log;
 mod schedule;
 
-pub use events::{Appended, Change, Event, EventScan, Events, NewEvent};
+pub(crate) use events::untimed;
+pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent};
 pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
 pub use schedule::{Due, RollupSchedule};
 pub use tallystone_lua::counter::WINDOW_MS;

@@ -9,9 +9,9 @@ use tallystone_lua::counter::WINDOW_MS;
 pub struct Window {
     /// Its number: it begins at `number * WINDOW_MS` (Unix ms).
     pub number: u64,
-    /// The sum of its adds.
+    /// The sum of its adds. Those that a clear of the window had removed when either came are left out.
     pub sum: i64,
-    /// The times of its first and last add, in Unix ms; `None`: it has no add.
+    /// The times of the first and the last of these adds, in Unix ms; `None`: there is none.
     pub adds_ms: Option<(u64, u64)>,
     /// The time of its last clear, in Unix ms; `None`: it has no clear.
     pub cleared_ms: Option<u64>,

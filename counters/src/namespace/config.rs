@@ -1,6 +1,6 @@
 //! The parameters of a namespace (N1), their bounds and the relations between them.
 
-use crate::log::WINDOW_MS;
+use crate::log::{Bounds, WINDOW_MS};
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
 use serde::{Deserialize, Serialize};
@@ -226,6 +226,17 @@ impl NamespaceConfig {
             Some((field, before, _)) => Err(Refusal::invalid(field, format!("is {before} and cannot change"))),
             None => Ok(()),
         }
+    }
+
+    /// Refuses conditional adds where one script call does not know the count (N18). An EVENTUAL counter may expire while the
+    /// call runs.
+    pub(crate) fn check_bounds(&self, bounds: &Bounds) -> Result<(), Refusal> {
+        let is_known = self.counter_type == CounterType::Accurate && self.buckets_per_id == 1;
+        if bounds.are_none() || is_known {
+            return Ok(());
+        }
+        let field = if bounds.min.is_some() { "min" } else { "max" };
+        Err(Refusal::invalid(field, "can be set only in an ACCURATE namespace with buckets_per_id 1"))
     }
 
     /// The configuration of a namespace of which nothing was said about the archive.

@@ -2,11 +2,12 @@
 
 use super::OracleNamespace;
 use super::shard::{DirtyMark, PendingCounter, Shard};
-use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, WINDOW_MS};
+use crate::checkpoints::Checkpoint;
+use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, WINDOW_MS, untimed};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tallystone_lua::counter::FIRST_AGE_MS_MAX;
 
@@ -35,17 +36,29 @@ impl Events for OracleNamespace {
             if of_shard.is_empty() {
                 continue;
             }
+            let checkpoints = world.checkpoints.clone();
             let Ok(shard) = self.shard(&mut world, number) else { continue };
             // The caller places an event without a time in the window that it takes for the current one, and in the next
             // one. Where the shard is in another window, the caller sends such events again in another call.
             let now_ms = self.now_ms();
             let is_wrong = shard.stamp_ms(now_ms) / WINDOW_MS - now_ms / WINDOW_MS > 1;
-            let (again, first): (Vec<usize>, Vec<usize>) =
+            let (mut again, mut call): (Vec<usize>, Vec<usize>) =
                 of_shard.into_iter().partition(|index| is_wrong && events[*index].time_ms.is_none());
-            for call in [first, again] {
+            // It also sends again what got no time. That helps no more once no other event was appended meanwhile.
+            for call_number in 0.. {
                 let of_call: Vec<&NewEvent> = call.iter().map(|index| &events[*index]).collect();
-                for (index, result) in call.into_iter().zip(append_call(shard, &self.config, now_ms, &of_call)) {
-                    results[index] = result;
+                let answers = append_call(shard, &checkpoints, &self.config, now_ms, &of_call);
+                let is_new = answers.iter().any(Result::is_ok);
+                for (index, answer) in call.into_iter().zip(answers) {
+                    if matches!(answer, Err(Unappended::Untimed)) {
+                        again.push(index);
+                    }
+                    results[index] = answer.map_err(Refusal::from);
+                }
+                again.sort_unstable();
+                call = std::mem::take(&mut again);
+                if call.is_empty() || call_number > 0 && !is_new {
+                    break;
                 }
             }
         }
@@ -108,9 +121,36 @@ impl Events for OracleNamespace {
     }
 }
 
+/// Why an event is not appended.
+enum Unappended {
+    Refused(Refusal),
+    /// It happens when it is counted, and cannot happen now.
+    Untimed,
+}
+
+impl From<Refusal> for Unappended {
+    fn from(refusal: Refusal) -> Unappended {
+        Unappended::Refused(refusal)
+    }
+}
+
+impl From<Unappended> for Refusal {
+    fn from(unappended: Unappended) -> Refusal {
+        match unappended {
+            Unappended::Refused(refusal) => refusal,
+            Unappended::Untimed => untimed(),
+        }
+    }
+}
+
 fn refused_without_a_shard(event: &NewEvent, config: &NamespaceConfig) -> Option<Refusal> {
+    if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) {
+        return Some(Refusal::TooEarly);
+    }
+    if let Err(refusal) = config.check_bounds(&event.bounds) {
+        return Some(refusal);
+    }
     match event.change {
-        _ if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) => Some(Refusal::TooEarly),
         Change::Add(delta) if delta.unsigned_abs() > config.pending_max().unsigned_abs() => Some(Refusal::Overflow),
         _ => None,
     }
@@ -123,16 +163,21 @@ fn shard_of(event: &NewEvent, config: &NamespaceConfig) -> u16 {
 /// One atomic step of a shard.
 fn append_call(
     shard: &mut Shard,
+    checkpoints: &BTreeMap<CounterName, Checkpoint>,
     config: &NamespaceConfig,
     now_ms: u64,
     events: &[&NewEvent],
-) -> Vec<Result<Appended, Refusal>> {
+) -> Vec<Result<Appended, Unappended>> {
     let accepted_from_ms = now_ms.saturating_sub(config.accept_limit_ms);
     let open_from_ms = accepted_from_ms.max(shard.sealed_to_ms).max(shard.refused_to_ms);
     let was_pending =
         |event: &&&NewEvent| shard.pending.get(&event.counter).is_some_and(|pending| !pending.windows.is_empty());
     let clean: Vec<&NewEvent> = events.iter().filter(|event| !was_pending(event)).copied().collect();
-    let results = events.iter().map(|event| append_one(shard, config, now_ms, open_from_ms, event)).collect();
+    let append = |event: &&NewEvent| {
+        let checkpoint = checkpoints.get(&event.counter).copied().unwrap_or_default();
+        append_one(shard, &checkpoint, config, now_ms, open_from_ms, event)
+    };
+    let results = events.iter().map(append).collect();
     // A counter that the call has made pending is dirty since the end of its earliest window.
     for event in clean {
         let pending = shard.pending.get(&event.counter);
@@ -145,28 +190,34 @@ fn append_call(
 
 fn append_one(
     shard: &mut Shard,
+    checkpoint: &Checkpoint,
     config: &NamespaceConfig,
     now_ms: u64,
     open_from_ms: u64,
     event: &NewEvent,
-) -> Result<Appended, Refusal> {
+) -> Result<Appended, Unappended> {
     let time_ms = event.time_ms.unwrap_or(shard.stamp_ms(now_ms));
     let id = (event.counter.clone(), time_ms, event.token.clone());
     if time_ms < now_ms.saturating_sub(config.close_after_ms).max(shard.pruned_to_ms) {
-        return Err(Refusal::TokenExpired);
+        return Err(Refusal::TokenExpired.into());
     }
     match shard.events.get(&id) {
         Some(change) if *change == event.change => return Ok(Appended { time_ms, duplicate: true }),
-        Some(_) => return Err(Refusal::TokenConflict),
+        Some(_) => return Err(Refusal::TokenConflict.into()),
         None => {}
     }
     if time_ms < open_from_ms {
         // Whatever the accept limit and the clock become, the refusal stays true.
         shard.refused_to_ms = shard.refused_to_ms.max(time_ms + 1);
-        return Err(Refusal::TooOld);
+        return Err(Refusal::TooOld.into());
     }
     if event.time_ms.is_some_and(|time_ms| time_ms > now_ms + FUTURE_LIMIT_MS) {
-        return Err(Refusal::TooEarly);
+        return Err(Refusal::TooEarly.into());
+    }
+    if let Change::Add(delta) = event.change
+        && !event.bounds.are_none()
+    {
+        check_bounds(shard, checkpoint, event, delta, time_ms)?;
     }
     let (size, closed_here) = match event.change {
         Change::Clear => (0, None),
@@ -177,9 +228,34 @@ fn append_one(
     let is_full = size > 0 && pending.size() + u128::from(size) > config.pending_max() as u128;
     if closed_here == Some(pending.closed) || is_full {
         shard.forget_if_idle(&event.counter);
-        return Err(Refusal::Overflow);
+        return Err(Refusal::Overflow.into());
     }
     pending.count(time_ms, event.change);
     shard.events.insert(id, event.change);
     Ok(Appended { time_ms, duplicate: false })
+}
+
+/// Holds a conditional add against the count of everything that was appended before.
+fn check_bounds(
+    shard: &Shard,
+    checkpoint: &Checkpoint,
+    event: &NewEvent,
+    delta: i64,
+    time_ms: u64,
+) -> Result<(), Unappended> {
+    // The checkpoint has counted the earlier ones.
+    let later = || shard.events_of(&event.counter).filter(|event| event.time_ms >= checkpoint.exact_to_ms);
+    let cleared_ms = later().filter(|event| event.change == Change::Clear).map(|event| event.time_ms).max();
+    if cleared_ms.is_some_and(|cleared_ms| time_ms <= cleared_ms) {
+        return Err(if event.time_ms.is_some() { Unappended::Refused(Refusal::TooOld) } else { Unappended::Untimed });
+    }
+    let added = later().filter(|event| cleared_ms.is_none_or(|cleared_ms| event.time_ms > cleared_ms));
+    let added = added.map(|event| if let Change::Add(delta) = event.change { i128::from(delta) } else { 0 });
+    let before = if cleared_ms.is_some() { 0 } else { i128::from(checkpoint.count) };
+    let count = before + added.sum::<i128>();
+    // An absent bound is that of 64 bits. The bounds on pending sizes keep every count within them.
+    let after = (count + i128::from(delta)).clamp(i64::MIN.into(), i64::MAX.into());
+    let falls = delta < 0 && event.bounds.min.is_some_and(|min| after < i128::from(min));
+    let rises = delta > 0 && event.bounds.max.is_some_and(|max| after > i128::from(max));
+    if falls || rises { Err(Refusal::BoundReached { count: count as i64 }.into()) } else { Ok(()) }
 }

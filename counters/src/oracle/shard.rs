@@ -61,9 +61,11 @@ pub(super) struct PendingCounter {
 /// The sums of one window.
 #[derive(Default)]
 pub(super) struct Sums {
+    /// Of the adds that no clear of the window has removed when either came.
     sum: i128,
-    /// The sum of the absolute values.
+    /// The sum of the absolute values of all adds.
     size: u128,
+    /// The first and the last of the adds in `sum`.
     adds_ms: Option<(u64, u64)>,
     cleared_ms: Option<u64>,
 }
@@ -136,12 +138,19 @@ impl PendingCounter {
         self.last_write_ms = self.last_write_ms.max(time_ms);
         let sums = self.windows.entry(time_ms / WINDOW_MS).or_default();
         match change {
-            Change::Clear => sums.cleared_ms = sums.cleared_ms.max(Some(time_ms)),
+            Change::Clear => {
+                sums.cleared_ms = sums.cleared_ms.max(Some(time_ms));
+                if sums.adds_ms.is_some_and(|(_, last_ms)| last_ms <= time_ms) {
+                    (sums.sum, sums.adds_ms) = (0, None);
+                }
+            }
             Change::Add(delta) => {
-                sums.sum += i128::from(delta);
                 sums.size += u128::from(delta.unsigned_abs());
-                let (first_ms, last_ms) = sums.adds_ms.unwrap_or((time_ms, time_ms));
-                sums.adds_ms = Some((first_ms.min(time_ms), last_ms.max(time_ms)));
+                if sums.cleared_ms.is_none_or(|cleared_ms| cleared_ms < time_ms) {
+                    sums.sum += i128::from(delta);
+                    let (first_ms, last_ms) = sums.adds_ms.unwrap_or((time_ms, time_ms));
+                    sums.adds_ms = Some((first_ms.min(time_ms), last_ms.max(time_ms)));
+                }
             }
         }
     }

@@ -1,20 +1,19 @@
-//! Appends events: one script call for each shard; the caller places each record in its slot (docs/decisions/0020). Late
-//! retries are answered by the archive (N15).
+//! Appends events: one script call for each shard; the caller places each record in its slot (docs/decisions/0020).
 
 use super::RedisNamespace;
-use super::calls::{defect, of_archive};
+use super::calls::defect;
 use super::layout::{Layout, field};
 use super::record::{self, Item};
 use super::token::pack;
-use crate::log::{Appended, Change, NewEvent, WINDOW_MS};
+use crate::log::{Appended, Change, NewEvent, WINDOW_MS, untimed};
 use crate::namespace::{FUTURE_LIMIT_MS, Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use tallystone_archive::{EventKey, Found};
+use std::time::Duration;
 use tallystone_lua::counter::{CounterAnswer, CounterScript};
-use tallystone_model::Applied;
+use tokio::time::sleep;
 
 /// Time buckets of one script call at most.
 const BUCKETS_MAX: usize = 200;
@@ -25,6 +24,8 @@ const TIME_MS_MAX: u64 = 1 << 47;
 /// How often an event is tried. A try fails if it arrives behind both windows that it has fields for, or if its call waits
 /// for longer than the clocks may differ.
 const TRIES: usize = 10;
+/// The time between two tries: an add with bounds cannot happen at the time of a clear, but one millisecond later.
+const TRY_AFTER: Duration = Duration::from_millis(1);
 
 /// An event and where its record goes.
 struct PlacedEvent<'a> {
@@ -90,55 +91,13 @@ impl RedisNamespace {
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
     }
 
-    /// The answers to late retries. What the archive does not have of its time, it never gets: the event is certainly not counted.
-    async fn find_archived(&self, late: &[&NewEvent]) -> Vec<Result<Appended, Refusal>> {
-        if !self.config.archived {
-            return vec![Err(Refusal::TokenExpired); late.len()];
-        }
-        let key = |event: &&NewEvent| {
-            let placement = Placement::of(&event.counter);
-            EventKey {
-                shard: placement.of_event(&event.token, &self.config).0,
-                counter_id: placement.id(),
-                time_ms: event.time_ms.unwrap_or_default(),
-                token: event.token.as_str().into(),
-            }
-        };
-        let keys: Vec<EventKey> = late.iter().map(key).collect();
-        let (found, from_ms) = match self.find_keys(&keys).await {
-            Ok(found) => found,
-            Err(refusal) => return vec![Err(refusal); late.len()],
-        };
-        let duplicate = |event: &NewEvent| Appended { time_ms: event.time_ms.unwrap_or_default(), duplicate: true };
-        let answered = |(event, found): (&&NewEvent, Option<Found>)| match (found, event.change) {
-            // Retention has deleted it, or it is from before the archive.
-            (None, _) if event.time_ms.unwrap_or_default() < from_ms => Err(Refusal::TokenExpired),
-            (None, _) => Err(Refusal::TooOld),
-            (Some(Found { delta: None }), Change::Clear) => Ok(duplicate(event)),
-            (Some(Found { delta: Some(counted) }), Change::Add(delta)) if counted == delta => Ok(duplicate(event)),
-            (Some(_), _) => Err(Refusal::TokenConflict),
-        };
-        late.iter().zip(found).map(answered).collect()
-    }
-
-    /// What the archive has of these events, and from when on it has all of them (Unix ms).
-    async fn find_keys(&self, keys: &[EventKey]) -> Result<(Vec<Option<Found>>, u64), Refusal> {
-        let archive = self.archive()?;
-        let found = archive.find(&self.tag, self.slice_ms(), keys).await;
-        let Some(found) = self.unless_new(found).await? else {
-            return Ok((vec![None; keys.len()], u64::MAX));
-        };
-        if found.iter().all(Option::is_some) {
-            return Ok((found, 0));
-        }
-        let first_ms = archive.first_slice_ms(&self.tag).await.map_err(of_archive)?;
-        Ok((found, first_ms.unwrap_or(u64::MAX)))
-    }
-
     /// Refuses what no state of the store allows, and adds while its disk has no room. A clear makes room.
     fn refused_at_once(&self, event: &NewEvent) -> Option<Refusal> {
         if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) {
             return Some(Refusal::TooEarly);
+        }
+        if let Err(refusal) = self.config.check_bounds(&event.bounds) {
+            return Some(refusal);
         }
         match event.change {
             Change::Add(delta) if delta.unsigned_abs() > self.config.pending_max().unsigned_abs() => {
@@ -173,14 +132,20 @@ impl RedisNamespace {
                         guess_ms = self.partition(shard).now.now_ms();
                         later.extend_from_slice(these);
                     }
-                    Ok(Some((stamp_ms, answers))) => {
+                    Ok(Some(Answers { stamp_ms, codes, counts })) => {
                         // Not the store's time: a fence of this shard may be ahead of it.
                         guess_ms = stamp_ms;
-                        for (placed, answer) in these.iter().zip(answers) {
-                            match answer {
-                                CounterAnswer::Restamp => later.push(*placed),
-                                answer => outcomes.push((placed.number, appended(placed.event, stamp_ms, answer))),
-                            }
+                        let mut counts = counts.into_iter();
+                        for (placed, code) in these.iter().zip(codes) {
+                            let answered = match code {
+                                CounterAnswer::Restamp => {
+                                    later.push(*placed);
+                                    continue;
+                                }
+                                CounterAnswer::BoundReached => Err(bound_reached(counts.next()).into()),
+                                code => appended(placed.event, stamp_ms, code),
+                            };
+                            outcomes.push((placed.number, answered));
                         }
                     }
                     // Results of earlier calls stay as they are.
@@ -191,18 +156,15 @@ impl RedisNamespace {
             }
             let goes_on = |placed: &&PlacedEvent<'_>| tries_left > 0 && is_wanted(placed.number);
             let (again, ended): (Vec<_>, Vec<_>) = later.into_iter().partition(goes_on);
-            outcomes.extend(ended.into_iter().map(|placed| (placed.number, Err(late().into()))));
+            outcomes.extend(ended.into_iter().map(|placed| (placed.number, Err(untimed().into()))));
             if again.is_empty() {
                 break;
             }
             now = again;
+            sleep(TRY_AFTER).await;
         }
         outcomes
     }
-}
-
-fn late() -> Refusal {
-    Refusal::Unavailable { applied: Applied::No, why: "the store takes too long to reply".to_owned() }
 }
 
 fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Answered {
@@ -219,6 +181,19 @@ fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Answered 
         other => defect(&format!("{other:?} for an event")),
     };
     Err(refusal.into())
+}
+
+fn bound_reached(count: Option<i64>) -> Refusal {
+    count.map_or_else(|| defect("no count"), |count| Refusal::BoundReached { count })
+}
+
+/// The answers to the items of a script call.
+struct Answers {
+    /// The time of the events that happen now.
+    stamp_ms: u64,
+    codes: Vec<CounterAnswer>,
+    /// For each item whose bound is reached, in their order.
+    counts: Vec<i64>,
 }
 
 /// A script call of one shard while it is built.
@@ -284,7 +259,8 @@ impl<'a> Call<'a> {
             }
         };
         let (id, stamped) = (placed.placement.id(), event.time_ms.is_none());
-        let item = Item { counter, time_ms, stamped, id, token: pack(&event.token), change: event.change };
+        let (token, change, bounds) = (pack(&event.token), event.change, event.bounds);
+        let item = Item { counter, time_ms, stamped, id, token, change, bounds };
         self.items.push((item, ItemSlot { bucket, next_bucket, window, slot_hash: placed.slot_hash }));
         true
     }
@@ -299,9 +275,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Sends the call, again if the layout of slots has changed; returns the time of the events that
-    /// happen now, and a code for each item. `None`: the call came too late, and nothing has changed.
-    async fn send(mut self) -> Result<Option<(u64, Vec<CounterAnswer>)>, Refusal> {
+    /// Sends the call, again if the layout of slots has changed. `None`: the call came too late, and nothing has changed.
+    async fn send(mut self) -> Result<Option<Answers>, Refusal> {
         let cache = &self.namespace.layouts[usize::from(self.shard)];
         loop {
             let layout = cache.get();
@@ -313,11 +288,14 @@ impl<'a> Call<'a> {
                     let stamp_ms = reply.number()?;
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
-                        return Ok(Some((stamp_ms, vec![CounterAnswer::Ok; self.items.len()])));
+                        let codes = vec![CounterAnswer::Ok; self.items.len()];
+                        return Ok(Some(Answers { stamp_ms, codes, counts: Vec::new() }));
                     }
                     let answer =
                         |code: &u8| CounterAnswer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
-                    return Ok(Some((stamp_ms, codes.iter().map(answer).collect::<Result<_, _>>()?)));
+                    let codes = codes.iter().map(answer).collect::<Result<_, _>>()?;
+                    let counts = reply.bytes()?.chunks_exact(8).map(|count| record::read(count) as i64).collect();
+                    return Ok(Some(Answers { stamp_ms, codes, counts }));
                 }
                 CounterAnswer::LayoutChanged => {
                     let version = reply.number()?;
@@ -351,7 +329,7 @@ impl<'a> Call<'a> {
         let keys = namespace.keys(self.shard);
         let bucket_s = namespace.config.seconds_per_bucket;
         let all_keys: Vec<String> = keys
-            .log()
+            .append()
             .into_iter()
             .chain(self.buckets.iter().map(|(number, _)| keys.events(bucket_s, *number)))
             .collect();

@@ -1,7 +1,7 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
-//! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `archive`,
+//! repair of one that was written under a wrong clock (`reset`); the stores (`append` with `late`, `log`, `events`, `prune`, `archive`,
 //! `expire`, `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
 //! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
@@ -17,6 +17,7 @@ mod dirty;
 mod events;
 mod expire;
 mod fan_out;
+mod late;
 mod layout;
 mod list;
 mod log;

@@ -4,7 +4,7 @@
 use super::calls::defect;
 use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, LeaseOrder};
-use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
+use crate::log::{Bounds, Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, HAS_OLDER};
 
@@ -85,6 +85,7 @@ pub(super) struct Item {
     pub(super) id: [u8; ID_BYTES],
     pub(super) token: Packed,
     pub(super) change: Change,
+    pub(super) bounds: Bounds,
 }
 
 const CLEAR: u8 = 1;
@@ -92,8 +93,10 @@ const STAMPED: u8 = 2;
 /// Its delta is too large for sums that a Lua number holds exactly.
 const WIDE: u8 = 4;
 const WIDE_FROM: u64 = 1 << 51;
+/// It has bounds: they follow its record.
+const BOUNDED: u8 = 8;
 
-/// Writes an item: what the script needs to place it, then its record up to the id. `next_field`: its field in the next
+/// Writes an item: what the script needs to place it, then its record up to the id, then its bounds. `next_field`: its field in the next
 /// window; 0 where the caller gave the time.
 pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) {
     let (clear, delta) = match item.change {
@@ -102,6 +105,7 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) 
     };
     let stamped = if item.stamped { STAMPED } else { 0 };
     let wide = if delta.unsigned_abs() >= WIDE_FROM { WIDE } else { 0 };
+    let bounded = if item.bounds.are_none() { 0 } else { BOUNDED };
     let bytes = delta.to_be_bytes();
     // The shortest bytes that read back as the same number: leading bytes that only repeat the sign are left out. A clear
     // has no delta.
@@ -114,12 +118,17 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) 
     put(out, next_field.into(), 2);
     put(out, item.counter.into(), 2);
     put(out, item.time_ms, 6);
-    out.push(clear | stamped | wide);
+    out.push(clear | stamped | wide | bounded);
     out.extend_from_slice(&bytes);
     out.push(before_id as u8);
     out.push((before_id - 1 + BEFORE_TOKEN + item.token.as_bytes().len()) as u8);
     out.push(short.len() as u8);
     out.extend_from_slice(short);
+    if bounded != 0 {
+        let Bounds { min, max } = item.bounds;
+        out.extend_from_slice(&min.unwrap_or(i64::MIN).to_be_bytes());
+        out.extend_from_slice(&max.unwrap_or(i64::MAX).to_be_bytes());
+    }
 }
 
 /// Writes an item's id, with which its record ends: offset in the window, hash of the counter, token.
@@ -254,8 +263,9 @@ mod tests {
         let bounds = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1), -(1_i64 << (bit % 63))]);
         let token = Token::parse("t").unwrap();
         for delta in bounds.chain([0, -1, -128, -129, 127, 128, i64::MIN, i64::MAX]) {
-            let (id, change) = ([7; ID_BYTES], Change::Add(delta));
-            let record = &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: pack(&token), change });
+            let (id, change, bounds) = ([7; ID_BYTES], Change::Add(delta), Bounds::default());
+            let record =
+                &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: pack(&token), change, bounds });
             let twice = [&record[..], record].concat();
             assert_eq!(sum_after(&twice, id, None), Ok(2 * i128::from(delta)), "{delta}");
             assert_eq!(sum_after(record, id, Some(233)), Ok(i128::from(delta)));

@@ -4,7 +4,7 @@ use super::CounterService;
 use super::open::{OpenNamespace, Stored};
 use super::room::Place;
 use crate::cache::Cache;
-use crate::log::{Appended, Change, Events, NewEvent, Pending, RollupLog};
+use crate::log::{Appended, Bounds, Change, Events, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, FUTURE_LIMIT_MS};
 use crate::refusal::Refusal;
@@ -32,6 +32,8 @@ pub struct ChangeRequest {
     pub change: Change,
     /// The caller's token and the event's time (Unix ms); `None`: it happens when it is counted, and is never repeated.
     pub event: Option<(Token, u64)>,
+    /// What an add requires of the count (N18).
+    pub bounds: Bounds,
 }
 
 impl ChangeRequest {
@@ -43,12 +45,12 @@ impl ChangeRequest {
 }
 
 impl From<ChangeRequest> for NewEvent {
-    fn from(ChangeRequest { counter, change, event }: ChangeRequest) -> NewEvent {
+    fn from(ChangeRequest { counter, change, event, bounds }: ChangeRequest) -> NewEvent {
         let (token, time_ms) = match event {
             Some((token, time_ms)) => (token, Some(time_ms)),
             None => (Token::drawn(), None),
         };
-        NewEvent { counter, token, time_ms, change }
+        NewEvent { counter, token, time_ms, change, bounds }
     }
 }
 
@@ -253,7 +255,11 @@ async fn append_cached(
     let mut results = vec![Ok(appended); requests.len()];
     let (mut cleared, mut clears, mut added) = <(Vec<usize>, Vec<CounterName>, Vec<usize>)>::default();
     let mut adds = Vec::with_capacity(requests.len());
-    for (number, ChangeRequest { counter, change, .. }) in requests.iter().enumerate() {
+    for (number, ChangeRequest { counter, change, bounds, .. }) in requests.iter().enumerate() {
+        if let Err(refusal) = open.config.check_bounds(bounds) {
+            results[number] = Err(refusal);
+            continue;
+        }
         match change {
             Change::Clear => {
                 cleared.push(number);

@@ -2,7 +2,7 @@
 
 use super::{ChangeRequest, CounterService};
 use crate::checkpoints::Deletions;
-use crate::log::{Appended, Change};
+use crate::log::{Appended, Bounds, Change};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::redis::{DeletedNamespace, POLL_EVERY};
@@ -32,7 +32,8 @@ impl CounterService {
         event: Option<(Token, u64)>,
     ) -> Result<Appended, Refusal> {
         let open = self.directory.get(namespace).await?;
-        let request = ChangeRequest { counter: counter.clone(), change: Change::Clear, event };
+        let request =
+            ChangeRequest { counter: counter.clone(), change: Change::Clear, event, bounds: Bounds::default() };
         let cleared = self.append(namespace, vec![request]).await?.remove(0)?;
         if open.config.counter_type != CounterType::BestEffort {
             // In this incarnation or not at all: the clear is in no other one.

@@ -1,5 +1,6 @@
 -- count_event: a section of append, in its loop: adds the event to the sums of its counter and window, and sets `code` to
--- OK, or to OVERFLOW where nothing has changed.
+-- OK, or to OVERFLOW where nothing has changed. An add that a clear of its window removes stays out of the sum, so a read
+-- of the slots is necessary only where a clear comes after an add of a later time.
 -- WHY a section and no function: a function with as many upvalues costs each call of the script some microseconds.
 local p = pending[counter]
 if not p then
@@ -9,11 +10,11 @@ end
 local size, closed = delta < 0 and -delta or delta, p.closed or p[CLOSED] % HAS_OLDER
 if is_clear then
   size = 0
-elseif delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN then
+elseif code == OK and (delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN) then
   code = OVERFLOW
 end
 local offset = time - window * WINDOW_MS
-if code == OK and not p.entries and (flags >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
+if code == OK and not p.entries and (flags % BOUNDED >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
   local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], write_either(p)))
   long[CHANGED] = p[CHANGED]
   p = long
@@ -34,10 +35,14 @@ elseif code == OK then
   end
   if is_clear then
     if offset + 1 > p[CLEARED] then p[CLEARED] = offset + 1 end
+    if offset >= p[FINAL] then p[SUM], p[FIRST], p[FINAL] = 0, 65535, 0 end
   else
-    p[SUM], p[SIZE], p[GROSS] = p[SUM] + delta, p[SIZE] + size, p[GROSS] + size
-    if offset < p[FIRST] then p[FIRST] = offset end
-    if offset > p[FINAL] then p[FINAL] = offset end
+    p[SIZE], p[GROSS] = p[SIZE] + size, p[GROSS] + size
+    if offset >= p[CLEARED] then
+      p[SUM] = p[SUM] + delta
+      if offset < p[FIRST] then p[FIRST] = offset end
+      if offset > p[FINAL] then p[FINAL] = offset end
+    end
   end
   if time > p[LAST_WRITE] then p[LAST_WRITE] = time end
 end

@@ -4,7 +4,7 @@
 -- WHY two ways: a Lua number is exact to 2^53. An event that is smaller than that, in the latest window of its counter,
 -- takes the short way: one entry of the record is unpacked, the rest stays bytes. Every other event takes the long way:
 -- the whole record is unpacked, sums in halves.
-local CLEAR, STAMPED, WIDE = 1, 2, 4
+local CLEAR, STAMPED, WIDE, BOUNDED = 1, 2, 4, 8
 local EXACT = 4503599627370496
 -- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
 local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
@@ -59,11 +59,14 @@ local function count_long(p, at, window, offset, is_clear)
   end
   if is_clear then
     if offset + 1 > e[8] then e[8] = offset + 1 end
+    if offset >= e[7] then e[2], e[3], e[6], e[7] = 0, 0, 65535, 0 end
   else
-    e[2], e[3] = plus(e[2], e[3], high, low)
     e[4], e[5] = plus(e[4], e[5], size_high, size_low)
-    if offset < e[6] then e[6] = offset end
-    if offset > e[7] then e[7] = offset end
+    if offset >= e[8] then
+      e[2], e[3] = plus(e[2], e[3], high, low)
+      if offset < e[6] then e[6] = offset end
+      if offset > e[7] then e[7] = offset end
+    end
   end
   return OK
 end

@@ -1,8 +1,9 @@
 -- pending: the record of what no rollup has settled of a counter, in one shard.
 -- Head: time of the latest event I6, closed B (CLOSED_UP or CLOSED_DOWN), time of the rollup that decided over closed I6,
 -- sum of all sizes below i8. Then one entry for each window with events, the latest first: its number I5, sum of its
--- deltas i8, sum of their sizes i8, offsets of its first and last add I2 I2 (first > last: no add), offset of its last
--- clear + 1 I2 (0: no clear).
+-- deltas i8, sum of all their sizes i8, offsets of its first and last add I2 I2 (first > last: no add), offset of its last
+-- clear + 1 I2 (0: no clear). An add that a clear of its window has removed is only in the sum of sizes. A clear that
+-- comes after adds on both sides of it removes none: the reader divides the window (RollupLog::sum_after).
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
 -- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022).
 local ENTRY = '>I5i4I4I4I4I2I2I2'

@@ -3,7 +3,7 @@
 -- A slot is one field of an events hash: the number of a window I5 and the number of a slot I4. It holds records one after
 -- the other: length of the rest B, length of the delta B (0: a clear), the delta in as few bytes as hold it, the id.
 local find = string.find
-local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 6, 6 + counters
+local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 6, 5, 6, 6 + counters
 local fields, slots, before = 0, {}, {}
 local count_at = counts_at
 for key = EVENTS, #KEYS do

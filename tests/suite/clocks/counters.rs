@@ -65,7 +65,8 @@ impl Load<'_> {
     async fn add_now(&self, via: usize) {
         let mut wire_client = self.house.wire(via).await;
         while !self.is_over.load(Ordering::SeqCst) {
-            let request = wire::AddCountRequest { namespace: NS.into(), counter: "c0".into(), delta: 1, token: None };
+            let request =
+                wire::AddCountRequest { namespace: NS.into(), counter: "c0".into(), delta: 1, ..Default::default() };
             match wire_client.counters.add_count(request).await {
                 Ok(_) => self.counted(0, 1),
                 Err(status) => assert_refused_for_the_clock(&status),

@@ -5,7 +5,7 @@ use crate::system::program::{Ended, command, run};
 use std::time::Instant;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::{
-    Change, CounterName, Events, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
+    Bounds, Change, CounterName, Events, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
 };
 use tallystone_link::Clock;
 use tallystone_tests::{ClockShift, TestRedis, volatile};
@@ -31,7 +31,13 @@ async fn x6_the_command_shows_how_far_counters_are_ahead_and_sets_them_back() {
     shift.set_ms(WRONG[0]);
     let namespace = namespaces.put(&name, NamespaceConfig::default()).await.expect("a namespace");
     let store = namespaces.open(&namespace).await.expect("its stores");
-    let add = |time_ms| NewEvent { counter: counter.clone(), token: Token::drawn(), time_ms, change: Change::Add(5) };
+    let add = |time_ms| NewEvent {
+        counter: counter.clone(),
+        token: Token::drawn(),
+        time_ms,
+        change: Change::Add(5),
+        bounds: Bounds::default(),
+    };
     store.append(&[add(None)]).await.remove(0).expect("it counts");
     store.seal(std::slice::from_ref(&counter)).await.expect("sealed");
 

@@ -93,7 +93,8 @@ pub(super) async fn counts(client: &CounterClient, namespace: &str, ids: impl It
 /// Adds to counters without tokens: on a busy machine the time of a token may be too old when it arrives.
 pub(super) async fn add_all(counters: &mut CountersClient<Channel>, namespace: &str, deltas: &[(u64, i64)]) {
     for deltas in deltas.chunks(500) {
-        let add = |(id, delta): &(u64, i64)| wire::AddCount { counter: id.to_string(), delta: *delta, token: None };
+        let add =
+            |(id, delta): &(u64, i64)| wire::AddCount { counter: id.to_string(), delta: *delta, ..Default::default() };
         let (namespace, adds) = (namespace.to_owned(), deltas.iter().map(add).collect());
         let results =
             counters.add_counts(wire::AddCountsRequest { namespace, adds }).await.expect("adds").into_inner().results;

@@ -4,7 +4,8 @@ use super::*;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
-use tallystone_counters::namespace::Cardinality;
+use tallystone_counters::namespace::{Cardinality, CounterType};
+use tallystone_counters::rollup::COUNT_SOFT_MAX;
 
 pub(super) const NAMES: [&str; 5] = ["a", "b", "route/EWR-IAH", "ü", "hot"];
 /// From here on a delta is counted in halves.
@@ -28,7 +29,8 @@ pub(super) fn one<T: Copy>(random: &mut StdRng, of: &[T]) -> T {
 /// A namespace as it is made.
 pub(super) fn config(random: &mut StdRng) -> NamespaceConfig {
     let made = NamespaceConfig {
-        buckets_per_id: random.random_range(1..=8),
+        counter_type: one(random, &[CounterType::Eventual, CounterType::Accurate]),
+        buckets_per_id: if random.random() { 1 } else { random.random_range(1..=8) },
         seconds_per_bucket: one(random, &[1, 7, 600]),
         seconds_per_slice: 600 * 7,
         close_after_ms: one(random, &[60_000, 1_200_000]),
@@ -44,7 +46,10 @@ pub(super) fn changed(random: &mut StdRng, config: &NamespaceConfig) -> Namespac
         accept_limit_ms: one(random, &[500, 5_000, 12_345]),
         coalesce_ms: one(random, &[0, 1_000, 10_000]),
         cardinality: one(random, &[Cardinality::Low, Cardinality::Medium, Cardinality::High]),
-        expire_after_ms: one(random, &[0, 600_000]),
+        expire_after_ms: match config.counter_type {
+            CounterType::Eventual => one(random, &[0, 600_000]),
+            _ => 0,
+        },
         ..config.clone()
     }
 }
@@ -106,7 +111,22 @@ fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, sent: &[(N
     let (counter, is_stamped) = (any_counter(random), random.random_ratio(1, 4));
     // One that happens when it is counted may be tried again after the others of its call: its token is its own.
     let token = any_token(random, if is_stamped { &[36, 64] } else { &[1, 3, 36, 64] });
-    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, ns)), change }
+    let bounds = bounds(random, ns, change);
+    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, ns)), change, bounds }
+}
+
+/// Many where the namespace allows them, and elsewhere a few, which are refused.
+fn bounds(random: &mut StdRng, ns: &TestNamespace, change: Change) -> Bounds {
+    let allows = ns.config.counter_type == CounterType::Accurate && ns.config.buckets_per_id == 1;
+    if change == Change::Clear || !random.random_ratio(1, if allows { 2 } else { 40 }) {
+        return Bounds::default();
+    }
+    let bound = |random: &mut StdRng| match random.random_range(0..8) {
+        0 => None,
+        1 => Some(one(random, &[i64::MIN, -COUNT_SOFT_MAX, -(1 << 53), 1 << 53, COUNT_SOFT_MAX, i64::MAX])),
+        _ => Some(random.random_range(-900..=900)),
+    };
+    Bounds { min: bound(random), max: bound(random) }
 }
 
 fn time_ms(random: &mut StdRng, ns: &TestNamespace) -> u64 {

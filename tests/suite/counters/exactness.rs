@@ -127,7 +127,9 @@ impl Program {
             // A delta that is too large for any shard is refused without a call.
             let answers = stale.append(&events).await;
             assert!(
-                answers.iter().all(|answer| matches!(answer, Err(Refusal::Stale | Refusal::Overflow))),
+                answers
+                    .iter()
+                    .all(|answer| matches!(answer, Err(Refusal::Stale | Refusal::Overflow | Refusal::Invalid { .. }))),
                 "{answers:?}"
             );
         }

@@ -6,6 +6,7 @@
 
 mod accurate;
 mod archived;
+mod bounded;
 mod bounds;
 mod cached;
 mod circulation;
@@ -34,7 +35,7 @@ use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Appended, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
+    Appended, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
     NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
@@ -249,7 +250,7 @@ fn token(text: &str) -> Token {
 }
 
 fn event(name: &str, text: &str, time_ms: u64, change: Change) -> NewEvent {
-    NewEvent { counter: counter(name), token: token(text), time_ms: Some(time_ms), change }
+    NewEvent { counter: counter(name), token: token(text), time_ms: Some(time_ms), change, bounds: Bounds::default() }
 }
 
 fn add(name: &str, token: &str, time_ms: u64, delta: i64) -> NewEvent {

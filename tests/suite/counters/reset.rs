@@ -52,6 +52,7 @@ impl Ahead {
             token: token("clear"),
             time_ms: None,
             change: Change::Clear,
+            bounds: Bounds::default(),
         });
         assert!(ahead.old.append(&clears.collect::<Vec<_>>()).await.iter().all(Result::is_ok));
         ahead.clock_ms.fetch_add(1, Ordering::SeqCst);

@@ -74,9 +74,14 @@ async fn n2_n3_bad_adds_are_refused_each_for_its_reason_and_change_nothing() {
     let (house, wire) = furnished().await;
     let before = seen(&house).await;
     let taken = before.events[0].event_time_ms.cast_signed();
-    let add = |namespace: &str, counter: &str, delta: i64, token: Option<wire::IdempotencyToken>| {
-        wire::AddCountRequest { namespace: namespace.to_owned(), counter: counter.to_owned(), delta, token }
-    };
+    let add =
+        |namespace: &str, counter: &str, delta: i64, token: Option<wire::IdempotencyToken>| wire::AddCountRequest {
+            namespace: namespace.to_owned(),
+            counter: counter.to_owned(),
+            delta,
+            token,
+            ..Default::default()
+        };
     let out_of_range = |reason| saying(Code::OutOfRange, reason, "");
     let bad_time = || invalid("token.generation_time_ms");
     let cases = [
@@ -104,12 +109,18 @@ async fn n2_n3_bad_adds_are_refused_each_for_its_reason_and_change_nothing() {
         (add(NS, "c", 41, token("first", taken)), saying(Code::AlreadyExists, "TOKEN_CONFLICT", "")),
         (add(NS, "c", -40, token("first", taken)), saying(Code::AlreadyExists, "TOKEN_CONFLICT", "")),
     ];
-    for (request, expected) in cases {
+    let bounded = |min, max| wire::AddCountRequest { min, max, ..add(NS, "c", 1, None) };
+    let of_bounds = [
+        (bounded(Some(3), Some(2)), invalid("min")),
+        (bounded(Some(0), None), invalid("min")),
+        (bounded(None, Some(0)), invalid("max")),
+    ];
+    for (request, expected) in cases.into_iter().chain(of_bounds) {
         let mut counters = wire.counters.clone();
         let refused = counters.add_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
-        let wire::AddCountRequest { namespace, counter, delta, token } = request;
-        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
+        let wire::AddCountRequest { namespace, counter, delta, token, min, max } = request;
+        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
         let refused = counters.add_and_get_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
     }
@@ -174,7 +185,7 @@ async fn n2_bad_reads_clears_and_lists_are_refused() {
     refused!(clear_count, clear("c", token("first", taken)), saying(Code::AlreadyExists, "TOKEN_CONFLICT", ""));
     let clears = vec![ClearCount { counter: "c".into(), token: None }; 1_001];
     refused!(clear_counts, ClearCountsRequest { namespace: ns(), clears }, invalid("clears"));
-    let adds = vec![AddCount { counter: "c".into(), delta: 1, token: None }; 1_001];
+    let adds = vec![AddCount { counter: "c".into(), delta: 1, ..Default::default() }; 1_001];
     refused!(add_counts, AddCountsRequest { namespace: ns(), adds: adds.clone() }, invalid("adds"));
     refused!(add_and_get_counts, AddAndGetCountsRequest { namespace: ns(), adds }, invalid("adds"));
     let list =
@@ -196,7 +207,12 @@ async fn n2_bad_reads_clears_and_lists_are_refused() {
 async fn n2_one_bad_item_does_not_spoil_the_others() {
     let (house, wire) = furnished().await;
     let taken = seen(&house).await.events[0].event_time_ms.cast_signed();
-    let add = |counter: &str, delta, token| wire::AddCount { counter: counter.to_owned(), delta, token };
+    let add = |counter: &str, delta, token| wire::AddCount {
+        counter: counter.to_owned(),
+        delta,
+        token,
+        ..Default::default()
+    };
     let adds = vec![
         add("a", 1, None),
         add("", 1, None),
@@ -274,7 +290,7 @@ async fn n2_batches_of_which_every_item_is_invalid_are_answered() {
         }};
     }
     let adds: Vec<wire::AddCount> =
-        bad.iter().map(|counter| wire::AddCount { counter: counter.clone(), delta: 1, token: None }).collect();
+        bad.iter().map(|counter| wire::AddCount { counter: counter.clone(), delta: 1, ..Default::default() }).collect();
     let clears = bad.iter().map(|counter| wire::ClearCount { counter: counter.clone(), token: None }).collect();
     refused!(add_counts, wire::AddCountsRequest { namespace: ns(), adds: adds.clone() }, "adds", add_count_result);
     refused!(

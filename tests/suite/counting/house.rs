@@ -194,7 +194,7 @@ impl Wire {
     /// Adds without a token: it happens when it is counted.
     pub(crate) async fn add(&mut self, namespace: &str, counter: &str, delta: i64) -> wire::AddCountResponse {
         let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
-        let request = wire::AddCountRequest { namespace, counter, delta, token: None };
+        let request = wire::AddCountRequest { namespace, counter, delta, ..Default::default() };
         self.counters.add_count(request).await.expect("an add").into_inner()
     }
 

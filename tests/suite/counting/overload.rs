@@ -116,6 +116,7 @@ fn adds(call: usize) -> wire::AddCountsRequest {
         counter: name(number % COUNTERS),
         delta: 1,
         token: Some(wire::IdempotencyToken { token: format!("{call} {number}"), generation_time_ms }),
+        ..Default::default()
     };
     wire::AddCountsRequest { namespace: NS.to_owned(), adds: (0..ADDS).map(add).collect() }
 }
@@ -181,7 +182,8 @@ async fn o8_a_store_that_stands_still_costs_bounded_memory_and_no_add_is_stored_
 
     machine.signal_redis(Signal::SIGCONT);
     let began = Instant::now();
-    let one = wire::AddCountRequest { namespace: NS.to_owned(), counter: "next".to_owned(), delta: 1, token: None };
+    let one =
+        wire::AddCountRequest { namespace: NS.to_owned(), counter: "next".to_owned(), delta: 1, ..Default::default() };
     machine.client(0).add_count(one).await.expect("an add");
     println!("the next add took {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());

@@ -442,6 +442,7 @@ async fn n3_a_token_counts_once_however_many_send_it_at_once() {
                 token: token.token,
                 generation_time_ms: token.generation_time_ms.cast_signed(),
             }),
+            ..Default::default()
         };
         let mut tasks = tokio::task::JoinSet::new();
         for via in 0..20 {

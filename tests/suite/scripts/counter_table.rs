@@ -229,6 +229,7 @@ impl CounterTable {
         let one = |(result, word): (Result<Appended, Refusal>, &&str)| match result {
             Ok(Appended { time_ms, duplicate: false }) => format!("{word}: at {}", since_start(time_ms)),
             Ok(Appended { time_ms, duplicate: true }) => format!("{word}: duplicate at {}", since_start(time_ms)),
+            Err(Refusal::BoundReached { count }) => format!("{word}: BOUND_REACHED at {count}"),
             Err(refusal) => format!("{word}: {}", refusal.reason()),
         };
         results.map(one).collect::<Vec<_>>().join(", ")
@@ -312,16 +313,25 @@ fn at(word: &str) -> u64 {
     START_MS.saturating_add_signed(word.parse().unwrap_or_else(|_| panic!("{word} is no time")))
 }
 
-/// `token/counter+delta[@time]`, `token/counter!` for a clear; without a time it happens when it is counted.
+/// What is in front of `[min,max]`, and that.
+fn bounds(word: &str) -> (&str, Bounds) {
+    let Some((word, bounds)) = word.split_once('[') else { return (word, Bounds::default()) };
+    let (min, max) = bounds.trim_end_matches(']').split_once(',').expect("[min,max]");
+    let [min, max] = [min, max].map(|bound| (!bound.is_empty()).then(|| bound.parse().expect("a bound")));
+    (word, Bounds { min, max })
+}
+
+/// `token/counter+delta[min,max][@time]`, either bound or both with their brackets absent; `token/counter!` for a clear; without a time it happens when it is counted.
 fn event(word: &str) -> NewEvent {
     let (word, time_ms) = word.split_once('@').map_or((word, None), |(word, time)| (word, Some(at(time))));
     let (token, rest) = word.split_once('/').expect("token/counter");
+    let (rest, bounds) = bounds(rest);
     let sign = rest.find(['+', '-', '!']).expect("a change");
     let change = match &rest[sign..] {
         "!" => Change::Clear,
         delta => Change::Add(delta.parse().unwrap_or_else(|_| panic!("{delta} is no delta"))),
     };
-    NewEvent { counter: counter(&rest[..sign]), token: Token::parse(token).expect("a token"), time_ms, change }
+    NewEvent { counter: counter(&rest[..sign]), token: Token::parse(token).expect("a token"), time_ms, change, bounds }
 }
 
 /// `counter time [up|down]`.

@@ -95,9 +95,9 @@ pub(crate) async fn add_and_get_count(
     ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<AddedAndCountedBody> {
-    let wire::AddCountRequest { namespace, counter, delta, token } =
+    let wire::AddCountRequest { namespace, counter, delta, token, min, max } =
         request(read::<AddCountBody>(&body)?)?.into_inner();
-    let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
+    let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
     answer(api.add_and_get_count(Request::new(request)).await)
 }
 

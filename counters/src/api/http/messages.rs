@@ -45,6 +45,11 @@ pub(crate) struct AddCountBody {
     /// Absent: a repeated call counts again.
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
+    /// A negative delta is refused (BOUND_REACHED) if it would make the count less. Only in an ACCURATE namespace with
+    /// buckets_per_id 1.
+    min: Option<Int64>,
+    /// A positive delta is refused (BOUND_REACHED) if it would make the count more. Only as for `min`.
+    max: Option<Int64>,
 }
 
 /// One item of a batch.
@@ -56,6 +61,8 @@ pub(crate) struct AddBody {
     delta: Int64,
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
+    min: Option<Int64>,
+    max: Option<Int64>,
 }
 
 /// The request of AddCounts and AddAndGetCounts: 1 to 1,000 adds.
@@ -247,16 +254,19 @@ impl TryFrom<AddCountBody> for wire::AddCountRequest {
     type Error = Refusal;
 
     fn try_from(body: AddCountBody) -> Result<Self, Refusal> {
-        let AddCountBody { namespace, counter, delta: Int64(delta), token: body } = body;
-        Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)? })
+        let AddCountBody { namespace, counter, delta: Int64(delta), token: body, min, max } = body;
+        let [min, max] = [min, max].map(|bound| bound.map(|Int64(bound)| bound));
+        Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)?, min, max })
     }
 }
 
 impl TryFrom<AddBody> for wire::AddCount {
     type Error = Refusal;
 
-    fn try_from(AddBody { counter, delta: Int64(delta), token: body }: AddBody) -> Result<Self, Refusal> {
-        Ok(wire::AddCount { counter, delta, token: token(body)? })
+    fn try_from(body: AddBody) -> Result<Self, Refusal> {
+        let AddBody { counter, delta: Int64(delta), token: body, min, max } = body;
+        let [min, max] = [min, max].map(|bound| bound.map(|Int64(bound)| bound));
+        Ok(wire::AddCount { counter, delta, token: token(body)?, min, max })
     }
 }
 

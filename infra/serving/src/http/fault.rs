@@ -39,6 +39,9 @@ pub struct Fault {
     /// With OVERLOADED: nothing has changed. The same request may succeed after this many milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    /// With BOUND_REACHED: the count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<i64>,
     #[serde(skip)]
     status: StatusCode,
 }
@@ -111,8 +114,8 @@ impl FaultBody {
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
-        let error =
-            Fault { code: code_name(code), reason, message, field: None, applied: None, retry_after_ms: None, status };
+        let (field, applied, retry_after_ms, count) = Default::default();
+        let error = Fault { code: code_name(code), reason, message, field, applied, retry_after_ms, count, status };
         FaultBody { error: Box::new(error) }
     }
 
@@ -136,6 +139,7 @@ impl FaultBody {
             field: violation.map(|violation| violation.field.clone()),
             applied: info.and_then(|info| info.metadata.get("applied").cloned()),
             retry_after_ms: info.and_then(|info| info.metadata.get("retry_after_ms")?.parse().ok()),
+            count: info.and_then(|info| info.metadata.get("count")?.parse().ok()),
             status,
         };
         FaultBody { error: Box::new(error) }

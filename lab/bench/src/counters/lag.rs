@@ -163,7 +163,13 @@ impl Probes {
 async fn probe(Caller(calls): &mut Caller, counter: &str, time_ms: u64) -> Result<()> {
     let token = uuid::Uuid::now_v7().simple().to_string();
     let token = Some(IdempotencyToken { token, generation_time_ms: time_ms as i64 });
-    let request = AddCountRequest { namespace: NAMESPACE.to_owned(), counter: counter.to_owned(), delta: 1, token };
+    let request = AddCountRequest {
+        namespace: NAMESPACE.to_owned(),
+        counter: counter.to_owned(),
+        delta: 1,
+        token,
+        ..Default::default()
+    };
     calls.add_count(request).await?;
     Ok(())
 }

@@ -28,8 +28,13 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
             let add = source.add();
             let token = add.token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms() as i64 });
-            let request =
-                AddCountRequest { namespace: NAMESPACE.to_owned(), counter: add.counter, delta: add.delta, token };
+            let request = AddCountRequest {
+                namespace: NAMESPACE.to_owned(),
+                counter: add.counter,
+                delta: add.delta,
+                token,
+                ..Default::default()
+            };
             async move {
                 ensure!(!calls.add_count(request).await?.into_inner().duplicate, "a fresh token was a duplicate");
                 Ok(())

@@ -82,10 +82,12 @@ async fn once(plan: &CountersPlan, rig: &Rig, per_s: u64, seed: u64) -> Result<T
                 0 => drop(calls.clear_count(ClearCountRequest { namespace, counter, token: None }).await?),
                 1..=READS => drop(calls.get_count(GetCountRequest { namespace, counter }).await?),
                 at if at <= READS + ADD_AND_GETS => {
-                    let request = AddAndGetCountRequest { namespace, counter, delta: 1, token: None };
+                    let request = AddAndGetCountRequest { namespace, counter, delta: 1, ..Default::default() };
                     drop(calls.add_and_get_count(request).await?);
                 }
-                _ => drop(calls.add_count(AddCountRequest { namespace, counter, delta: 1, token: None }).await?),
+                _ => {
+                    drop(calls.add_count(AddCountRequest { namespace, counter, delta: 1, ..Default::default() }).await?)
+                }
             }
             Ok(())
         }

@@ -89,7 +89,8 @@ impl Requests {
         let mut source = AddSource::new(&ZipfCounters::zipf(plan.sizes.counters), 0).without_tokens();
         let mut request = || {
             let adds = source.adds(BATCH).into_iter();
-            let adds = adds.map(|add| AddCount { counter: add.counter, delta: add.delta, token: None }).collect();
+            let adds =
+                adds.map(|add| AddCount { counter: add.counter, delta: add.delta, ..Default::default() }).collect();
             AddCountsRequest { namespace: NAMESPACE.to_owned(), adds }
         };
         let grpc: Vec<AddCountsRequest> = (0..REQUESTS).map(|_| request()).collect();
@@ -192,7 +193,8 @@ async fn stall(plan: &CountersPlan, rig: &Rig, requests: &Arc<Requests>) -> Resu
     let _ = tokio::time::timeout_at(until.into(), call_until(callers, until)).await;
     signal(rig.pid(), "-CONT")?;
     let began = Instant::now();
-    let add = AddCountRequest { namespace: NAMESPACE.to_owned(), counter: "next".to_owned(), delta: 1, token: None };
+    let add =
+        AddCountRequest { namespace: NAMESPACE.to_owned(), counter: "next".to_owned(), delta: 1, ..Default::default() };
     while let Err(status) = one.add_count(add.clone()).await {
         let delay = retry_delay(&status).with_context(|| format!("the next add: {status}"))?;
         tokio::time::sleep(delay).await;

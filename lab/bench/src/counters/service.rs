@@ -228,7 +228,7 @@ impl Adder for Caller {
         let (sent, now_ms) = (adds.len(), now_ms());
         let adds = adds.into_iter().map(|Add { counter, delta, token }| {
             let token = token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms as i64 });
-            AddCount { counter, delta, token }
+            AddCount { counter, delta, token, ..Default::default() }
         });
         let request = AddCountsRequest { namespace: NAMESPACE.to_owned(), adds: adds.collect() };
         let results = self.0.add_counts(request).await?.into_inner().results;

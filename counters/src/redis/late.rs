@@ -1,0 +1,55 @@
+//! Late retries, of events that have left Redis: the archive answers them (N15).
+
+use super::RedisNamespace;
+use super::calls::of_archive;
+use crate::log::{Appended, Change, NewEvent};
+use crate::namespace::Placement;
+use crate::refusal::Refusal;
+use tallystone_archive::{EventKey, Found};
+
+impl RedisNamespace {
+    /// The answers to late retries. What the archive does not have of its time, it never gets: the event is certainly not counted.
+    pub(super) async fn find_archived(&self, late: &[&NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        if !self.config.archived {
+            return vec![Err(Refusal::TokenExpired); late.len()];
+        }
+        let key = |event: &&NewEvent| {
+            let placement = Placement::of(&event.counter);
+            EventKey {
+                shard: placement.of_event(&event.token, &self.config).0,
+                counter_id: placement.id(),
+                time_ms: event.time_ms.unwrap_or_default(),
+                token: event.token.as_str().into(),
+            }
+        };
+        let keys: Vec<EventKey> = late.iter().map(key).collect();
+        let (found, from_ms) = match self.find_keys(&keys).await {
+            Ok(found) => found,
+            Err(refusal) => return vec![Err(refusal); late.len()],
+        };
+        let duplicate = |event: &NewEvent| Appended { time_ms: event.time_ms.unwrap_or_default(), duplicate: true };
+        let answered = |(event, found): (&&NewEvent, Option<Found>)| match (found, event.change) {
+            // Retention has deleted it, or it is from before the archive.
+            (None, _) if event.time_ms.unwrap_or_default() < from_ms => Err(Refusal::TokenExpired),
+            (None, _) => Err(Refusal::TooOld),
+            (Some(Found { delta: None }), Change::Clear) => Ok(duplicate(event)),
+            (Some(Found { delta: Some(counted) }), Change::Add(delta)) if counted == delta => Ok(duplicate(event)),
+            (Some(_), _) => Err(Refusal::TokenConflict),
+        };
+        late.iter().zip(found).map(answered).collect()
+    }
+
+    /// What the archive has of these events, and from when on it has all of them (Unix ms).
+    async fn find_keys(&self, keys: &[EventKey]) -> Result<(Vec<Option<Found>>, u64), Refusal> {
+        let archive = self.archive()?;
+        let found = archive.find(&self.tag, self.slice_ms(), keys).await;
+        let Some(found) = self.unless_new(found).await? else {
+            return Ok((vec![None; keys.len()], u64::MAX));
+        };
+        if found.iter().all(Option::is_some) {
+            return Ok((found, 0));
+        }
+        let first_ms = archive.first_slice_ms(&self.tag).await.map_err(of_archive)?;
+        Ok((found, first_ms.unwrap_or(u64::MAX)))
+    }
+}
