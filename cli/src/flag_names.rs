@@ -51,6 +51,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("max_errored_bytes", "--max-errored-bytes"),
     ("messages.metadata", "--meta"),
     ("metadata", "--where"),
+    ("min_exact_to_ms", "--exact-to"),
     ("name", "NAME"),
     ("namespace", "--namespace"),
     ("num_queues", "--num-queues"),
@@ -77,6 +78,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("token.token", "--token"),
     ("ttl_ms", "--ttl"),
     ("visible_at_ms", "--visible-at"),
+    ("wait_ms", "--wait"),
     ("worker", "--name"),
 ];
 
@@ -95,6 +97,7 @@ const DURATIONS: &[&str] = &[
     "--lease",
     "--retention",
     "--ttl",
+    "--wait",
 ];
 
 /// Why a call or its only item was refused, in terms of the command line.

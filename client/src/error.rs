@@ -148,6 +148,8 @@ impl Error {
         // Only a status that arose on this side (a connection refused, reset or closed) has a source.
         let broken = std::error::Error::source(status).is_some();
         match refused.code {
+            // The server has answered: the count needs more time (N19).
+            Code::DeadlineExceeded if refused.reason == "NOT_EXACT_YET" => return Error::Refused(refused),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {}
             _ if broken => {}
             _ => return Error::Refused(refused),

@@ -3,7 +3,7 @@
 use tallystone_model::Applied;
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
-pub(crate) const REASONS: [&str; 14] = [
+pub(crate) const REASONS: [&str; 15] = [
     "INVALID_ARGUMENT",
     "NAMESPACE_NOT_FOUND",
     "TOO_OLD",
@@ -13,6 +13,7 @@ pub(crate) const REASONS: [&str; 14] = [
     "TOKEN_CONFLICT",
     "TOKEN_EXPIRED",
     "NAMESPACE_CHANGED",
+    "NOT_EXACT_YET",
     "OVERLOADED",
     "STORE_UNAVAILABLE",
     "DATA_LOSS",
@@ -62,8 +63,14 @@ pub enum Refusal {
     /// The namespace has changed: the caller reads it again and repeats the call.
     #[error("the namespace was changed during the call")]
     Stale,
-    /// Too much waits for the store already; nothing has changed (O8).
-    #[error("too many adds and clears wait for the store, so nothing was changed; call again in {retry_after_ms} ms")]
+    /// The count is not exact to the time that the read requires (N19).
+    #[error("the count is not exact to the required time yet, only to {exact_to_ms}")]
+    NotExactYet {
+        /// To what time it is exact, in Unix ms; 0: no rollup has run yet.
+        exact_to_ms: u64,
+    },
+    /// Too much waits for the store or for rollups already; nothing has changed (O8).
+    #[error("too many calls wait already, so nothing was changed; call again in {retry_after_ms} ms")]
     Overloaded {
         /// After which time there should be room for the call.
         retry_after_ms: u64,
@@ -110,6 +117,7 @@ impl Refusal {
             Refusal::TokenConflict => "TOKEN_CONFLICT",
             Refusal::TokenExpired => "TOKEN_EXPIRED",
             Refusal::Stale => "NAMESPACE_CHANGED",
+            Refusal::NotExactYet { .. } => "NOT_EXACT_YET",
             Refusal::Overloaded { .. } => "OVERLOADED",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",

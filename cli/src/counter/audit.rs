@@ -86,7 +86,7 @@ async fn audit(counter: &str, namespace: &str, session: &CounterSession) -> Resu
 }
 
 async fn read(counter: &str, namespace: &str, session: &CounterSession) -> Result<Counted, CliError> {
-    let outcomes = counts(&[counter.to_owned()], namespace, session).await?;
+    let outcomes = counts(&[counter.to_owned()], namespace, None, session).await?;
     let counted = outcomes.into_iter().next().and_then(|outcome| outcome.counted);
     counted.ok_or_else(|| CliError::refused(format!("no count of {counter}")))
 }

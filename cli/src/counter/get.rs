@@ -2,7 +2,7 @@
 
 use super::session::{CounterSession, InNamespace, refusal};
 use super::text::{count_text, exactness};
-use crate::duration::now_ms;
+use crate::duration::{now_ms, parse_moment, parse_ms};
 use crate::error::CliError;
 use crate::flag_names::in_flags;
 use crate::limits::BATCH_ITEMS_MAX;
@@ -10,13 +10,20 @@ use crate::table::table;
 use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
-use tallystone_client::{Counted, Refused};
+use std::time::Duration;
+use tallystone_client::{Counted, ExactTo, Refused};
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
     /// The counters
     #[arg(required = true, value_name = "COUNTER")]
     counters: Vec<String>,
+    /// Waits until the counts are exact to this time: now, 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
+    #[arg(long, value_name = "TIME", value_parser = parse_now_or_moment)]
+    pub(crate) exact_to: Option<u64>,
+    /// How long to wait for that, at most 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "10s", requires = "exact_to")]
+    pub(crate) wait: u64,
     #[command(flatten)]
     within: InNamespace,
 }
@@ -35,7 +42,8 @@ pub(crate) struct Outcome {
 
 pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
     let (counters, namespace) = (&args.counters, &args.within.namespace);
-    let outcomes = counts(counters, namespace, session).await?;
+    let exact_to = args.exact_to.map(|ms| ExactTo::new(ms).wait(Duration::from_millis(args.wait)));
+    let outcomes = counts(counters, namespace, exact_to, session).await?;
     session.output.many(&outcomes, |outcomes| text(outcomes, now_ms()))?;
     match outcomes.iter().filter(|outcome| outcome.error.is_some()).count() {
         0 => Ok(()),
@@ -43,15 +51,24 @@ pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), C
     }
 }
 
-/// All counts, in the order of the counters. If only one counter was given and it is refused, this fails.
+fn parse_now_or_moment(text: &str) -> Result<u64, String> {
+    if text == "now" { Ok(now_ms()) } else { parse_moment(text) }
+}
+
+/// All counts, in the order of the counters; with `exact_to`, each exact to that time. If only one counter was given and it is refused, this fails.
 pub(crate) async fn counts(
     counters: &[String],
     namespace: &str,
+    exact_to: Option<ExactTo>,
     session: &CounterSession,
 ) -> Result<Vec<Outcome>, CliError> {
     let mut outcomes = Vec::with_capacity(counters.len());
     for batch in counters.chunks(BATCH_ITEMS_MAX) {
-        let results = session.call(namespace, session.client.get_many(namespace, batch.to_vec())).await?;
+        let (client, names) = (&session.client, batch.to_vec());
+        let results = match exact_to {
+            Some(exact_to) => session.call(namespace, client.get_many_exact(namespace, names, exact_to)).await?,
+            None => session.call(namespace, client.get_many(namespace, names)).await?,
+        };
         if let ([_], [Err(refused)]) = (counters, results.as_slice()) {
             return Err(refusal(refused));
         }

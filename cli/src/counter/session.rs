@@ -99,6 +99,9 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
         ),
         "TOO_EARLY" => error.hint("the event's time is ahead of the store's clock; is this machine's clock right?"),
         "TOKEN_CONFLICT" => error.hint("the token was used with another delta; a new event needs a new token"),
+        "NOT_EXACT_YET" => error.hint(
+            "counts are behind by the namespace's accept limit and about a second: allow more with --wait; do rollup workers run?",
+        ),
         "NAMESPACE_CHANGED" => error.hint("run the same command again"),
         _ => error,
     }

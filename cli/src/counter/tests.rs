@@ -7,7 +7,7 @@ use super::token::repeat_hint;
 use super::watch::changed;
 use super::*;
 use crate::args::{Cli, Verb};
-use crate::duration::format_time;
+use crate::duration::{format_time, now_ms};
 use clap::Parser;
 use tallystone_client::{
     Applied, Cardinality, Code, Counted, CounterType, Error, IdempotencyToken, NamespaceConfig, PublishedTo, Refused,
@@ -115,6 +115,21 @@ fn n14_what_is_deleted_is_named_and_may_be_confirmed_beforehand() {
     }
 }
 
+#[test]
+fn n19_a_time_to_be_exact_to_may_be_now_and_has_a_wait() {
+    let get = |line: &str| match parse(line).unwrap().verb {
+        CounterVerb::Get(args) => (args.exact_to, args.wait),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(get("get x").0, None);
+    assert_eq!(get("get x --exact-to 2013-01-01T10:15:00Z --wait 20s"), (Some(1_357_035_300_000), 20_000));
+    let (now, wait) = get("get x --exact-to now");
+    assert!(now.unwrap().abs_diff(now_ms()) < 10_000 && wait == 10_000);
+    for bad in ["get x --wait 5s", "get x --exact-to soon", "get x --exact-to now --wait 5"] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
+}
+
 fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
     Outcome::new(counter.to_owned(), Ok(Counted { count, exact_to_ms, counter_type: CounterType::Eventual }))
 }
@@ -160,6 +175,7 @@ fn errors_have_hints() {
     assert!(json(cli_error(&connect)).contains("tallystone dev"));
     assert!(json(cli_error(&connect)).contains("--counters"));
     assert!(json(refusal(&refused(Code::OutOfRange, "TOO_OLD"))).contains("accept limit"));
+    assert!(json(refusal(&refused(Code::DeadlineExceeded, "NOT_EXACT_YET"))).contains("--wait"));
     assert!(json(refusal(&refused(Code::Unimplemented, ""))).contains("no counters"));
     let unavailable = Error::Unavailable { applied: Applied::Unknown, message: "gone".to_owned() };
     assert!(json(cli_error(&unavailable)).contains("may have been written"));

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(),
     let mut before = Vec::new();
     loop {
         ticks.tick().await;
-        let now = counts(&args.counters, &args.within.namespace, session).await?;
+        let now = counts(&args.counters, &args.within.namespace, None, session).await?;
         let at_ms = now_ms();
         for (outcome, before) in changed(&before, &now) {
             session.output.one(&TimedCount { at_ms, outcome }, |count| text(count, before))?;

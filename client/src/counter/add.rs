@@ -22,8 +22,7 @@ impl IdempotencyToken {
 
     /// A new token (a UUIDv7), for an event that happens now by this machine's clock.
     pub fn now() -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        IdempotencyToken::drawn_for(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
+        IdempotencyToken::drawn_for(now_ms())
     }
 
     /// A new token, for an event that happened at this time.
@@ -121,6 +120,12 @@ impl NewClear {
         let wire::ClearCount { counter, token } = self.into_wire();
         wire::ClearCountRequest { namespace: namespace.to_owned(), counter, token }
     }
+}
+
+/// This machine's clock, in Unix ms.
+pub(super) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The token to send. Without one the server would draw a token for each attempt, and count each attempt.

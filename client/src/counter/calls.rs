@@ -1,14 +1,14 @@
 //! The calls of counters, one method per RPC.
 
 use super::{
-    Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, Namespace, NamespaceConfig,
-    NewAdd, NewClear,
+    Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, ExactTo, Namespace,
+    NamespaceConfig, NewAdd, NewClear,
 };
 use crate::calls::rpc;
 use crate::error::{Items, Result};
 use crate::inspect::Page;
 use crate::queue::items;
-use crate::wire::{outcome, wire_count, wire_ms};
+use crate::wire::{from_wire, outcome, wire_count, wire_ms};
 use std::time::Duration;
 use tallystone_proto::counter::v1 as wire;
 
@@ -45,16 +45,41 @@ impl CounterClient {
 
     /// Reads a count, and the time up to which it is exact.
     pub async fn get(&self, namespace: &str, counter: &str) -> Result<Counted> {
-        let request = wire::GetCountRequest { namespace: namespace.to_owned(), counter: counter.to_owned() };
-        let response = self.call(request, rpc!(self.counters, get_count)).await?;
+        self.read_one(namespace, counter, None).await
+    }
+
+    /// Reads a count that is exact to a time or later; waits for that if need be.
+    ///
+    /// # Errors
+    /// [`Error::Refused`](crate::Error::Refused) with the reason `NOT_EXACT_YET` if the time to wait is over, or is too short.
+    pub async fn get_exact(&self, namespace: &str, counter: &str, to: ExactTo) -> Result<Counted> {
+        self.read_one(namespace, counter, Some(to)).await
+    }
+
+    async fn read_one(&self, namespace: &str, counter: &str, to: Option<ExactTo>) -> Result<Counted> {
+        let (namespace, counter, (min_exact_to_ms, wait_ms)) =
+            (namespace.to_owned(), counter.to_owned(), ExactTo::into_wire(to));
+        let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
+        let response = self.calls.send(waited(wait_ms), request, rpc!(self.counters, get_count)).await?;
         Ok(Counted::from_wire(response)?)
     }
 
     /// Reads counters, at most 1,000 at once.
     pub async fn get_many(&self, namespace: &str, counters: Vec<String>) -> Items<Counted> {
-        let count = counters.len();
-        let request = wire::GetCountsRequest { namespace: namespace.to_owned(), counters };
-        let response = self.call(request, rpc!(self.counters, get_counts)).await?;
+        self.read_many(namespace, counters, None).await
+    }
+
+    /// Reads counters, at most 1,000 at once, each exact to a time or later. The wait is that for all of them together. A
+    /// counter that is not exact in time is refused as `NOT_EXACT_YET`.
+    pub async fn get_many_exact(&self, namespace: &str, counters: Vec<String>, to: ExactTo) -> Items<Counted> {
+        self.read_many(namespace, counters, Some(to)).await
+    }
+
+    async fn read_many(&self, namespace: &str, counters: Vec<String>, to: Option<ExactTo>) -> Items<Counted> {
+        let (namespace, count, (min_exact_to_ms, wait_ms)) =
+            (namespace.to_owned(), counters.len(), ExactTo::into_wire(to));
+        let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms };
+        let response = self.calls.send(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
         items(count, response.results, |result| Counted::from_wire(outcome(result.outcome)?))
     }
 
@@ -165,7 +190,7 @@ impl CounterClient {
         self.call(request, rpc!(self.admin, delete_namespace)).await.map(drop)
     }
 
-    /// The calls of counters never wait in the server.
+    /// A call that does not wait in the server.
     async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
@@ -174,6 +199,11 @@ impl CounterClient {
     {
         self.calls.send(Duration::ZERO, request, rpc).await
     }
+}
+
+/// How long the server may wait.
+fn waited(wait_ms: i64) -> Duration {
+    Duration::from_millis(from_wire(wait_ms))
 }
 
 fn adds_request(namespace: &str, adds: Vec<NewAdd>) -> wire::AddCountsRequest {

@@ -8,7 +8,7 @@ mod read;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo};
-pub use read::{Counted, CounterEntry, CounterEvent};
+pub use read::{Counted, CounterEntry, CounterEvent, ExactTo};
 
 use crate::calls::Calls;
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 /// time as [`Client`](crate::Client) does.
 ///
 /// ```no_run
-/// use tallystone_client::{CounterClient, IdempotencyToken, NamespaceConfig, NewAdd};
+/// use tallystone_client::{CounterClient, ExactTo, IdempotencyToken, NamespaceConfig, NewAdd};
 ///
 /// # async fn example() -> tallystone_client::Result<()> {
 /// let counters = CounterClient::connect("http://127.0.0.1:7610").await?;
@@ -37,6 +37,9 @@ use tonic::transport::Channel;
 ///
 /// let counted = counters.get("videos", "cats").await?;
 /// println!("{}, exact to {}", counted.count, counted.exact_to_ms);
+///
+/// // A count that includes everything up to now. It takes as long as adds may be late: 5 s by default.
+/// let counted = counters.get_exact("videos", "cats", ExactTo::now()).await?;
 /// # Ok(())
 /// # }
 /// ```

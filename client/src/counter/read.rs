@@ -1,9 +1,11 @@
 //! Counts, listed counters and events. Times are Unix milliseconds by the store's clock.
 
+use super::add::now_ms;
 use super::namespace::CounterType;
 use crate::error::{Refused, Result};
-use crate::wire::from_wire;
+use crate::wire::{from_wire, wire_ms};
 use serde::Serialize;
+use std::time::Duration;
 use tallystone_proto::counter::v1 as wire;
 
 /// A count, and the time up to which it is exact.
@@ -15,6 +17,52 @@ pub struct Counted {
     pub exact_to_ms: u64,
     /// What the namespace promises of the count.
     pub counter_type: CounterType,
+}
+
+/// How fresh a count must be, and how long the server may wait until it is (N19).
+///
+/// A count becomes exact to a time when the server accepts no earlier add any more: the namespace's `accept_limit_ms` (5 s by
+/// default) and about a second later. If it is not exact in time, the read is refused as `NOT_EXACT_YET`, and the metadata
+/// `exact_to_ms` says to what time it is exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExactTo {
+    /// The answer's `exact_to_ms` is at least this.
+    pub min_exact_to_ms: u64,
+    /// At most 30 s; zero: the server does not wait.
+    pub wait: Duration,
+}
+
+impl ExactTo {
+    /// Exact to this time, with a wait of ten seconds.
+    pub fn new(min_exact_to_ms: u64) -> Self {
+        ExactTo { min_exact_to_ms, wait: Duration::from_secs(10) }
+    }
+
+    /// Exact to now by this machine's clock.
+    pub fn now() -> Self {
+        ExactTo::new(now_ms())
+    }
+
+    /// Includes an event of this time, such as [`Added::event_time_ms`](super::Added::event_time_ms).
+    pub fn after(event_time_ms: u64) -> Self {
+        ExactTo::new(event_time_ms.saturating_add(1))
+    }
+
+    /// Sets how long the server may wait.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// `min_exact_to_ms` and `wait_ms`; `None`: the count of the last rollup will do.
+    pub(super) fn into_wire(to: Option<ExactTo>) -> (i64, i64) {
+        let of = |to: ExactTo| {
+            let wait_ms = u64::try_from(to.wait.as_millis()).unwrap_or(u64::MAX);
+            (wire_ms(to.min_exact_to_ms), wire_ms(wait_ms))
+        };
+        to.map(of).unwrap_or_default()
+    }
 }
 
 /// A counter in a list.

@@ -1,35 +1,90 @@
-//! GetCount and its batch (N11).
+//! GetCount and its batch (N11), and how fresh the counts must be (N19).
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, counter_type, merged, namespace, sorted};
-use crate::names::CounterName;
-use crate::service::{Count, CounterService};
+use crate::names::{CounterName, NamespaceName};
+use crate::refusal::Refusal;
+use crate::service::{Count, CounterService, Freshness};
+use std::time::Duration;
+use tallystone_model::names::check_range;
 use tallystone_proto::counter::v1 as wire;
-use tonic::Status;
+use tallystone_serving::Access;
+use tokio::time::Instant;
+use tonic::{Request, Status};
+
+/// How long a read may wait.
+const WAIT_MS_MAX: u64 = 30_000;
+
+/// What a read of counters has in common with others.
+struct Reading<'a> {
+    counters: &'a CounterService,
+    access: Access,
+    /// When the caller needs its answer.
+    answer_by: Option<Instant>,
+}
 
 pub(super) async fn one(
     counters: &CounterService,
-    request: wire::GetCountRequest,
+    request: Request<wire::GetCountRequest>,
 ) -> Result<wire::GetCountResponse, Status> {
-    let name = namespace(request.namespace)?;
-    let counter = CounterName::parse(request.counter).map_err(of_call)?;
-    let counts = counters.get(&name, &[counter]).await.map_err(of_call)?;
-    Ok(counted(counts[0]))
+    let reading = Reading::new(counters, &request);
+    let wire::GetCountRequest { namespace: name, counter, min_exact_to_ms, wait_ms } = request.into_inner();
+    let name = namespace(name)?;
+    let counter = CounterName::parse(counter).map_err(of_call)?;
+    let freshness = reading.freshness(min_exact_to_ms, wait_ms).map_err(of_call)?;
+    let count = reading.counts(&name, &[counter], freshness).await?.remove(0);
+    Ok(counted(count.map_err(of_call)?))
 }
 
 pub(super) async fn many(
     counters: &CounterService,
-    request: wire::GetCountsRequest,
+    request: Request<wire::GetCountsRequest>,
 ) -> Result<wire::GetCountsResponse, Status> {
-    let name = namespace(request.namespace)?;
-    batch("counters", request.counters.len())?;
-    let (names, verdicts) = sorted(request.counters.into_iter().map(CounterName::parse));
-    let counts = counters.get(&name, &names).await.map_err(of_call)?;
-    let results =
-        merged(verdicts, counts.into_iter().map(Ok)).enumerate().map(|(index, result)| wire::GetCountResult {
-            outcome: Some(result.map(counted).map_err(|refusal| of_item("counters", index, &refusal)).into()),
-        });
+    let reading = Reading::new(counters, &request);
+    let wire::GetCountsRequest { namespace: name, counters, min_exact_to_ms, wait_ms } = request.into_inner();
+    let name = namespace(name)?;
+    batch("counters", counters.len())?;
+    let freshness = reading.freshness(min_exact_to_ms, wait_ms).map_err(of_call)?;
+    let (names, verdicts) = sorted(counters.into_iter().map(CounterName::parse));
+    let counts = reading.counts(&name, &names, freshness).await?;
+    let results = merged(verdicts, counts).enumerate().map(|(index, result)| wire::GetCountResult {
+        outcome: Some(result.map(counted).map_err(|refusal| of_item("counters", index, &refusal)).into()),
+    });
     Ok(wire::GetCountsResponse { results: results.collect() })
+}
+
+impl<'a> Reading<'a> {
+    fn new<R>(counters: &'a CounterService, request: &Request<R>) -> Reading<'a> {
+        let access = Access::of(request.extensions());
+        Reading { counters, access, answer_by: tallystone_proto::answer_by(request.metadata()) }
+    }
+
+    /// `None`: the counts may be those of the last rollups.
+    fn freshness(&self, min_exact_to_ms: i64, wait_ms: i64) -> Result<Option<Freshness>, Refusal> {
+        let bad_time =
+            |_| Refusal::invalid("min_exact_to_ms", format!("is {min_exact_to_ms}; must be a time in Unix ms, or 0"));
+        let min_exact_to_ms = u64::try_from(min_exact_to_ms).map_err(bad_time)?;
+        let until = Instant::now() + Duration::from_millis(check_range("wait_ms", wait_ms, 0, WAIT_MS_MAX)?);
+        let until = self.answer_by.map_or(until, |by| by.min(until));
+        Ok((min_exact_to_ms > 0).then_some(Freshness { min_exact_to_ms, until }))
+    }
+
+    /// The counts, each or why it is not fresh enough. It ends when the caller loses its right to read.
+    async fn counts(
+        &self,
+        namespace: &NamespaceName,
+        counters: &[CounterName],
+        freshness: Option<Freshness>,
+    ) -> Result<Vec<Result<Count, Refusal>>, Status> {
+        let Some(freshness) = freshness else {
+            let counts = self.counters.get(namespace, counters).await.map_err(of_call)?;
+            return Ok(counts.into_iter().map(Ok).collect());
+        };
+        tokio::select! {
+            counts = self.counters.get_fresh(namespace, counters, freshness) => counts.map_err(of_call),
+            withdrawn = self.access.withdrawn() => Err(withdrawn),
+        }
+    }
 }
 
 fn counted(Count { count, exact_to_ms, counter_type: promised }: Count) -> wire::GetCountResponse {

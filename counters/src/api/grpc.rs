@@ -91,11 +91,11 @@ impl CountersRpc for Api {
     }
 
     async fn get_count(&self, request: Request<GetCountRequest>) -> Result<Response<GetCountResponse>, Status> {
-        self.rpcs.call(self.with_access(request), |request| get::one(&self.counters, request.into_inner())).await
+        self.rpcs.call(self.with_access(request), |request| get::one(&self.counters, request)).await
     }
 
     async fn get_counts(&self, request: Request<GetCountsRequest>) -> Result<Response<GetCountsResponse>, Status> {
-        self.rpcs.call(self.with_access(request), |request| get::many(&self.counters, request.into_inner())).await
+        self.rpcs.call(self.with_access(request), |request| get::many(&self.counters, request)).await
     }
 
     async fn clear_count(&self, request: Request<ClearCountRequest>) -> Result<Response<ClearCountResponse>, Status> {

@@ -37,6 +37,10 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
         Refusal::TokenConflict => Code::AlreadyExists,
         Refusal::TokenExpired => Code::FailedPrecondition,
         Refusal::Stale => Code::Aborted,
+        Refusal::NotExactYet { exact_to_ms } => {
+            metadata.insert("exact_to_ms".to_owned(), exact_to_ms.to_string());
+            Code::DeadlineExceeded
+        }
         Refusal::Overloaded { retry_after_ms } => {
             metadata.insert("applied".to_owned(), "no".to_owned());
             metadata.insert("retry_after_ms".to_owned(), retry_after_ms.to_string());

@@ -4,6 +4,7 @@
 use super::archiving;
 use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
+use super::touches::TOUCHED_MAX;
 use super::trigger;
 use crate::log::{Events, RollupSchedule};
 use crate::names::CounterName;
@@ -15,8 +16,6 @@ use tallystone_client::Client;
 
 /// Counters that are read within this time are touched together.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// Counters of one call of the store.
-const TOUCHED_MAX: usize = 500;
 /// Between two prunes while there is something to drop, and after a failure.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// The longest time between two prunes: buckets that were kept for a late rollup go then, too.

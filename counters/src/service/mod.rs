@@ -2,7 +2,8 @@
 //!
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
-//! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `background`, `touches` and
+//! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
+//! wait for rollups; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -12,6 +13,8 @@ mod archiving;
 mod background;
 mod delete;
 mod directory;
+mod exact_check;
+mod fresh;
 mod gates;
 mod gather;
 mod gathers;
@@ -25,6 +28,7 @@ mod trigger;
 
 pub use append::ChangeRequest;
 pub use archiving::{archive_queue, archive_queue_config};
+pub use fresh::Freshness;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 pub use room::WaitingBounds;
 
@@ -37,6 +41,7 @@ use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::Directory;
+use fresh::FreshReads;
 use futures::future::BoxFuture;
 use idle::IdleNamespaces;
 use open::OpenNamespace;
@@ -98,6 +103,9 @@ pub struct EventPage {
 pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
+    fresh_reads: FreshReads,
+    /// Cancelled when the server stops: ends the calls that wait.
+    stopping: CancellationToken,
     /// Notified when a namespace was deleted.
     namespace_deleted: Notify,
 }
@@ -107,7 +115,8 @@ impl CounterService {
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
         crate::metrics::describe();
         let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
-        Arc::new(CounterService { directory, queue, namespace_deleted: Notify::new() })
+        let (fresh_reads, stopping, namespace_deleted) = (FreshReads::new(), CancellationToken::new(), Notify::new());
+        Arc::new(CounterService { directory, queue, fresh_reads, stopping, namespace_deleted })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,
@@ -118,6 +127,7 @@ impl CounterService {
             let follow = self.directory.follow(|open| background::start(open, self.queue.clone(), &idle));
             let work = async { tokio::join!(follow, self.remove_deleted()) };
             stopping.run_until_cancelled(work).await;
+            self.stopping.cancel();
             self.directory.close();
         })
     }

@@ -1,5 +1,6 @@
 //! A namespace that this server serves, as one revision has it: its stores, and what gathers calls for them.
 
+use super::exact_check::{Exact, ExactChecks, Required};
 use super::gather::{Gather, Pace};
 use super::gathers::Gathers;
 use super::room::WaitingRoom;
@@ -11,6 +12,7 @@ use crate::names::{CounterName, NamespaceName};
 use crate::namespace::NamespaceConfig;
 use crate::redis::{Namespace, RedisNamespace};
 use crate::refusal::Refusal;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -20,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 const EVENTS: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
 /// A pipeline costs next to nothing, so no add waits for others: what arrives while two pipelines are under way gathers.
 const CACHED: Pace = Pace { wait: Duration::ZERO, in_flight: 2 };
+
+/// Reads that wait for rollups are checked together, one flush after the other.
+const CHECKS: Pace = Pace { wait: Duration::from_millis(25), in_flight: 1 };
 
 /// The outcome of an event that went to the store.
 pub(super) enum Stored {
@@ -44,7 +49,8 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) store: S,
     pub(super) events: Gathers<NewEvent, Stored>,
     pub(super) cached: Gathers<(CounterName, i64), Result<(), Refusal>>,
-    pub(super) touches: Touches,
+    pub(super) exact_checks: Gathers<Required, Result<Exact, Refusal>>,
+    pub(super) touches: Arc<Touches>,
     /// Notified when a counter is dirty.
     pub(super) dirtied: Notify,
     refused: AtomicBool,
@@ -55,6 +61,7 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
 impl OpenNamespace {
     pub(super) fn over(store: RedisNamespace, room: &WaitingRoom) -> OpenNamespace {
         let (name, tag, config) = (store.name().clone(), store.tag().to_owned(), store.config().clone());
+        let touches = Arc::<Touches>::default();
         OpenNamespace {
             name,
             tag,
@@ -77,7 +84,16 @@ impl OpenNamespace {
                     move || gather_cached(cache.clone(), room.clone()),
                 )
             },
-            touches: Touches::default(),
+            exact_checks: {
+                let (homes, room) = (store.clone(), room.clone());
+                let checks = Arc::new(ExactChecks::new(store.clone(), store.config().counter_type, touches.clone()));
+                Gathers::new(
+                    store.homes(),
+                    move |(counter, _): &Required| homes.home_of(counter),
+                    move || gather_checks(checks.clone(), room.clone()),
+                )
+            },
+            touches,
             dirtied: Notify::new(),
             refused: AtomicBool::new(false),
             until: CancellationToken::new(),
@@ -113,6 +129,16 @@ fn gather_cached(
     Gather::start(CACHED, room, move |adds: Vec<(CounterName, i64)>, _| {
         let cache = cache.clone();
         async move { cache.cache_add(&adds).await }
+    })
+}
+
+fn gather_checks(
+    checks: Arc<ExactChecks<RedisNamespace>>,
+    room: WaitingRoom,
+) -> Gather<Required, Result<Exact, Refusal>> {
+    Gather::start(CHECKS, room, move |required: Vec<Required>, _| {
+        let checks = checks.clone();
+        async move { checks.check(&required).await }
     })
 }
 

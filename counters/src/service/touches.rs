@@ -8,6 +8,8 @@ use tokio::sync::Notify;
 
 /// A counter is touched at most once in this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Counters of one call of the store.
+pub(super) const TOUCHED_MAX: usize = 500;
 /// Counters remembered as touched in that time; further ones are not touched.
 const REMEMBERED_MAX: usize = 100_000;
 

@@ -170,11 +170,20 @@ async fn n2_bad_reads_clears_and_lists_are_refused() {
     let not_found = || saying(Code::NotFound, "NAMESPACE_NOT_FOUND", "");
     let long = "c".repeat(129);
     use wire::*;
-    refused!(get_count, GetCountRequest { namespace: "nowhere".into(), counter: "c".into() }, not_found());
-    refused!(get_count, GetCountRequest { namespace: ns(), counter: String::new() }, invalid("counter"));
-    refused!(get_count, GetCountRequest { namespace: ns(), counter: long.clone() }, invalid("counter"));
-    refused!(get_counts, GetCountsRequest { namespace: ns(), counters: vec![] }, invalid("counters"));
-    refused!(get_counts, GetCountsRequest { namespace: ns(), counters: vec!["c".into(); 1_001] }, invalid("counters"));
+    let get = |counter: &str| GetCountRequest { namespace: ns(), counter: counter.to_owned(), ..Default::default() };
+    refused!(get_count, GetCountRequest { namespace: "nowhere".into(), ..get("c") }, not_found());
+    refused!(get_count, get(""), invalid("counter"));
+    refused!(get_count, get(&long), invalid("counter"));
+    let of_many = |counters| GetCountsRequest { namespace: ns(), counters, ..Default::default() };
+    refused!(get_counts, of_many(vec![]), invalid("counters"));
+    refused!(get_counts, of_many(vec!["c".into(); 1_001]), invalid("counters"));
+    for (min_exact_to_ms, wait_ms, field) in
+        [(-1, 0, "min_exact_to_ms"), (i64::MIN, 0, "min_exact_to_ms"), (1, -1, "wait_ms"), (0, 30_001, "wait_ms")]
+    {
+        refused!(get_count, GetCountRequest { min_exact_to_ms, wait_ms, ..get("c") }, invalid(field));
+        let counters = of_many(vec!["c".into()]);
+        refused!(get_counts, GetCountsRequest { min_exact_to_ms, wait_ms, ..counters }, invalid(field));
+    }
     let clear = |counter: &str, token| ClearCountRequest { namespace: ns(), counter: counter.to_owned(), token };
     refused!(clear_count, clear("", None), invalid("counter"));
     refused!(clear_count, clear("c", token("t", -5)), invalid("token.generation_time_ms"));
@@ -300,7 +309,7 @@ async fn n2_batches_of_which_every_item_is_invalid_are_answered() {
         add_and_get_count_result
     );
     refused!(clear_counts, wire::ClearCountsRequest { namespace: ns(), clears }, "clears", clear_count_result);
-    let request = wire::GetCountsRequest { namespace: ns(), counters: bad.to_vec() };
+    let request = wire::GetCountsRequest { namespace: ns(), counters: bad.to_vec(), ..Default::default() };
     refused!(get_counts, request, "counters", get_count_result);
     assert_eq!(seen(&house).await, before);
 }

@@ -33,7 +33,7 @@ pub(crate) struct House {
     /// The queue that drives them, if there is one.
     pub(crate) queue: Option<Client>,
     records: PathBuf,
-    _counters: Vec<Running>,
+    servers: Vec<Running>,
     _worker: Option<RollupWorker>,
     _server: Option<Server>,
     _dir: TempDir,
@@ -103,7 +103,7 @@ impl House {
             clients.push(builder.connect().await.expect("a server that listens"));
             urls.push(url);
         }
-        House { redis, urls, clients, queue, records, _counters: servers, _worker: worker, _server: server, _dir: dir }
+        House { redis, urls, clients, queue, records, servers, _worker: worker, _server: server, _dir: dir }
     }
 
     /// A worker, from now on.
@@ -111,6 +111,21 @@ impl House {
         let queue = self.queue.clone().expect("a house with a queue");
         let namespaces = connect(&self.redis, Witness::SKEW_MAX_MS).await;
         self._worker = Some(start_worker(namespaces, queue, &self.records));
+    }
+
+    /// Stops the server of this number, and waits until it has ended.
+    pub(super) async fn stop(&mut self, server: usize) {
+        self.servers.remove(server).stop().await.expect("it stops in order");
+    }
+
+    /// How often Redis has executed this command so far, inside scripts too.
+    pub(super) async fn calls(&self, command: &str) -> u64 {
+        let mut connection = self.redis.connection().await;
+        let info: String =
+            redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.expect("statistics");
+        let start = format!("cmdstat_{command}:calls=");
+        let calls = info.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok());
+        calls.unwrap_or_default()
     }
 
     /// The commands that Redis has executed so far, those inside scripts included.

@@ -160,6 +160,41 @@ async fn n2_every_call_is_served_over_http_too() {
 }
 
 #[tokio::test]
+async fn n19_reads_wait_until_they_are_exact_over_http_too() {
+    let http = Http::start().await;
+    let add = json!({"namespace": "my_dataset", "counter": "c", "delta": 7});
+    let added = http.ok("/v1/add_count", add).await["event_time_ms"].as_i64().expect("a time");
+    let (exact, wait) = (added + 1, 20_000);
+    let body = json!({"namespace": "my_dataset", "counter": "c", "min_exact_to_ms": exact, "wait_ms": "20000"});
+    let path = format!("/v1/namespaces/my_dataset/counters/c?min_exact_to_ms={exact}&wait_ms={wait}");
+    let by_path = async || {
+        let (status, answer) = http.call(Method::GET, &path, "").await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let (by_body, by_path) = tokio::join!(http.ok("/v1/get_count", body), by_path());
+    for answer in [by_body, by_path] {
+        assert_eq!(answer["count"], 7, "{answer}");
+        assert!(answer["exact_to_ms"].as_i64().is_some_and(|to_ms| to_ms >= exact), "{answer}");
+    }
+    // Nothing can be exact to so late a time.
+    let late = now_ms() + 60_000;
+    let body = json!({"namespace": "my_dataset", "counters": ["c", ""], "min_exact_to_ms": late, "wait_ms": 1});
+    let answer = http.ok("/v1/get_counts", body).await;
+    assert_eq!(fault(&answer["results"][0]), ("DEADLINE_EXCEEDED", "NOT_EXACT_YET", ""));
+    assert_eq!(answer["results"][0]["error"]["exact_to_ms"], 0, "it was never rolled up: {answer}");
+    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "counters[1].counter"));
+    let path = format!("/v1/namespaces/my_dataset/counters/c?min_exact_to_ms={late}");
+    let (status, answer) = http.call(Method::GET, &path, "").await;
+    assert_eq!((status, fault(&answer).1, &answer["error"]["exact_to_ms"]), (504, "NOT_EXACT_YET", &json!(0)));
+    for (query, field) in [("min_exact_to_ms=noon", "min_exact_to_ms"), ("min_exact_to_ms=1&wait_ms=-1", "wait_ms")] {
+        let path = format!("/v1/namespaces/my_dataset/counters/c?{query}");
+        let (status, answer) = http.call(Method::GET, &path, "").await;
+        assert_eq!((status, fault(&answer).2), (400, field), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn n14_counters_and_namespaces_are_deleted_over_http_too() {
     let http = Http::start().await;
     let body = json!({"namespace": "my_dataset", "counter": "c", "delta": 3});

@@ -95,7 +95,7 @@ impl Machine {
 
     async fn total(&self) -> i64 {
         let counters = (0..COUNTERS).map(name).collect();
-        let request = wire::GetCountsRequest { namespace: NS.to_owned(), counters };
+        let request = wire::GetCountsRequest { namespace: NS.to_owned(), counters, ..Default::default() };
         let results = self.client(0).get_counts(request).await.expect("counts").into_inner().results;
         let count = |result: wire::GetCountResult| match result.outcome {
             Some(wire::get_count_result::Outcome::Ok(counted)) => counted.count,

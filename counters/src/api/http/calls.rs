@@ -52,6 +52,14 @@ fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T>
     Ok(Json(answered?.into_inner().into()))
 }
 
+/// A parameter of the query.
+fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
+    let parts = query.unwrap_or_default().split('&').filter_map(|part| part.split_once('='));
+    let given = parts.filter(|(of, _)| *of == name).map(|(_, value)| value).next();
+    let unreadable = |_| of_call(Refusal::invalid(name, "is not a 64-bit integer"));
+    given.map(str::parse).transpose().map_err(unreadable)
+}
+
 /// A request that the RPC can check.
 fn request<T, W: TryFrom<T, Error = Refusal>>(body: T) -> Result<Request<W>, FaultBody> {
     Ok(Request::new(W::try_from(body).map_err(of_call)?))
@@ -134,7 +142,8 @@ pub(crate) async fn add_and_get_counts(
 
 /// Reads a count.
 ///
-/// The answer says to what time the count is exact. A counter to which nothing was added counts 0.
+/// The answer says to what time the count is exact. A counter to which nothing was added counts 0. With min_exact_to_ms
+/// the call waits until the count is exact to that time, for wait_ms at most.
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn get_count(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(read::<GetCountBody>(&body)?.into())).await)
@@ -143,25 +152,32 @@ pub(crate) async fn get_count(ApiState(api): ApiState, JsonBody(body): JsonBody)
 /// Reads a count, by its path.
 ///
 /// The same as get_count, for programs that cannot send a body. The name of a counter may have slashes.
-#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), Faults))]
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes"), ("min_exact_to_ms" = Option<i64>, Query, description = "as in get_count"), ("wait_ms" = Option<i64>, Query, description = "as in get_count")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
     ApiState(api): ApiState,
     PathParams((namespace, counter)): PathParams<(String, String)>,
+    RawQuery(query): RawQuery,
 ) -> HttpResult<CountBody> {
-    answer(api.get_count(Request::new(wire::GetCountRequest { namespace, counter })).await)
+    let min_exact_to_ms = integer(query.as_deref(), "min_exact_to_ms")?.unwrap_or_default();
+    let wait_ms = integer(query.as_deref(), "wait_ms")?.unwrap_or_default();
+    let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
+    answer(api.get_count(Request::new(request)).await)
 }
 
 /// Reads many counts.
 ///
-/// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others.
+/// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others. min_exact_to_ms and wait_ms
+/// are those of get_count.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
 pub(crate) async fn get_counts(
     ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<CountBody>> {
-    let GetCountsBody { namespace, counters } = read(&body)?;
+    let GetCountsBody { namespace, counters, min_exact_to_ms, wait_ms } = read(&body)?;
     let (counters, unreadable) = readable(counters, Ok);
-    let answered = api.get_counts(Request::new(wire::GetCountsRequest { namespace, counters })).await?.into_inner();
+    let (min_exact_to_ms, wait_ms) = (min_exact_to_ms.0, wait_ms.0);
+    let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms };
+    let answered = api.get_counts(Request::new(request)).await?.into_inner();
     let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
     Ok(results(outcomes, ("counters", unreadable)))
 }
@@ -328,10 +344,7 @@ pub(crate) async fn delete_namespace(
     PathParams(name): PathParams<String>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<DeletedBody> {
-    let query = query.unwrap_or_default();
-    let given = query.split('&').find_map(|part| part.strip_prefix("incarnation="));
-    let unreadable = |_| of_call(crate::Refusal::invalid("incarnation", "is not a 64-bit integer"));
-    let incarnation = given.map(str::parse::<i64>).transpose().map_err(unreadable)?;
+    let incarnation = integer(query.as_deref(), "incarnation")?;
     let request = wire::DeleteNamespaceRequest { name: name.clone(), incarnation };
     api.delete_namespace(Request::new(request)).await?;
     Ok(Json(DeletedBody { deleted: name }))

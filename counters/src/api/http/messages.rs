@@ -81,6 +81,12 @@ pub(crate) struct GetCountBody {
     namespace: String,
     #[serde(alias = "counter_name")]
     counter: String,
+    /// The answer's `exact_to_ms` must not be earlier than this time (Unix ms); absent: it may have any value.
+    #[serde(default)]
+    min_exact_to_ms: Int64,
+    /// How long the server may wait for that, 0 to 30,000 ms.
+    #[serde(default)]
+    wait_ms: Int64,
 }
 
 /// The request of GetCounts: 1 to 1,000 counters.
@@ -90,6 +96,12 @@ pub(crate) struct GetCountsBody {
     pub(super) namespace: String,
     #[schema(value_type = Vec<String>)]
     pub(super) counters: Vec<Item<String>>,
+    /// As in get_count. A counter that is not exact to this time has the error NOT_EXACT_YET.
+    #[serde(default)]
+    pub(super) min_exact_to_ms: Int64,
+    /// How long the server may wait for all counters together, 0 to 30,000 ms.
+    #[serde(default)]
+    pub(super) wait_ms: Int64,
 }
 
 /// The request of ClearCount.
@@ -299,8 +311,8 @@ impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
 }
 
 impl From<GetCountBody> for wire::GetCountRequest {
-    fn from(GetCountBody { namespace, counter }: GetCountBody) -> Self {
-        wire::GetCountRequest { namespace, counter }
+    fn from(GetCountBody { namespace, counter, min_exact_to_ms, wait_ms }: GetCountBody) -> Self {
+        wire::GetCountRequest { namespace, counter, min_exact_to_ms: min_exact_to_ms.0, wait_ms: wait_ms.0 }
     }
 }
 

@@ -42,6 +42,9 @@ pub struct Fault {
     /// With BOUND_REACHED: the count.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<i64>,
+    /// With NOT_EXACT_YET: the time to which the count is exact (Unix ms); 0: it was never rolled up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exact_to_ms: Option<u64>,
     #[serde(skip)]
     status: StatusCode,
 }
@@ -114,8 +117,9 @@ impl FaultBody {
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
-        let (field, applied, retry_after_ms, count) = Default::default();
-        let error = Fault { code: code_name(code), reason, message, field, applied, retry_after_ms, count, status };
+        let (field, applied, retry_after_ms, count, exact_to_ms) = Default::default();
+        let code = code_name(code);
+        let error = Fault { code, reason, message, field, applied, retry_after_ms, count, exact_to_ms, status };
         FaultBody { error: Box::new(error) }
     }
 
@@ -128,18 +132,21 @@ impl FaultBody {
             Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
             Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
+        let number = |name: &str| info.and_then(|info| info.metadata.get(name)?.parse().ok());
         let error = Fault {
             code: code_name(code),
             reason: info.map_or_else(|| "INVALID_ARGUMENT".to_owned(), |info| info.reason.clone()),
             message,
             field: violation.map(|violation| violation.field.clone()),
             applied: info.and_then(|info| info.metadata.get("applied").cloned()),
-            retry_after_ms: info.and_then(|info| info.metadata.get("retry_after_ms")?.parse().ok()),
+            retry_after_ms: number("retry_after_ms"),
             count: info.and_then(|info| info.metadata.get("count")?.parse().ok()),
+            exact_to_ms: number("exact_to_ms"),
             status,
         };
         FaultBody { error: Box::new(error) }

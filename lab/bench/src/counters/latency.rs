@@ -57,7 +57,8 @@ pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
         let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, run.into()));
         let calls = pace(plan).run(move |number| {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
-            let request = GetCountRequest { namespace: NAMESPACE.to_owned(), counter: source.counter() };
+            let (namespace, counter) = (NAMESPACE.to_owned(), source.counter());
+            let request = GetCountRequest { namespace, counter, ..Default::default() };
             async move {
                 let got = calls.get_count(request).await?.into_inner();
                 ensure!(got.count > 0 && got.exact_to_ms > 0, "a counter that is rolled up returned {got:?}");

@@ -80,7 +80,10 @@ async fn once(plan: &CountersPlan, rig: &Rig, per_s: u64, seed: u64) -> Result<T
         async move {
             match number % ROUND {
                 0 => drop(calls.clear_count(ClearCountRequest { namespace, counter, token: None }).await?),
-                1..=READS => drop(calls.get_count(GetCountRequest { namespace, counter }).await?),
+                1..=READS => {
+                    let request = GetCountRequest { namespace, counter, ..Default::default() };
+                    drop(calls.get_count(request).await?);
+                }
                 at if at <= READS + ADD_AND_GETS => {
                     let request = AddAndGetCountRequest { namespace, counter, delta: 1, ..Default::default() };
                     drop(calls.add_and_get_count(request).await?);
