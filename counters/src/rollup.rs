@@ -67,7 +67,8 @@ async fn roll_up_all(
         if to_ms <= before.exact_to_ms {
             // The mark of a deleted counter is ahead of the seals. The windows before it must not stay dirty until they
             // are behind: each time that `due` returns them, it holds them longer, and later adds with them.
-            done.push(settlement(&job.counter, before.count, to_ms, before.is_deleted, &sealed.pending));
+            let reached = Checkpoint { exact_to_ms: to_ms, ..before };
+            done.push(settlement(&job.counter, &reached, &sealed.pending));
             continue;
         }
         let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };
@@ -82,17 +83,17 @@ async fn roll_up_all(
             Err(refusal) => return Err(refusal),
         };
         let is_deleted = is_expired || before.is_deleted && !has_adds(&sealed.pending, span);
-        let settle = settlement(&job.counter, count, to_ms, is_deleted, &sealed.pending);
-        // Before the count commits: the adds that come meanwhile must still fit.
-        if settle.closed != Closed::No {
-            log.close(&settle).await?;
-        }
         let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
         let last_write_ms = match is_deleted {
             true => before.last_write_ms,
             false => before.last_write_ms.max(seen_ms.unwrap_or_default()),
         };
         let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted };
+        let settle = settlement(&job.counter, &after, &sealed.pending);
+        // Before the count commits: the adds that come meanwhile must still fit.
+        if settle.closed != Closed::No {
+            log.close(&settle).await?;
+        }
         numbers.push(number);
         updates.push(CheckpointUpdate { counter: job.counter.clone(), before, after });
         settled.push(settle);
@@ -120,12 +121,10 @@ fn is_expired(before: &Checkpoint, sealed: &Sealed) -> bool {
     sealed.expire_after_ms > 0 && is_counter && is_idle && expires_ms <= sealed.sealed_to_ms
 }
 
-/// What a count of everything before `to_ms` implies for the log.
+/// What a checkpoint implies for the log.
 pub(crate) fn settlement(
     counter: &CounterName,
-    count: i64,
-    to_ms: u64,
-    is_deleted: bool,
+    &Checkpoint { count, exact_to_ms: to_ms, last_write_ms, is_deleted, .. }: &Checkpoint,
     pending: &[(u16, Pending)],
 ) -> Settlement {
     let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
@@ -135,7 +134,7 @@ pub(crate) fn settlement(
     };
     let idle = pending.iter().filter(|(_, pending)| *pending == Pending::default());
     let idle_shards = idle.map(|(shard, _)| *shard).collect();
-    Settlement { counter: counter.clone(), to_ms, closed, is_deleted, idle_shards }
+    Settlement { counter: counter.clone(), to_ms, closed, last_write_ms, is_deleted, idle_shards }
 }
 
 /// The span of time that a rollup or a read covers (Unix ms); its bounds are bounds of windows.

@@ -22,7 +22,7 @@ pub enum CounterType {
 pub enum Cardinality {
     /// Hundreds: every counter is rolled up continuously.
     Low,
-    /// The same as `High`.
+    /// Thousands: as `Low`, until a counter has had no event for ten minutes; then as `High`.
     Medium,
     /// Many: a counter is rolled up only while it has new events.
     High,

@@ -67,6 +67,8 @@ pub struct Settlement {
     pub to_ms: u64,
     /// The direction that its count requires to be closed.
     pub closed: Closed,
+    /// The time of the latest event that any rollup has seen (Unix ms): it decides whether the counter stays in circulation.
+    pub last_write_ms: u64,
     /// The counter was deleted and not written since: it leaves circulation.
     pub is_deleted: bool,
     /// Shards in which nothing of it was pending when they were sealed: they need not be settled. A counter that is closed is

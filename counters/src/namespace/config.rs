@@ -18,6 +18,9 @@ pub const SKEW_MS: u64 = 100;
 /// The shortest time between two rollups of a counter in circulation, whatever `coalesce_ms` is.
 const CIRCULATION_MS_MIN: u64 = 1_000;
 
+/// A counter of a MEDIUM namespace stays in circulation until it has had no event for this long (N10).
+pub const MEDIUM_IDLE_MS: u64 = 600_000;
+
 /// The shortest `expire_after_ms`: servers search for idle counters every few minutes.
 const EXPIRE_MS_MIN: u64 = 600_000;
 
@@ -40,7 +43,7 @@ pub enum CounterType {
 pub enum Cardinality {
     /// Some hundreds: every counter is rolled up again and again, even without adds.
     Low,
-    /// The same as `High`.
+    /// Thousands: as `Low`, until a counter has had no event for ten minutes ([`MEDIUM_IDLE_MS`]); then as `High`.
     Medium,
     /// Many: a counter is rolled up only while it has new events.
     #[default]
@@ -255,13 +258,15 @@ impl NamespaceConfig {
         self.coalesce_ms + self.lag_ms()
     }
 
-    /// How long after its last rollup a counter in circulation falls due again; 0: counters of this namespace leave
-    /// circulation when nothing of them is pending (N10).
-    pub(crate) fn circulation_ms(&self) -> u64 {
-        match self.cardinality {
-            Cardinality::Low => self.coalesce_ms.max(CIRCULATION_MS_MIN),
-            Cardinality::Medium | Cardinality::High => 0,
-        }
+    /// How long after its last rollup a counter falls due again though nothing of it is pending; 0: it leaves circulation
+    /// (N10). `idle_ms`: how long it has had no event.
+    pub(crate) fn circulation_ms(&self, idle_ms: u64) -> u64 {
+        let stays = match self.cardinality {
+            Cardinality::Low => true,
+            Cardinality::Medium => idle_ms < MEDIUM_IDLE_MS,
+            Cardinality::High => false,
+        };
+        if stays { self.coalesce_ms.max(CIRCULATION_MS_MIN) } else { 0 }
     }
 
     /// The bound on the sum of the sizes of one counter's pending deltas in one shard. With it, any part of the pending

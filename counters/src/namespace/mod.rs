@@ -7,6 +7,8 @@ mod config;
 mod placement;
 mod seed;
 
-pub use config::{Cardinality, CounterType, FUTURE_LIMIT_MS, NamespaceConfig, PublishedTo, SHARDS, SKEW_MS};
+pub use config::{
+    Cardinality, CounterType, FUTURE_LIMIT_MS, MEDIUM_IDLE_MS, NamespaceConfig, PublishedTo, SHARDS, SKEW_MS,
+};
 pub(crate) use placement::Placement;
 pub use seed::ARTICLE_EXAMPLE;

@@ -191,9 +191,7 @@ impl RedisNamespace {
     /// Settles what a rollup has committed before it died.
     async fn settle_counted(&self, counters: Vec<CounterName>) -> Result<(), Refusal> {
         let checkpoints = self.read(&counters).await?;
-        let settled = |(counter, checkpoint): (&CounterName, Checkpoint)| {
-            settlement(counter, checkpoint.count, checkpoint.exact_to_ms, checkpoint.is_deleted, &[])
-        };
+        let settled = |(counter, checkpoint): (&CounterName, Checkpoint)| settlement(counter, &checkpoint, &[]);
         let settlements: Vec<Settlement> = counters.iter().zip(checkpoints).map(settled).collect();
         self.settle(&settlements).await
     }

@@ -76,7 +76,7 @@ async fn n2_a_counter_that_was_closed_in_vain_opens_again() {
     // A rollup that closed the counter died, or lost its commit to another.
     let closing = |to_ms, closed| {
         let (counter, idle_shards) = (name.clone(), Vec::new());
-        Settlement { counter, to_ms, closed, is_deleted: false, idle_shards }
+        Settlement { counter, to_ms, closed, last_write_ms: to_ms, is_deleted: false, idle_shards }
     };
     ns.store.close(&closing(NOON_MS, Closed::Up)).await.expect("closed");
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, Err(Refusal::Overflow));
@@ -281,7 +281,14 @@ async fn n8_shards_in_which_nothing_was_pending_are_not_settled() {
     };
     let settlement = |closed, idle: &[u16]| {
         let to_ms = NOON_MS + 30_000;
-        [Settlement { counter: name.clone(), to_ms, closed, is_deleted: false, idle_shards: idle.to_vec() }]
+        [Settlement {
+            counter: name.clone(),
+            to_ms,
+            closed,
+            last_write_ms: to_ms,
+            is_deleted: false,
+            idle_shards: idle.to_vec(),
+        }]
     };
     // The home shard is settled in any case: it keeps the counter in circulation.
     ns.store.settle(&settlement(Closed::No, &shards)).await.expect("settled");

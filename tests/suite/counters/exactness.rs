@@ -325,7 +325,8 @@ impl Program {
         self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
         let (to_ms, closed) = (self.ns.latest_ms(), Closed::Up);
-        let settled = Settlement { counter: name.clone(), to_ms, closed, is_deleted: false, idle_shards: Vec::new() };
+        let (last_write_ms, is_deleted, idle_shards) = (to_ms, false, Vec::new());
+        let settled = Settlement { counter: name.clone(), to_ms, closed, last_write_ms, is_deleted, idle_shards };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));

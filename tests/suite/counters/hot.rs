@@ -94,7 +94,8 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
     add_to_windows(&ns, 0..20).await;
     let all = sums(&ns).await;
     let (to_ms, closed) = (NOON_MS, Closed::Up);
-    let closing = Settlement { counter: counter("c"), to_ms, closed, is_deleted: false, idle_shards: Vec::new() };
+    let (last_write_ms, is_deleted, idle_shards) = (to_ms, false, Vec::new());
+    let closing = Settlement { counter: counter("c"), to_ms, closed, last_write_ms, is_deleted, idle_shards };
     ns.store.close(&closing).await.expect("closed");
     assert_eq!(sums(&ns).await, all);
     let now_ms = ns.now_ms();

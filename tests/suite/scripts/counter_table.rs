@@ -342,7 +342,9 @@ fn settlement(words: &[&str]) -> Settlement {
         Some(&"up") => Closed::Up,
         Some(_) => Closed::Down,
     };
-    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted, idle_shards: Vec::new() }
+    let to_ms = at(words[1]);
+    let (last_write_ms, idle_shards) = (to_ms, Vec::new());
+    Settlement { counter: counter(words[0]), to_ms, closed, last_write_ms, is_deleted, idle_shards }
 }
 
 /// `counter:from:to:count[@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from and count: of a
