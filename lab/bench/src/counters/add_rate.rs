@@ -1,7 +1,7 @@
 //! Adds per second, in batches: eventual counters by Zipf's law, with raw Redis and tokens as reference; all adds to one
 //! counter, with counters by Zipf's law as reference; and best-effort counters, with raw INCRBY as reference.
 
-use super::adds::{AddSource, ZipfCounters};
+use super::adds::{AddSource, CounterMix};
 use super::load::add_all;
 use super::plan::{BATCH, CALLERS, CountersPlan};
 use super::raw::Raw;
@@ -30,7 +30,7 @@ struct SideSamples {
 }
 
 impl SideSamples {
-    async fn sample(&mut self, plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<ZipfCounters>) -> Result<()> {
+    async fn sample(&mut self, plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<CounterMix>) -> Result<()> {
         let (sample, file_bytes) = sample(plan, rig, side, counters).await?;
         self.samples.push(sample);
         self.file_bytes_per_add.push((file_bytes / plan.sizes.adds as f64).round());
@@ -42,8 +42,8 @@ impl SideSamples {
 async fn side_by_side(
     plan: &CountersPlan,
     rig: &Rig,
-    ours: (Side, &Arc<ZipfCounters>),
-    reference: (Side, &Arc<ZipfCounters>),
+    ours: (Side, &Arc<CounterMix>),
+    reference: (Side, &Arc<CounterMix>),
 ) -> Result<[SideSamples; 2]> {
     let mut both = [SideSamples::default(), SideSamples::default()];
     for _ in 0..plan.runs {
@@ -55,7 +55,7 @@ async fn side_by_side(
 }
 
 pub(super) async fn zipf(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let [ours, raw] = side_by_side(plan, rig, (Side::Eventual, &counters), (Side::RawTokens, &counters)).await?;
     let what = format!("AddCounts with tokens, {}", of(&counters));
     let reference = ("raw SET NX EX + HINCRBY", &raw);
@@ -66,7 +66,7 @@ pub(super) async fn zipf(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 pub(super) async fn one(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let (single, many) = (ZipfCounters::zipf(1), ZipfCounters::zipf(plan.sizes.counters));
+    let (single, many) = (CounterMix::zipf(1), CounterMix::zipf(plan.sizes.counters));
     let [ours, spread] = side_by_side(plan, rig, (Side::Eventual, &single), (Side::Eventual, &many)).await?;
     let what = format!("AddCounts with tokens, {}", of(&single));
     let name = format!("ours, {}", of(&many));
@@ -75,14 +75,14 @@ pub(super) async fn one(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 pub(super) async fn best_effort(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let [ours, raw] = side_by_side(plan, rig, (Side::BestEffort, &counters), (Side::RawCounts, &counters)).await?;
     let what = format!("AddCounts, best effort, {}", of(&counters));
     let goal = Goal::RatioAtLeast(0.8);
     Ok(vec![row(plan, &what, &ours, Some(("raw INCRBY", &raw)), goal)])
 }
 
-fn of(counters: &ZipfCounters) -> String {
+fn of(counters: &CounterMix) -> String {
     match counters.names().len() {
         1 => "one counter".to_owned(),
         count => format!("{} counters", grouped(count as u64)),
@@ -112,7 +112,7 @@ fn typed(counter_type: CounterType) -> NamespaceConfig {
 }
 
 /// The rate, and the growth of Redis's file in bytes.
-async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<ZipfCounters>) -> Result<(Sample, f64)> {
+async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<CounterMix>) -> Result<(Sample, f64)> {
     rig.flush().await?;
     let adds = plan.sizes.adds;
     let source = |seed| {
@@ -131,11 +131,11 @@ async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<ZipfC
         Side::BestEffort => CountersUnderTest::start_on_own_threads(plan, rig, typed(CounterType::BestEffort)).await?,
         Side::RawTokens | Side::RawCounts => {
             let callers = Raw::callers(rig, CALLERS).await?;
-            return written(rig, plan.profiled(rig, "raw", add_all(callers, adds, source))).await;
+            return written(rig, plan.profiled(rig, "raw", add_all(callers, adds, BATCH, source))).await;
         }
     };
     let callers = service.callers(CALLERS).await?;
-    let measured = written(rig, plan.profiled(rig, "ours", add_all(callers, adds, source))).await?;
+    let measured = written(rig, plan.profiled(rig, "ours", add_all(callers, adds, BATCH, source))).await?;
     service.stop().await?;
     Ok(measured)
 }

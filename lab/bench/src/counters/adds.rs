@@ -1,4 +1,4 @@
-//! The adds: counters by Zipf's law, and tokens as callers make them.
+//! The adds: counters by Zipf's law or all alike, and tokens as callers make them.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,21 +17,31 @@ pub(super) struct Add {
     pub(super) token: Option<String>,
 }
 
-/// Counters, and how often each is used: the n-th gets a share of 1/n (Zipf's law, s = 1).
-pub(super) struct ZipfCounters {
+/// Counters, and how often each is used.
+pub(super) struct CounterMix {
     names: Vec<String>,
-    /// Sums of the harmonic series.
+    /// The sums of their shares up to each.
     up_to: Vec<f64>,
 }
 
-impl ZipfCounters {
-    pub(super) fn zipf(count: usize) -> Arc<ZipfCounters> {
+impl CounterMix {
+    /// The n-th gets a share of 1/n (Zipf's law, s = 1).
+    pub(super) fn zipf(count: usize) -> Arc<CounterMix> {
+        CounterMix::by_shares(count, |n| 1.0 / n as f64)
+    }
+
+    /// All get the same share.
+    pub(super) fn uniform(count: usize) -> Arc<CounterMix> {
+        CounterMix::by_shares(count, |_| 1.0)
+    }
+
+    fn by_shares(count: usize, share: impl Fn(usize) -> f64) -> Arc<CounterMix> {
         let sum = |sum: &mut f64, n: usize| {
-            *sum += 1.0 / n as f64;
+            *sum += share(n);
             Some(*sum)
         };
         let names = (1..=count).map(|n| format!("counter-{n:08}")).collect();
-        Arc::new(ZipfCounters { names, up_to: (1..=count).scan(0.0, sum).collect() })
+        Arc::new(CounterMix { names, up_to: (1..=count).scan(0.0, sum).collect() })
     }
 
     /// Their names, the most frequent first.
@@ -49,7 +59,7 @@ impl ZipfCounters {
 
 /// The adds of one caller.
 pub(super) struct AddSource {
-    counters: Arc<ZipfCounters>,
+    counters: Arc<CounterMix>,
     rng: SmallRng,
     token_bytes: Option<RangeInclusive<usize>>,
     /// The next counters in reverse order, as far as they are drawn already.
@@ -58,7 +68,7 @@ pub(super) struct AddSource {
 
 impl AddSource {
     /// The seed decides everything except the tokens.
-    pub(super) fn new(counters: &Arc<ZipfCounters>, seed: u64) -> AddSource {
+    pub(super) fn new(counters: &Arc<CounterMix>, seed: u64) -> AddSource {
         let rng = SmallRng::seed_from_u64(seed);
         let token_bytes = Some(TOKEN_BYTES..=TOKEN_BYTES);
         AddSource { counters: counters.clone(), rng, token_bytes, drawn: Vec::new() }
@@ -116,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_nth_counter_is_used_a_nth_as_often_as_the_first() {
-        let mut source = AddSource::new(&ZipfCounters::zipf(1_000), 1).with_token_bytes(16..=32);
+        let mut source = AddSource::new(&CounterMix::zipf(1_000), 1).with_token_bytes(16..=32);
         let (mut times, mut tokens) = (HashMap::<String, u32>::new(), HashSet::new());
         for add in source.adds(200_000) {
             *times.entry(add.counter).or_default() += 1;

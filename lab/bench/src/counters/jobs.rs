@@ -1,7 +1,7 @@
 //! The number of messages in the rollup queues that a thousand adds to one counter within a window cause, counted by the
 //! records of the worker.
 
-use super::adds::{AddSource, ZipfCounters, now_ms};
+use super::adds::{AddSource, CounterMix, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::CountersPlan;
 use super::service::{CountersUnderTest, Rollups};
@@ -38,7 +38,7 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     let worker = WorkerOptions { name: "worker".to_owned(), records, ..WorkerOptions::default() };
     let config = plan.sizes.namespace(window_ms);
     let service = CountersUnderTest::start(plan, rig, config, Rollups::By(worker)).await?;
-    let counters = ZipfCounters::zipf(1);
+    let counters = CounterMix::zipf(1);
     let (caller, mut source) = (service.callers(1).await?.remove(0), AddSource::new(&counters, 0));
     // Nine tenths of a window, which the first add opens.
     let per_s = adds as f64 / (0.9 * Duration::from_millis(window_ms).as_secs_f64());

@@ -3,7 +3,7 @@
 //! when its checkpoint is exact to a later time than that of the add. The bench reads the checkpoint from the store: a
 //! GetCount would make the rollup due earlier.
 
-use super::adds::{AddSource, ZipfCounters, now_ms};
+use super::adds::{AddSource, CounterMix, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
 use super::service::{Caller, CountersUnderTest, NAMESPACE, Rollups};
@@ -31,7 +31,7 @@ const GOAL_BEYOND_MS: u64 = 2_000;
 
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
-    let counters = ZipfCounters::zipf(sizes.counters);
+    let counters = CounterMix::zipf(sizes.counters);
     let [mut near, mut default] = [const { Lags::new() }; 2];
     for _ in 0..plan.runs {
         near.push(&sample(plan, rig, &counters, sizes.near_coalesce_ms, 0).await?);
@@ -84,7 +84,7 @@ impl Lags {
 async fn sample(
     plan: &CountersPlan,
     rig: &Rig,
-    counters: &Arc<ZipfCounters>,
+    counters: &Arc<CounterMix>,
     coalesce_ms: u64,
     after_ms: u64,
 ) -> Result<CallStats> {

@@ -1,7 +1,7 @@
 //! Single calls at a steady rate: AddCount, and GetCount of counters that are rolled up. The latency of a call counts from
 //! its scheduled time.
 
-use super::adds::{AddSource, ZipfCounters, now_ms};
+use super::adds::{AddSource, CounterMix, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
 use super::service::{Caller, CountersUnderTest, NAMESPACE};
@@ -18,7 +18,7 @@ use tallystone_proto::counter::v1::{AddCountRequest, GetCountRequest, Idempotenc
 const ROLLED_UP_LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;
@@ -47,7 +47,7 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let near = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
@@ -72,7 +72,7 @@ pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 /// Adds once to each counter and waits until every counter is rolled up.
-pub(super) async fn fill(service: &CountersUnderTest, counters: &Arc<ZipfCounters>) -> Result<()> {
+pub(super) async fn fill(service: &CountersUnderTest, counters: &Arc<CounterMix>) -> Result<()> {
     let mut source = AddSource::new(counters, 0);
     let mut caller = service.callers(1).await?.remove(0);
     for names in counters.names().chunks(BATCH) {

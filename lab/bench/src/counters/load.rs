@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// The maximum number of open calls. Beyond it the schedule waits, and the latencies include that wait.
+/// The maximum number of open calls unless a load sets another one.
 const UNDER_WAY_MAX: u32 = 4_096;
 /// How often the schedule wakes up. The latency of a call includes the delay.
 const STEP: Duration = Duration::from_micros(250);
@@ -24,11 +24,12 @@ pub(super) trait Adder: Send + Sized + 'static {
     fn add(&mut self, adds: Vec<Add>) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Sends `adds` adds in batches, from one source per caller. A caller sends its next batch when the last one is answered;
-/// the latency is that of a call.
+/// Sends `adds` adds in batches of this size, from one source per caller. A caller sends its next batch when the last one is
+/// answered; the latency is that of a call.
 pub(super) async fn add_all<A: Adder>(
     callers: Vec<A>,
     adds: u64,
+    batch: usize,
     source: impl Fn(u64) -> AddSource,
 ) -> Result<TimedStats> {
     let next = Arc::new(AtomicU64::new(0));
@@ -38,13 +39,13 @@ pub(super) async fn add_all<A: Adder>(
         async move {
             let mut stats = CallStats::new();
             loop {
-                let from = next.fetch_add(BATCH as u64, Ordering::Relaxed);
+                let from = next.fetch_add(batch as u64, Ordering::Relaxed);
                 if from >= adds {
                     return Ok(((caller, source), stats));
                 }
-                let batch = source.adds(BATCH.min((adds - from) as usize));
-                let (sent, began) = (batch.len(), Instant::now());
-                caller.add(batch).await?;
+                let some = source.adds(batch.min((adds - from) as usize));
+                let (sent, began) = (some.len(), Instant::now());
+                caller.add(some).await?;
                 stats.note(sent, began.elapsed());
             }
         }
@@ -60,6 +61,8 @@ pub(super) struct Pace {
     pub(super) calls: u64,
     /// Calls before those, which are not measured.
     pub(super) warm_up: u64,
+    /// The maximum number of open calls. Beyond it the schedule waits, and the latencies include that wait.
+    under_way_max: u32,
 }
 
 /// The calls that have ended so far.
@@ -71,7 +74,7 @@ struct EndedCalls {
 impl Pace {
     /// `calls` calls at `per_s` calls per second.
     pub(super) fn of(calls: u64, per_s: f64) -> Pace {
-        Pace { per_s, calls, warm_up: 0 }
+        Pace { per_s, calls, warm_up: 0, under_way_max: UNDER_WAY_MAX }
     }
 
     /// `per_s` calls per second for `time`.
@@ -82,6 +85,11 @@ impl Pace {
     /// With the same load before, for `warm_up`, which is not measured.
     pub(super) fn after(self, warm_up: Duration) -> Pace {
         Pace { warm_up: Pace::lasting(self.per_s, warm_up).calls, ..self }
+    }
+
+    /// With at most this many open calls.
+    pub(super) fn at_most(self, under_way_max: u32) -> Pace {
+        Pace { under_way_max, ..self }
     }
 
     /// Batches with together `adds_per_s` adds per second.
@@ -95,7 +103,7 @@ impl Pace {
         F: FnMut(u64) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX as usize));
+        let under_way = Arc::new(Semaphore::new(self.under_way_max as usize));
         let answered = Arc::new(Mutex::new(EndedCalls { stats: CallStats::new(), failed: None }));
         let (room, noted, runtime) = (under_way.clone(), answered.clone(), Handle::current());
         let began = Instant::now() + LEAD;
@@ -127,7 +135,7 @@ impl Pace {
         });
         sender.await?;
         // Wait for the last calls.
-        under_way.acquire_many(UNDER_WAY_MAX).await?.forget();
+        under_way.acquire_many(self.under_way_max).await?.forget();
         let mut answered = lock(&answered);
         if let Some(error) = answered.failed.take() {
             return Err(error);
@@ -165,7 +173,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_warm_up_is_not_measured() {
-        let total = Pace { per_s: 10_000.0, calls: 500, warm_up: 500 }
+        let total = Pace::of(500, 10_000.0)
+            .after(Duration::from_millis(50))
             .run(|number| async move {
                 tokio::time::sleep(Duration::from_millis(if number < 500 { 1_000 } else { 0 })).await;
                 Ok(())

@@ -2,7 +2,7 @@
 //! state; and per counter that is rolled up and has nothing pending. Events stay for `delete_after_ms` in any case, so the
 //! figure of an idle counter excludes them.
 
-use super::adds::{AddSource, ZipfCounters};
+use super::adds::{AddSource, CounterMix};
 use super::latency::fill;
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
@@ -26,7 +26,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
 
 async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     rig.flush().await?;
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let service = CountersUnderTest::start(plan, rig, NamespaceConfig::default(), Rollups::Without).await?;
     let callers = service.callers(CONNECTIONS).await?;
     tokio::time::sleep(plan.sizes.settle).await;
@@ -61,7 +61,7 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
 
 async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     rig.flush().await?;
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let config = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
     let service = CountersUnderTest::start(plan, rig, config, Rollups::by_worker()).await?;
     tokio::time::sleep(plan.sizes.settle).await;

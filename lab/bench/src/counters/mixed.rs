@@ -1,7 +1,7 @@
 //! Single-counter requests of all kinds on a fixed schedule: the highest rate with a p99 below 10 ms, and the CPU that
 //! 75,000 requests per second would need (the row of the counter paper).
 
-use super::adds::{AddSource, ZipfCounters};
+use super::adds::{AddSource, CounterMix};
 use super::latency::fill;
 use super::load::Pace;
 use super::plan::{CONNECTIONS, CountersPlan};
@@ -68,7 +68,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
 /// One rate, on an empty store whose counters have been rolled up once.
 async fn once(plan: &CountersPlan, rig: &Rig, per_s: u64, seed: u64) -> Result<Tried> {
     rig.flush().await?;
-    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let counters = CounterMix::zipf(plan.sizes.counters);
     let service = CountersUnderTest::start_on_own_threads(plan, rig, NamespaceConfig::default()).await?;
     fill(&service, &counters).await?;
     let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, seed));

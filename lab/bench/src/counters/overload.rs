@@ -1,7 +1,7 @@
 //! The counters under overload: AddCounts by ever more callers, over gRPC and over HTTP, and the first add after Redis has
 //! stood still.
 
-use super::adds::{AddSource, ZipfCounters};
+use super::adds::{AddSource, CounterMix};
 use super::plan::CountersPlan;
 use super::service::{NAMESPACE, RollupParts, Rollups};
 use crate::child::signal;
@@ -86,7 +86,7 @@ struct Requests {
 
 impl Requests {
     fn new(plan: &CountersPlan) -> Arc<Requests> {
-        let mut source = AddSource::new(&ZipfCounters::zipf(plan.sizes.counters), 0).without_tokens();
+        let mut source = AddSource::new(&CounterMix::zipf(plan.sizes.counters), 0).without_tokens();
         let mut request = || {
             let adds = source.adds(BATCH).into_iter();
             let adds =

@@ -2,7 +2,7 @@
 //! starts then executes in a second, what the life of a job adds to the queue's append-only file, and how long single adds
 //! take meanwhile.
 
-use super::adds::{Add, ZipfCounters};
+use super::adds::{Add, CounterMix};
 use super::load::Adder;
 use super::plan::CountersPlan;
 use super::service::{Caller, CountersUnderTest};
@@ -45,7 +45,7 @@ async fn measure_with(plan: &CountersPlan, rig: &Rig, queue_rig: &Rig) -> Result
         ..NamespaceConfig::default()
     };
     let mut service = CountersUnderTest::start_without_worker(plan, rig, queue_rig, config).await?;
-    let counters = ZipfCounters::zipf(plan.sizes.waiting);
+    let counters = CounterMix::zipf(plan.sizes.waiting);
     let mut caller = service.callers(1).await?.remove(0);
     tokio::time::sleep(ALONE / 2).await;
     let before_bytes = queue_rig.written().await?;
