@@ -3,21 +3,16 @@
 //! once a minute is counted.
 
 use super::plan::CountersPlan;
+use super::programs::Programs;
 use crate::profile::commands_between;
-use crate::program::Program;
 use crate::report::{Goal, Row, grouped};
 use crate::rig::Rig;
 use anyhow::Result;
 use tallystone_client::{CounterClient, NamespaceConfig};
 
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let (dir, redis_url) = (tempfile::tempdir()?, rig.url());
-    let (mut server, queue_url) = Program::serve(None, dir.path(), &["server", "--redis-url", &redis_url]).await?;
-    let arguments = ["counters", "--redis-url", &redis_url, "--server", &queue_url];
-    let (mut service, url) = Program::serve(None, dir.path(), &arguments).await?;
-    let arguments = ["rollup-worker", "--redis-url", &redis_url, "--server", &queue_url];
-    let mut worker = Program::start(dir.path(), &arguments, &[])?;
-    let client = CounterClient::connect(&url).await?;
+    let mut programs = Programs::start(rig, rig, false).await?;
+    let client = CounterClient::connect(&programs.url).await?;
     for number in 0..plan.sizes.idle_namespaces {
         client.put_namespace(&format!("idle-{number}"), NamespaceConfig::default()).await?;
     }
@@ -26,10 +21,11 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     tokio::time::sleep(plan.sizes.idle).await;
     let spent = commands_between(&commands, &rig.commands().await?);
     let grown = rig.written().await? - bytes;
-    let mib = [server.resident()?, worker.resident()?, service.resident()?].map(|memory| memory.now_mib);
-    for program in [worker, service, server] {
-        program.stop().await?;
+    let mut mib = [0.0; 3];
+    for (mib, program) in mib.iter_mut().zip([&mut programs.server, &mut programs.worker, &mut programs.counters]) {
+        *mib = program.resident()?.now_mib;
     }
+    programs.stop().await?;
 
     // The bench itself called INFO.
     let calls: u64 = spent.iter().filter(|(name, _)| *name != "info").map(|(_, cost)| cost.calls).sum();

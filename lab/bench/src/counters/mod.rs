@@ -1,11 +1,14 @@
 //! `tallystone bench counters`: the figures of the counters, on the whole service with its queue and its worker.
 //!
 //! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`), the services under
-//! test (`service`), and raw Redis as reference (`raw`). What may not
-//! live here: another way to sample, judge or print.
+//! test, in this process (`service`) or as separate processes (`programs`), values over time (`series`), and raw Redis as
+//! reference (`raw`). What may not live here: another way to sample, judge or print.
 
 mod add_rate;
 mod adds;
+mod aof_per_add;
+mod archive_memory;
+mod archive_speed;
 mod hedged;
 mod idle;
 mod jobs;
@@ -16,8 +19,10 @@ mod memory;
 mod mixed;
 mod overload;
 mod plan;
+mod programs;
 mod raw;
 mod rollup;
+mod series;
 mod service;
 
 pub use plan::{CounterFigure, CountersArgs};
@@ -72,6 +77,9 @@ impl Suite for CounterSuite {
             CounterFigure::Rollup => rollup::measure(plan, &rig).await,
             CounterFigure::Mixed => mixed::measure(plan, &rig).await,
             CounterFigure::Idle => idle::measure(plan, &rig).await,
+            CounterFigure::AofPerAdd => aof_per_add::measure(plan, &rig).await,
+            CounterFigure::ArchiveMemory => archive_memory::measure(plan, &rig).await,
+            CounterFigure::ArchiveSpeed => archive_speed::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

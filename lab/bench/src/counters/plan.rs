@@ -15,6 +15,8 @@ pub(super) const BATCH: usize = 64;
 pub(super) const CALLERS: usize = 64;
 /// Connections that our callers share.
 pub(super) const CONNECTIONS: usize = 4;
+/// The accept limit of figures that only fill the store: a pause of a busy machine refuses no add.
+pub(super) const FILL_ACCEPT_LIMIT_MS: u64 = 20_000;
 /// Adds of one sample at full size.
 const ADDS: u64 = 1_000_000;
 
@@ -50,6 +52,13 @@ pub enum CounterFigure {
     Mixed,
     /// Many idle namespaces: Redis commands, growth of the append-only file, memory of the processes
     Idle,
+    /// AddCounts with tokens in batches of 1000: growth of Redis's append-only file per add
+    AofPerAdd,
+    /// Redis memory under adds at a steady rate whose events are archived, for a quarter of an hour (with --quick 3.5 minutes);
+    /// reference of the rate: without an archive
+    ArchiveMemory,
+    /// Events archived per second, bytes of each in the archive, and events counted again from there per second
+    ArchiveSpeed,
 }
 
 /// Arguments of `tallystone bench counters`.
@@ -130,6 +139,11 @@ pub(super) struct CounterSizes {
     pub(super) idle_namespaces: usize,
     pub(super) idle_settle: Duration,
     pub(super) idle: Duration,
+    /// Counters of the figures of the archive and of the append-only file.
+    pub(super) batch_counters: usize,
+    /// How long events are archived while adds go on, and how many events are archived at once.
+    pub(super) archive_memory: Duration,
+    pub(super) archive_events: u64,
 }
 
 impl CounterSizes {
@@ -159,6 +173,10 @@ impl CounterSizes {
             idle_namespaces: short(2_000, 5) as usize,
             idle_settle: Duration::from_millis(short(75_000, 500)),
             idle: Duration::from_millis(short(180_000, 500)),
+            batch_counters: short(50_000, 2_000) as usize,
+            // Archivers work once a minute: a shorter run shows no maxima.
+            archive_memory: Duration::from_secs(scaled(900, 210)),
+            archive_events: scaled(2_000_000, 200_000),
         }
     }
 
@@ -181,6 +199,7 @@ mod tests {
         let full = CounterSizes::new(ADDS, false);
         assert_eq!((full.counters, full.per_s, full.probes, full.memory_events), (100_000, 20_000, 300, 1_000_000));
         let defaults = tallystone_counters::NamespaceConfig::default();
+        assert_eq!((full.batch_counters, full.archive_memory.as_secs(), full.archive_events), (50_000, 900, 2_000_000));
         assert_eq!(full.accept_limit_ms, defaults.accept_limit_ms);
         assert_eq!(full.default_coalesce_ms, defaults.coalesce_ms);
         let tenth = CounterSizes::new(ADDS / 10, false);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tallystone_assembly::{ClientConfig, RollupWorker, attach_counters, connect_namespaces, queue_client};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
-use tallystone_counters::{Checkpoints, CounterName, CountersConfig, NamespaceName};
+use tallystone_counters::{Checkpoints, CounterName, CountersConfig, EventArchive, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountsRequest, IdempotencyToken, add_count_result};
@@ -112,7 +112,7 @@ impl CountersUnderTest {
         config: NamespaceConfig,
         rollups: Rollups,
     ) -> Result<CountersUnderTest> {
-        CountersUnderTest::start_on(plan.args.server_threads, rig, rig, config, rollups).await
+        CountersUnderTest::start_on(plan.args.server_threads, rig, rig, config, rollups, None).await
     }
 
     /// Starts them without a worker, and the queue on another Redis.
@@ -122,7 +122,7 @@ impl CountersUnderTest {
         queue_rig: &Rig,
         config: NamespaceConfig,
     ) -> Result<CountersUnderTest> {
-        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, queue_rig, config, Rollups::Later).await
+        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, queue_rig, config, Rollups::Later, None).await
     }
 
     /// The same on dedicated threads: under a steady load the service must not wait for its callers' threads.
@@ -131,7 +131,18 @@ impl CountersUnderTest {
         rig: &Rig,
         config: NamespaceConfig,
     ) -> Result<CountersUnderTest> {
-        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, rig, config, Rollups::by_worker()).await
+        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, rig, config, Rollups::by_worker(), None).await
+    }
+
+    /// Starts them with an archive, which the worker does not have: the figure archives.
+    pub(super) async fn start_with_archive(
+        plan: &CountersPlan,
+        rig: &Rig,
+        config: NamespaceConfig,
+        archive: EventArchive,
+    ) -> Result<CountersUnderTest> {
+        let (threads, rollups) = (plan.args.server_threads, Rollups::by_worker());
+        CountersUnderTest::start_on(threads, rig, rig, config, rollups, Some(archive)).await
     }
 
     async fn start_on(
@@ -140,14 +151,16 @@ impl CountersUnderTest {
         queue_rig: &Rig,
         config: NamespaceConfig,
         rollups: Rollups,
+        archive: Option<EventArchive>,
     ) -> Result<CountersUnderTest> {
         let redis_url = rig.url();
         let rollups = RollupParts::start(threads, queue_rig, rollups).await?;
-        let (queue_url, namespaces) = (rollups.queue_url(), connect(&redis_url).await?);
+        let (queue_url, namespaces) = (rollups.queue_url(), connect(&redis_url).await?.with_archive(archive.clone()));
         let start = async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
             let waiting = CountersConfig::default().waiting();
-            serve(attach_counters(Host::new(), connect(&redis_url).await?, queue, waiting)).await
+            let namespaces = connect(&redis_url).await?.with_archive(archive);
+            serve(attach_counters(Host::new(), namespaces, queue, waiting)).await
         };
         let counters = OwnThreads::start("counters", threads, start).await?;
         let service = CountersUnderTest { counters, rollups, namespaces };
@@ -155,7 +168,7 @@ impl CountersUnderTest {
         Ok(service)
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         self.counters.part.url()
     }
 
@@ -167,13 +180,7 @@ impl CountersUnderTest {
 
     /// `count` callers, spread over the connections.
     pub(super) async fn callers(&self, count: usize) -> Result<Vec<Caller>> {
-        let mut channels = Vec::new();
-        for _ in 0..CONNECTIONS.min(count) {
-            let endpoint = Endpoint::from_shared(self.url())?;
-            channels.push(endpoint.connect_with_connector(connector(TIMEOUT)).await?);
-        }
-        let channels = channels.iter().cycle().take(count);
-        Ok(channels.map(|channel| Caller(CountersClient::new(channel.clone()))).collect())
+        callers_of(&self.url(), count).await
     }
 
     /// The namespace's store: reading it makes no rollup due, unlike GetCount.
@@ -200,6 +207,17 @@ impl CountersUnderTest {
         Ok(began.elapsed())
     }
 
+    /// Waits until no counter waits for a rollup. Unlike [`rolled_up`](Self::rolled_up), it needs no list of counters that
+    /// have adds.
+    pub(super) async fn all_rolled_up(&self, limit: Duration) -> Result<()> {
+        let (tag, began) = (self.store().await?.tag().to_owned(), Instant::now());
+        while self.namespaces.have_dirty(std::slice::from_ref(&tag)).await?.contains(&true) {
+            ensure!(began.elapsed() < limit, "counters still wait for rollups after {limit:?}");
+            tokio::time::sleep(ROLLED_UP_POLL).await;
+        }
+        Ok(())
+    }
+
     pub(super) async fn stop(self) -> Result<()> {
         let queue = self.rollups.stop_worker().await?;
         self.counters.stop(async |counters| counters.stop().await.context("the counters failed")).await?;
@@ -208,6 +226,17 @@ impl CountersUnderTest {
             None => Ok(()),
         }
     }
+}
+
+/// `count` callers of the counters at this URL, spread over the connections.
+pub(super) async fn callers_of(url: &str, count: usize) -> Result<Vec<Caller>> {
+    let mut channels = Vec::new();
+    for _ in 0..CONNECTIONS.min(count) {
+        let endpoint = Endpoint::from_shared(url.to_owned())?;
+        channels.push(endpoint.connect_with_connector(connector(TIMEOUT)).await?);
+    }
+    let channels = channels.iter().cycle().take(count);
+    Ok(channels.map(|channel| Caller(CountersClient::new(channel.clone()))).collect())
 }
 
 async fn connect(redis_url: &str) -> Result<RedisNamespaces> {
