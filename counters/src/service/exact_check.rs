@@ -165,7 +165,7 @@ fn first_pending(checkpoint: &Checkpoint, sealed: &Sealed) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::checkpoints::LeaseOrder;
-    use crate::log::{Change, Events, NewEvent, WINDOW_MS};
+    use crate::log::{Bounds, Change, Events, NewEvent, WINDOW_MS};
     use crate::names::Token;
     use crate::namespace::{NamespaceConfig, SHARDS};
     use crate::oracle::{Oracle, OracleNamespace};
@@ -209,7 +209,8 @@ mod tests {
         }
 
         async fn append(&self, name: &str, change: Change, time_ms: u64) {
-            let event = NewEvent { counter: counter(name), token: Token::drawn(), time_ms: Some(time_ms), change };
+            let (token, bounds) = (Token::drawn(), Bounds::default());
+            let event = NewEvent { counter: counter(name), token, time_ms: Some(time_ms), change, bounds };
             // One that is too old does not count.
             let _ = self.store.append(&[event]).await;
         }
