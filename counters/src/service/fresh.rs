@@ -12,14 +12,8 @@ use crate::namespace::CounterType;
 use crate::refusal::Refusal;
 use std::time::Duration;
 use tallystone_model::Applied;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
-/// Counters for which reads may wait, in all namespaces of a server together. Where no rollup comes, each takes a field of
-/// an HMGET in a second.
-const COUNTERS_MAX: usize = 50_000;
-/// When a read that has no room may come again.
-const RETRY_AFTER_MS: u64 = 1_000;
 /// The first and the longest pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -31,21 +25,6 @@ pub struct Freshness {
     pub min_exact_to_ms: u64,
     /// When the reader gives up. If that is now, one check is made.
     pub until: Instant,
-}
-
-/// The room for reads that wait.
-pub(super) struct FreshReads(Semaphore);
-
-impl FreshReads {
-    pub(super) fn new() -> FreshReads {
-        FreshReads(Semaphore::new(COUNTERS_MAX))
-    }
-
-    /// A place for a read of so many counters.
-    fn take(&self, counters: usize) -> Result<SemaphorePermit<'_>, Refusal> {
-        let overloaded = |_| Refusal::Overloaded { retry_after_ms: RETRY_AFTER_MS };
-        self.0.try_acquire_many(counters as u32).map_err(overloaded)
-    }
 }
 
 /// A read under way.
@@ -76,7 +55,7 @@ impl CounterService {
         }
         let mut read = FreshRead::new(counters, freshness, counts);
         if !read.behind.is_empty() {
-            let _place = self.fresh_reads.take(read.behind.len())?;
+            let _place = self.read_room.take(read.behind.len())?;
             tokio::select! {
                 ended = self.until_exact(namespace, &mut read) => ended?,
                 () = self.stopping.cancelled() => {

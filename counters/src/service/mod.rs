@@ -3,7 +3,7 @@
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
-//! wait for rollups; `background`, `touches` and
+//! wait for rollups, and `read_room`, their bound; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -20,6 +20,7 @@ mod gather;
 mod gathers;
 mod idle;
 mod open;
+mod read_room;
 mod rollup_queue;
 mod room;
 mod slot;
@@ -41,10 +42,10 @@ use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::Directory;
-use fresh::FreshReads;
 use futures::future::BoxFuture;
 use idle::IdleNamespaces;
 use open::OpenNamespace;
+use read_room::ReadRoom;
 use room::WaitingRoom;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ pub struct EventPage {
 pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
-    fresh_reads: FreshReads,
+    read_room: ReadRoom,
     /// Cancelled when the server stops: ends the calls that wait.
     stopping: CancellationToken,
     /// Notified when a namespace was deleted.
@@ -115,8 +116,8 @@ impl CounterService {
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
         crate::metrics::describe();
         let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
-        let (fresh_reads, stopping, namespace_deleted) = (FreshReads::new(), CancellationToken::new(), Notify::new());
-        Arc::new(CounterService { directory, queue, fresh_reads, stopping, namespace_deleted })
+        let (read_room, stopping, namespace_deleted) = (ReadRoom::new(), CancellationToken::new(), Notify::new());
+        Arc::new(CounterService { directory, queue, read_room, stopping, namespace_deleted })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,

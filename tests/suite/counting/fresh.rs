@@ -16,8 +16,8 @@ use tonic_types::StatusExt;
 const NS: &str = "fresh";
 /// The longest wait that a server allows.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How far counts are behind at least.
-const ACCEPT_LIMIT_MS: u64 = 500;
+/// How far counts are behind at least. The adds of these tests are never later, also on a busy machine.
+const ACCEPT_LIMIT_MS: u64 = 2_000;
 
 /// Not rolled up within an hour, unless a client reads.
 fn patient() -> NamespaceConfig {
@@ -57,13 +57,13 @@ async fn n19_a_read_brings_the_rollup_forward_that_has_its_add() {
     add(&house.clients[0], "not read", 1).await;
     // Within the ten seconds for which other reads hurry no second rollup.
     let begin = Instant::now();
-    for round in 1..=3 {
+    for round in 1..=2 {
         let to = add(&house.clients[0], "c", 5).await;
         let counted = house.clients[round % 2].get_exact(NS, "c", to).await.expect("a count");
         assert!(counted.count == 5 * round as i64 && counted.exact_to_ms >= to.min_exact_to_ms, "{counted:?}");
         assert!(counted.exact_to_ms <= now_ms() - ACCEPT_LIMIT_MS);
     }
-    assert!(begin.elapsed() < Duration::from_secs(10), "each took {:?}", begin.elapsed() / 3);
+    assert!(begin.elapsed() < Duration::from_secs(10), "each took {:?}", begin.elapsed() / 2);
     // What stands is answered at once, and by all servers.
     assert_eq!(house.count(0, NS, "c").await, house.count(1, NS, "c").await);
     let other = house.entry(NS, "not read").await.expect("a counter");
@@ -112,7 +112,7 @@ async fn n19_each_counter_of_a_batch_waits_only_for_what_is_pending() {
     // In a window after that of the read's time.
     until(async || now_ms(), |now_ms| *now_ms > to.min_exact_to_ms + WINDOW_MS).await;
     add(&house.clients[0], "later", 7).await;
-    let results = house.clients[0].get_many_exact(NS, names, to.wait(Duration::from_secs(2))).await.expect("results");
+    let results = house.clients[0].get_many_exact(NS, names, to.wait(Duration::from_secs(5))).await.expect("results");
     for number in [0, 3, 4] {
         let counted = results[number].as_ref().expect("nothing is pending before the time");
         assert!(counted.count == 0 && counted.exact_to_ms >= to.min_exact_to_ms, "{number}: {counted:?}");
@@ -129,13 +129,13 @@ async fn n19_idle_and_deleted_counters_are_exact_without_a_rollup() {
     house.put(NS, patient()).await;
     let to = add(&house.clients[0], "c", 5).await;
     house.clients[0].get_exact(NS, "c", to).await.expect("a count");
-    let rollups = house.records(NS).len();
     for _ in 0..2 {
         let to = ExactTo::now().wait(LONGEST);
         let counted = house.clients[1].get_exact(NS, "c", to).await.expect("a count");
         assert!(counted.count == 5 && counted.exact_to_ms >= to.min_exact_to_ms, "{counted:?}");
+        let rolled_up = house.entry(NS, "c").await.expect("a counter");
+        assert!(rolled_up.exact_to_ms < to.min_exact_to_ms, "no rollup has made it exact: {rolled_up:?}");
     }
-    assert_eq!(house.records(NS).len(), rollups);
     let deleted = house.clients[0].delete(NS, NewClear::new("c")).await.expect("deleted");
     let to = ExactTo::after(deleted.event_time_ms).wait(LONGEST);
     let counted = house.clients[0].get_exact(NS, "c", to).await.expect("a count");
@@ -240,7 +240,9 @@ async fn n19_the_counters_that_reads_wait_for_are_bounded() {
     house.put(NS, NamespaceConfig { accept_limit_ms: Some(20_000), ..patient() }).await;
     let names: Vec<String> = (0..1_000).map(|number| format!("c{number}")).collect();
     let to = ExactTo::now().wait(LONGEST);
-    let waiting: Vec<_> = (0..50).map(|_| reading(&house.clients[0], names.clone(), to)).collect();
+    // One more than have room. When that is refused, the others wait.
+    let waiting: Vec<_> = (0..51).map(|_| reading(&house.clients[0], names.clone(), to)).collect();
+    until(async || waiting.iter().any(JoinHandle::is_finished), |is_refused| *is_refused).await;
     let one_more = async || house.clients[0].get_exact(NS, "c", to).await.map_err(|error| refused(&error).clone());
     let is_refused = async || match timeout(Duration::from_millis(200), one_more()).await {
         Err(_) => None,
