@@ -156,12 +156,18 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
 
 /// The events of a call: so many, over so many time buckets, each of another counter.
 fn append_call(space: &Space, what: &'static str, size: usize, buckets: usize, slots: usize) -> Case {
+    append_events(space, what, size, [buckets, slots], &[])
+}
+
+/// `bounds`: of each add, or nothing.
+fn append_events(space: &Space, what: &'static str, size: usize, [buckets, slots]: [usize; 2], bounds: &[u8]) -> Case {
+    const BOUNDED: u8 = 8;
     const TOKEN_BYTES: usize = 64;
     const BUCKET_S: u64 = 1;
     let windows_of_bucket = BUCKET_S * 1_000 / WINDOW_MS;
     let bucket_of = |event: usize| event % buckets;
     let window_of = |event: usize| NOW_WINDOW - 1 - bucket_of(event) as u64 * windows_of_bucket;
-    let mut keys = space.keys.log().to_vec();
+    let mut keys = space.keys.append().to_vec();
     keys.extend((0..buckets).map(|bucket| space.keys.events(BUCKET_S, bucket as u64)));
     let bound = be::<8>(1 << 60);
     let mut parameters =
@@ -182,10 +188,11 @@ fn append_call(space: &Space, what: &'static str, size: usize, buckets: usize, s
             items.extend_from_slice(&be::<2>(part));
         }
         items.extend_from_slice(&be::<6>(window_of(event) * WINDOW_MS + 7));
-        items.push(0);
+        items.push(if bounds.is_empty() { 0 } else { BOUNDED });
         items.extend_from_slice(&be::<8>(1));
         items.push(record.len() as u8);
         items.extend_from_slice(&record);
+        items.extend_from_slice(bounds);
         ids.push(id);
     }
     let mut arguments = vec![digits(NOW_MS), digits(REVISION), digits(1), parameters, items];
@@ -207,6 +214,10 @@ fn append(size: usize) -> Vec<Case> {
     let space = Space::new();
     (0..EVENTS).for_each(|number| space.fill_pending(&counter(number), NOW_WINDOW - 1 - WINDOWS..NOW_WINDOW - 1));
     cases.push(append_call(&space, "known counters", size, 1, 16));
+    let space = Space::new();
+    (0..EVENTS).for_each(|number| space.fill_pending(&counter(number), NOW_WINDOW - 1 - WINDOWS..NOW_WINDOW - 1));
+    let bounds = [i64::MIN.to_be_bytes(), i64::MAX.to_be_bytes()].concat();
+    cases.push(append_events(&space, "known counters, with bounds", size, [1, 16], &bounds));
     // The next window of each counter moves what stands before it into the field of older windows.
     let space = Space::new();
     (0..EVENTS).for_each(|number| {
