@@ -1,7 +1,7 @@
 //! Reads adds from NDJSON lines.
 
 use crate::ndjson::Item;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use tallystone_client::{IdempotencyToken, NewAdd};
 
 /// One line. Its fields are those of the proto message `AddCountRequest` and of its token.
@@ -16,10 +16,15 @@ pub(crate) struct Line {
     token: Option<String>,
     #[serde(default)]
     generation_time_ms: Option<u64>,
-    #[serde(default)]
+    /// Absent, or a number: not null, so that no bound vanishes.
+    #[serde(default, deserialize_with = "present")]
     min: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     max: Option<i64>,
+}
+
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<i64>, D::Error> {
+    i64::deserialize(field).map(Some)
 }
 
 fn one() -> i64 {
@@ -60,6 +65,7 @@ mod tests {
             "{\"counter\":\"a\",\"delta\":-1,\"min\":0,\"max\":7}\n",
             "{\"counter\":\"a\",\"token\":\"t\"}\n",
             "{\"delta\":1}\n",
+            "{\"counter\":\"a\",\"min\":null}\n",
             "{\"counter\":\"a\",\"delta\":9223372036854775808}\n",
             "{\"counter\":\"a\",\"deltaa\":1}\n",
         );
@@ -73,6 +79,6 @@ mod tests {
         for (number, line) in &lines[4..] {
             assert!(line.is_err(), "line {number}");
         }
-        assert_eq!(lines.len(), 8);
+        assert_eq!(lines.len(), 9);
     }
 }

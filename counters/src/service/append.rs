@@ -71,7 +71,14 @@ impl CounterService {
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let bytes = requests.iter().map(ChangeRequest::bytes).sum();
         let place = Arc::new(self.directory.room.take(requests.len(), bytes)?);
-        let open = self.directory.get(namespace).await?;
+        let mut open = self.directory.get(namespace).await?;
+        if requests.iter().any(|request| open.config.check_bounds(&request.bounds).is_err()) {
+            // This server may not know the latest revision yet, which may allow them.
+            open = match self.directory.reopen(namespace, Some(&open)).await {
+                Err(Refusal::Stale) => open,
+                reopened => reopened?,
+            };
+        }
         let results = match open.config.counter_type {
             CounterType::BestEffort => self.append_best_effort(open, requests, &place).await,
             CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, &place).await?,

@@ -129,3 +129,17 @@ async fn n18_x1_each_item_is_sold_once_though_servers_and_primaries_die() {
         assert_eq!(count, 0, "of stock/{number}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n18_every_server_allows_bounds_as_soon_as_the_namespace_does() {
+    let house = House::without_rollups().await;
+    for round in 1..=5 {
+        house.put(NS, NamespaceConfig { counter_type: Some(CounterType::Eventual), ..bounded() }).await;
+        house.clients[1].add(NS, NewAdd::new("c", 1)).await.expect("an add, so the server knows the namespace");
+        let refused = house.clients[1].add(NS, NewAdd::new("c", 1).max(1_000)).await.expect_err("it is EVENTUAL");
+        assert!(is_refused_as(&refused, "INVALID_ARGUMENT"), "{refused:?}");
+        house.put(NS, bounded()).await;
+        house.clients[1].add(NS, NewAdd::new("c", 1).max(1_000)).await.expect("it is ACCURATE now");
+        assert_eq!(house.count(1, NS, "c").await.count, 2 * round);
+    }
+}

@@ -112,7 +112,7 @@ async fn n2_every_call_is_served_over_http_too() {
         assert_eq!(fault(&answer["results"][2]), ("OUT_OF_RANGE", "OVERFLOW", ""));
     }
     let malformed = json!([
-        {"counter": "m", "delta": 1}, {"counter": "m", "delta": "one"}, {"delta": 1}, 7,
+        {"counter": "m", "delta": 1}, {"counter": "m", "delta": "one"}, {"counter": "m", "delta": 1, "min": null}, 7,
         {"counter": "m", "delta": 1, "token": {"token": "t", "generation_time": "noon"}}, {"counter": "m", "delta": 2},
     ]);
     for (path, count) in [("/v1/add_counts", 3), ("/v1/add_and_get_counts", 6)] {

@@ -4,7 +4,7 @@
 use super::int64::Int64;
 use super::item::Item;
 use crate::Refusal;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::http::FaultBody;
 use time::OffsetDateTime;
@@ -47,8 +47,10 @@ pub(crate) struct AddCountBody {
     token: Option<TokenBody>,
     /// A negative delta is refused (BOUND_REACHED) if it would make the count less. Only in an ACCURATE namespace with
     /// buckets_per_id 1.
+    #[serde(default, deserialize_with = "present")]
     min: Option<Int64>,
     /// A positive delta is refused (BOUND_REACHED) if it would make the count more. Only as for `min`.
+    #[serde(default, deserialize_with = "present")]
     max: Option<Int64>,
 }
 
@@ -61,7 +63,9 @@ pub(crate) struct AddBody {
     delta: Int64,
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
+    #[serde(default, deserialize_with = "present")]
     min: Option<Int64>,
+    #[serde(default, deserialize_with = "present")]
     max: Option<Int64>,
 }
 
@@ -252,6 +256,11 @@ impl TimeBody {
             },
         }
     }
+}
+
+/// A field that may be absent, but not null: a bound that a program has computed wrongly must not vanish.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Int64>, D::Error> {
+    Int64::deserialize(field).map(Some)
 }
 
 fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
