@@ -1,8 +1,8 @@
 //! AddCount, AddAndGetCount and their batches (N2, N3).
 
 use super::status::{of_call, of_item};
-use super::wire::{batch, bounds, change_request, merged, namespace, sorted};
-use crate::log::{Appended, Change};
+use super::wire::{batch, change_request, merged, namespace, sorted};
+use crate::log::{Appended, Bounds, Change};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::service::{ChangeRequest, Count, CounterService};
@@ -74,7 +74,13 @@ fn add(
     token: Option<wire::IdempotencyToken>,
     (min, max): (Option<i64>, Option<i64>),
 ) -> Result<ChangeRequest, Refusal> {
-    change_request(counter, Change::Add(delta), token, bounds(min, max)?)
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Err(Refusal::invalid("min", format!("is {min}, above max ({max})")));
+    }
+    let change = change_request(counter, Change::Add(delta), token)?;
+    Ok(ChangeRequest { bounds: Bounds { min, max }, ..change })
 }
 
 /// The add has been made: whatever keeps its count from being read must not say that nothing has changed.

@@ -2,7 +2,7 @@
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, change_request, merged, namespace, sorted};
-use crate::log::{Appended, Bounds, Change};
+use crate::log::{Appended, Change};
 use crate::service::CounterService;
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
@@ -12,7 +12,7 @@ pub(super) async fn one(
     request: wire::ClearCountRequest,
 ) -> Result<wire::ClearCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let change = change_request(request.counter, Change::Clear, request.token, Bounds::default()).map_err(of_call)?;
+    let change = change_request(request.counter, Change::Clear, request.token).map_err(of_call)?;
     let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(cleared(appended))
 }
@@ -23,12 +23,8 @@ pub(super) async fn many(
 ) -> Result<wire::ClearCountsResponse, Status> {
     let name = namespace(request.namespace)?;
     batch("clears", request.clears.len())?;
-    let (changes, verdicts) = sorted(
-        request
-            .clears
-            .into_iter()
-            .map(|clear| change_request(clear.counter, Change::Clear, clear.token, Bounds::default())),
-    );
+    let (changes, verdicts) =
+        sorted(request.clears.into_iter().map(|clear| change_request(clear.counter, Change::Clear, clear.token)));
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
         outcome: Some(result.map(cleared).map_err(|refusal| of_item("clears", index, &refusal)).into()),

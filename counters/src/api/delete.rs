@@ -2,7 +2,7 @@
 
 use super::status::of_call;
 use super::wire::{change_request, namespace};
-use crate::log::{Appended, Bounds, Change};
+use crate::log::{Appended, Change};
 use crate::service::{ChangeRequest, CounterService};
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
@@ -12,7 +12,7 @@ pub(super) async fn one(
     request: wire::DeleteCounterRequest,
 ) -> Result<wire::DeleteCounterResponse, Status> {
     let name = namespace(request.namespace)?;
-    let change = change_request(request.counter, Change::Clear, request.token, Bounds::default()).map_err(of_call)?;
+    let change = change_request(request.counter, Change::Clear, request.token).map_err(of_call)?;
     let ChangeRequest { counter, event, .. } = change;
     let Appended { time_ms, duplicate } = counters.delete_counter(&name, &counter, event).await.map_err(of_call)?;
     Ok(wire::DeleteCounterResponse { event_time_ms: time_ms as i64, duplicate })

@@ -27,20 +27,11 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
     }
 }
 
-/// The bounds of an add (N18).
-pub(super) fn bounds(min: Option<i64>, max: Option<i64>) -> Result<Bounds, Refusal> {
-    match (min, max) {
-        (Some(min), Some(max)) if min > max => Err(Refusal::invalid("min", format!("is {min}, above max ({max})"))),
-        _ => Ok(Bounds { min, max }),
-    }
-}
-
-/// A change, with the caller's token and time if it has them.
+/// A change without bounds, with the caller's token and time if it has them.
 pub(super) fn change_request(
     counter: String,
     change: Change,
     token: Option<wire::IdempotencyToken>,
-    bounds: Bounds,
 ) -> Result<ChangeRequest, Refusal> {
     let counter = CounterName::parse(counter)?;
     let event = |wire::IdempotencyToken { token, generation_time_ms }| {
@@ -54,7 +45,7 @@ pub(super) fn change_request(
         }
         Ok((Token::parse(token)?, time_ms))
     };
-    Ok(ChangeRequest { counter, change, event: token.map(event).transpose()?, bounds })
+    Ok(ChangeRequest { counter, change, event: token.map(event).transpose()?, bounds: Bounds::default() })
 }
 
 pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {

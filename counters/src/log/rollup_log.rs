@@ -77,6 +77,11 @@ pub struct Settlement {
 }
 
 impl Settlement {
+    /// How long the counter has had no event, at the time to which it is settled.
+    pub(crate) fn idle_ms(&self) -> u64 {
+        self.to_ms.saturating_sub(self.last_write_ms)
+    }
+
     /// Whether nothing is to be settled in this shard, if it is not the counter's home.
     pub(crate) fn skips(&self, shard: u16) -> bool {
         self.closed == Closed::No && self.idle_shards.contains(&shard)

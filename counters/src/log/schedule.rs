@@ -4,8 +4,8 @@
 //! **Circulation** (a word of Netflix's article) is the set of counters that are rolled up again and again. Which counters are in it is a
 //! matter of the namespace's cardinality (N10): counters of a LOW namespace are due again `coalesce_ms` after each rollup,
 //! whether or not anything was added, so that their counts stay exact to a recent time. Counters of a MEDIUM namespace are so
-//! until they have had no event for ten minutes. After that, and in a HIGH
-//! namespace are in circulation only while they are dirty.
+//! until they have had no event for ten minutes. After that, and in a HIGH namespace, they are in circulation only while they are
+//! dirty.
 
 use crate::names::CounterName;
 use crate::refusal::Refusal;

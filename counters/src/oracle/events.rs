@@ -23,6 +23,7 @@ impl Events for OracleNamespace {
         _is_wanted: &(dyn Fn(usize) -> bool + Sync),
     ) -> Vec<Result<Appended, Refusal>> {
         let mut world = self.world();
+        let checkpoints = world.checkpoints.clone();
         let mut results: Vec<Result<Appended, Refusal>> = vec![Err(Refusal::Stale); events.len()];
         for number in 0..SHARDS {
             let mut of_shard: Vec<usize> = Vec::new();
@@ -36,7 +37,6 @@ impl Events for OracleNamespace {
             if of_shard.is_empty() {
                 continue;
             }
-            let checkpoints = world.checkpoints.clone();
             let Ok(shard) = self.shard(&mut world, number) else { continue };
             // The caller places an event without a time in the window that it takes for the current one, and in the next
             // one. Where the shard is in another window, the caller sends such events again in another call.

@@ -52,7 +52,7 @@ impl RollupLog for OracleNamespace {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
         let mut world = self.world();
-        for settlement @ Settlement { counter, to_ms, closed, last_write_ms, is_deleted, .. } in settlements {
+        for settlement @ Settlement { counter, to_ms, closed, is_deleted, .. } in settlements {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
                 if number != placement.home() && settlement.skips(number) {
@@ -71,8 +71,7 @@ impl RollupLog for OracleNamespace {
                 // Only the home shard keeps a counter in circulation: one mark is enough. A later rollup than that of the
                 // settlement may have counted an add to the deleted counter.
                 let stays = number == placement.home() && !(*is_deleted && is_deleted_now);
-                let idle_ms = to_ms.saturating_sub(*last_write_ms);
-                let again_after_ms = if stays { self.config.circulation_ms(idle_ms) } else { 0 };
+                let again_after_ms = if stays { self.config.circulation_ms(settlement.idle_ms()) } else { 0 };
                 let due_after_ms = self.config.due_after_ms() as i64;
                 let since_ms = match first_end_ms {
                     Some(first_end_ms) => Some(first_end_ms as i64),

@@ -95,8 +95,8 @@ impl RollupLog for RedisNamespace {
             let mut command = self.log_call(CounterScript::Settle, shard, &self.keys(shard).settle());
             command.arg(self.config.due_after_ms()).arg(u8::from(self.config.archived));
             for settlement in numbers.iter().map(|number| &settlements[*number]) {
-                let Settlement { counter, to_ms, closed, last_write_ms, is_deleted, .. } = settlement;
-                let again_after_ms = self.config.circulation_ms(to_ms.saturating_sub(*last_write_ms)) as i64;
+                let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
+                let again_after_ms = self.config.circulation_ms(settlement.idle_ms()) as i64;
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
                 command.arg(match is_deleted {
                     _ if shard != Placement::of(counter).home() => 0,

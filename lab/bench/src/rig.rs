@@ -32,6 +32,14 @@ impl Rig {
         Ok(Rig { redis, connection, _dir: dir })
     }
 
+    /// Measures with one more Redis, such as that of the queue, and stops it.
+    pub(crate) async fn with_another<T>(measure: impl AsyncFnOnce(&Rig) -> Result<T>) -> Result<T> {
+        let another = Rig::start().await?;
+        let measured = measure(&another).await;
+        another.stop().await;
+        measured
+    }
+
     pub(crate) fn url(&self) -> String {
         self.redis.url()
     }

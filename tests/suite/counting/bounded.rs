@@ -1,19 +1,18 @@
 //! Conditional adds of many callers at once (N18): through several servers, while these and primaries die.
 
-use super::house::House;
+use super::cluster::CONFIG;
+use super::house::{House, until};
 use super::machines::Machines;
 use crate::crash::cluster::{Cluster, Fault};
 use crate::system::program::SOON;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tallystone_client::{Code, CounterClient, CounterType, Error, NamespaceConfig, NewAdd};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 const NS: &str = "shop";
-const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
 /// Counters, each in a partition, and how many items each has.
 const COUNTERS: u64 = 12;
 const ITEMS: u64 = 400;
@@ -88,14 +87,6 @@ async fn buy(clients: Vec<CounterClient>, first: u64, sold: Arc<AtomicU64>) -> B
     bought
 }
 
-async fn until_sold(sold: &AtomicU64, items: u64) {
-    let give_up_at = Instant::now() + SOON;
-    while sold.load(Ordering::SeqCst) < items {
-        assert!(Instant::now() < give_up_at, "only {} of {items} are sold", sold.load(Ordering::SeqCst));
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n18_x1_each_item_is_sold_once_though_servers_and_primaries_die() {
     let cluster = Cluster::start().await;
@@ -111,7 +102,7 @@ async fn n18_x1_each_item_is_sold_once_though_servers_and_primaries_die() {
         buyers.spawn(buy(machines.clients.clone(), number * 7, sold.clone()));
     }
     for (round, fault) in [(0, Fault::Killed), (1, Fault::Frozen), (2, Fault::Killed)] {
-        until_sold(&sold, (round + 1) * COUNTERS * ITEMS / 5).await;
+        until(async || sold.load(Ordering::SeqCst), |sold| *sold >= (round + 1) * COUNTERS * ITEMS / 5).await;
         let server = &mut machines.counters[round as usize % 2];
         server.kill().await;
         server.restart().await;

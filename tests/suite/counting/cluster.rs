@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
+/// Six partitions, each write on a replica before its answer.
+pub(super) const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
 /// All is exact so long after the last failover. A job that has failed waits for up to 2 s. A counter that got no job, because
 /// its queue was away, waits for 1 s, twice if it falls due just before that queue is tried again.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 4_000);

@@ -48,10 +48,12 @@ pub(crate) struct AddCountBody {
     /// A negative delta is refused (BOUND_REACHED) if it would make the count less. Only in an ACCURATE namespace with
     /// buckets_per_id 1.
     #[serde(default, deserialize_with = "present")]
-    min: Option<Int64>,
+    #[schema(value_type = Option<Int64>)]
+    min: Option<i64>,
     /// A positive delta is refused (BOUND_REACHED) if it would make the count more. Only as for `min`.
     #[serde(default, deserialize_with = "present")]
-    max: Option<Int64>,
+    #[schema(value_type = Option<Int64>)]
+    max: Option<i64>,
 }
 
 /// One item of a batch.
@@ -64,9 +66,11 @@ pub(crate) struct AddBody {
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
     #[serde(default, deserialize_with = "present")]
-    min: Option<Int64>,
+    #[schema(value_type = Option<Int64>)]
+    min: Option<i64>,
     #[serde(default, deserialize_with = "present")]
-    max: Option<Int64>,
+    #[schema(value_type = Option<Int64>)]
+    max: Option<i64>,
 }
 
 /// The request of AddCounts and AddAndGetCounts: 1 to 1,000 adds.
@@ -259,8 +263,8 @@ impl TimeBody {
 }
 
 /// A field that may be absent, but not null: a bound that a program has computed wrongly must not vanish.
-fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Int64>, D::Error> {
-    Int64::deserialize(field).map(Some)
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<i64>, D::Error> {
+    Int64::deserialize(field).map(|Int64(number)| Some(number))
 }
 
 fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
@@ -276,7 +280,6 @@ impl TryFrom<AddCountBody> for wire::AddCountRequest {
 
     fn try_from(body: AddCountBody) -> Result<Self, Refusal> {
         let AddCountBody { namespace, counter, delta: Int64(delta), token: body, min, max } = body;
-        let [min, max] = [min, max].map(|bound| bound.map(|Int64(bound)| bound));
         Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)?, min, max })
     }
 }
@@ -286,7 +289,6 @@ impl TryFrom<AddBody> for wire::AddCount {
 
     fn try_from(body: AddBody) -> Result<Self, Refusal> {
         let AddBody { counter, delta: Int64(delta), token: body, min, max } = body;
-        let [min, max] = [min, max].map(|bound| bound.map(|Int64(bound)| bound));
         Ok(wire::AddCount { counter, delta, token: token(body)?, min, max })
     }
 }

@@ -7,9 +7,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt::Display;
+use std::str::FromStr;
 use tallystone_proto::{RpcStatus, code_name};
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
+use tonic_types::{ErrorDetails, ErrorInfo, RpcStatusExt as _, StatusExt as _};
 use utoipa::{IntoResponses, ToSchema};
 
 /// Why a call, or one item of a batch, was refused.
@@ -137,20 +138,24 @@ impl FaultBody {
             Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let number = |name: &str| info.and_then(|info| info.metadata.get(name)?.parse().ok());
         let error = Fault {
             code: code_name(code),
             reason: info.map_or_else(|| "INVALID_ARGUMENT".to_owned(), |info| info.reason.clone()),
             message,
             field: violation.map(|violation| violation.field.clone()),
-            applied: info.and_then(|info| info.metadata.get("applied").cloned()),
-            retry_after_ms: number("retry_after_ms"),
-            count: info.and_then(|info| info.metadata.get("count")?.parse().ok()),
-            exact_to_ms: number("exact_to_ms"),
+            applied: metadata(info, "applied"),
+            retry_after_ms: metadata(info, "retry_after_ms"),
+            count: metadata(info, "count"),
+            exact_to_ms: metadata(info, "exact_to_ms"),
             status,
         };
         FaultBody { error: Box::new(error) }
     }
+}
+
+/// An entry of the metadata, if it is there and can be read.
+fn metadata<T: FromStr>(info: Option<&ErrorInfo>, name: &str) -> Option<T> {
+    info?.metadata.get(name)?.parse().ok()
 }
 
 impl From<Status> for FaultBody {

@@ -49,10 +49,7 @@ struct Measured {
 
 /// One sample is enough: it has millions of events.
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let queue_rig = Rig::start().await?;
-    let rows = measure_with(plan, rig, &queue_rig).await;
-    queue_rig.stop().await;
-    rows
+    Rig::with_another(async |queue_rig| measure_with(plan, rig, queue_rig).await).await
 }
 
 async fn measure_with(plan: &CountersPlan, rig: &Rig, queue_rig: &Rig) -> Result<Vec<Row>> {

@@ -31,10 +31,7 @@ const CAPACITY_BYTES: u64 = 64 * 1024 * 1024;
 
 /// One sample is enough: it has hundreds of thousands of rollups.
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let queue_rig = Rig::start().await?;
-    let rows = measure_with(plan, rig, &queue_rig).await;
-    queue_rig.stop().await;
-    rows
+    Rig::with_another(async |queue_rig| measure_with(plan, rig, queue_rig).await).await
 }
 
 async fn measure_with(plan: &CountersPlan, rig: &Rig, queue_rig: &Rig) -> Result<Vec<Row>> {

@@ -155,12 +155,8 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
 }
 
 /// The events of a call: so many, over so many time buckets, each of another counter.
-fn append_call(space: &Space, what: &'static str, size: usize, buckets: usize, slots: usize) -> Case {
-    append_events(space, what, size, [buckets, slots], &[])
-}
-
 /// `bounds`: of each add, or nothing.
-fn append_events(space: &Space, what: &'static str, size: usize, [buckets, slots]: [usize; 2], bounds: &[u8]) -> Case {
+fn append_call(space: &Space, what: &'static str, size: usize, [buckets, slots]: [usize; 2], bounds: &[u8]) -> Case {
     const BOUNDED: u8 = 8;
     const TOKEN_BYTES: usize = 64;
     const BUCKET_S: u64 = 1;
@@ -207,29 +203,29 @@ fn append(size: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     let space = Space::new();
     (0..10_000 * size).for_each(|number| space.fill_pending(&counter(EVENTS + number), NOW_WINDOW - 2..NOW_WINDOW));
-    cases.push(append_call(&space, "new counters", size, BUCKETS, 2));
+    cases.push(append_call(&space, "new counters", size, [BUCKETS, 2], &[]));
     let space = Space::new();
     space.fill_layout(5_000 * size as u64);
-    cases.push(append_call(&space, "many layouts, the rate rises", size, 1, 16));
+    cases.push(append_call(&space, "many layouts, the rate rises", size, [1, 16], &[]));
     let space = Space::new();
     (0..EVENTS).for_each(|number| space.fill_pending(&counter(number), NOW_WINDOW - 1 - WINDOWS..NOW_WINDOW - 1));
-    cases.push(append_call(&space, "known counters", size, 1, 16));
+    cases.push(append_call(&space, "known counters", size, [1, 16], &[]));
     let space = Space::new();
     (0..EVENTS).for_each(|number| space.fill_pending(&counter(number), NOW_WINDOW - 1 - WINDOWS..NOW_WINDOW - 1));
     let bounds = [i64::MIN.to_be_bytes(), i64::MAX.to_be_bytes()].concat();
-    cases.push(append_events(&space, "known counters, with bounds", size, [1, 16], &bounds));
+    cases.push(append_call(&space, "known counters, with bounds", size, [1, 16], &bounds));
     // The next window of each counter moves what stands before it into the field of older windows.
     let space = Space::new();
     (0..EVENTS).for_each(|number| {
         space.fill_pending(&counter(number), NOW_WINDOW - 100 * size as u64..NOW_WINDOW - 2);
     });
-    cases.push(append_call(&space, "unsettled windows", size, BUCKETS, 2));
+    cases.push(append_call(&space, "unsettled windows", size, [BUCKETS, 2], &[]));
     let space = Space::new();
     for slot in 0..16 {
         let field = [&be::<5>(NOW_WINDOW - 1)[..], &be::<4>(slot)].concat();
         let record = [&[80, 1, 1][..], &[b'x'; 78]].concat();
         space.raw("HSET", &space.keys.events(1, 0), [field, record.repeat(1_000 * size)]);
     }
-    cases.push(append_call(&space, "a full window", size, 1, 16));
+    cases.push(append_call(&space, "a full window", size, [1, 16], &[]));
     cases
 }
