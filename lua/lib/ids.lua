@@ -77,15 +77,23 @@ do
     return OK, (unpick('>I6', raw, 7))
   end
 
-  function forget_id(id)
-    call('ZREM', K_REQUEST_DUE, name_of(id))
-    call('HDEL', K_REQUESTS, name_of(id))
-  end
-
   -- RETURNS when the first of the ids is to be forgotten; nil: there is none.
   local function next_forget_id()
     local first_due = call('ZRANGE', K_REQUEST_DUE, IDS, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
     return first_due and (id_window_ms > 0 and first_due - IDS or now)
+  end
+
+  -- With the last id goes the epoch. RETURNS as next_forget_id.
+  local function delete_records(names)
+    call('ZREM', K_REQUEST_DUE, unpack(names))
+    call('HDEL', K_REQUESTS, unpack(names))
+    local next_ms = next_forget_id()
+    if not next_ms then call('HDEL', K_REQUESTS, EPOCH) end
+    return next_ms
+  end
+
+  function forget_id(id)
+    delete_records({name_of(id)})
   end
 
   -- One bounded step. RETURNS when the next is due (not before `later`, unless this one was full); nil: no id is left.
@@ -94,10 +102,7 @@ do
     if not next_ms or next_ms > now then return next_ms and math.max(next_ms, later) end
     local last = id_window_ms > 0 and IDS + now or '+inf'
     local names = call('ZRANGE', K_REQUEST_DUE, IDS, last, 'BYSCORE', 'LIMIT', 0, limit)
-    call('ZREM', K_REQUEST_DUE, unpack(names))
-    call('HDEL', K_REQUESTS, unpack(names))
-    next_ms = next_forget_id()
-    if not next_ms then call('HDEL', K_REQUESTS, EPOCH) end
+    next_ms = delete_records(names)
     return next_ms and (#names == limit and now or math.max(next_ms, later))
   end
 end

@@ -4,8 +4,9 @@ use super::{alone, raw};
 use std::sync::Arc;
 use tallystone_model::limits::LEASE_MS_MAX;
 use tallystone_model::store::*;
+use tallystone_model::{NewMessage, QueueConfig, QueuePatch};
 use tallystone_server::store::{self, OutboxBound, OutboxFull, RedisOptions, RedisStore};
-use tallystone_tests::queue::to;
+use tallystone_tests::queue::{no_lease, to};
 use tallystone_tests::*;
 
 const ROUND_MS: u64 = 10;
@@ -91,6 +92,30 @@ async fn q10_requests_whose_leases_end_together_are_forgotten_though_no_further_
             "they are kept until their leases would have ended"
         );
     }
+}
+
+#[tokio::test]
+async fn q26_nothing_is_left_of_remembered_ids_when_the_last_one_is_taken_again() {
+    let (redis, stage) = alone("last-id").await;
+    let retained_ms = 1_000;
+    let config = QueueConfig { terminal_retention_ms: retained_ms, id_window_ms: 10_000, ..simple() };
+    let queue = stage.queue(config).await;
+    let set_window = async |ms| queue.reconfigure(QueuePatch { id_window_ms: Some(ms), ..QueuePatch::default() }).await;
+    let collected = async |id| {
+        queue.put([message(id, 1)]).await;
+        queue.cancel(no_lease(id), "").await.expect("a pending message");
+        assert_eq!(queue.pass(retained_ms).await.collected, 1);
+    };
+    collected("early").await;
+    // A window of 0 begins a new epoch of ids. Before a sweep can forget the old ones, there is a window again.
+    set_window(0).await;
+    set_window(60_000).await;
+    collected("late").await;
+    queue.pass(10_000).await;
+    assert_eq!(remembered(&redis, &queue).await, 2, "an id, and the epoch");
+    queue.put([NewMessage { coalesce: true, ..message("late", 7) }]).await;
+    assert_eq!(queue.get("late").await.priority, 7, "a new message has the id");
+    assert_eq!(remembered(&redis, &queue).await, 0);
 }
 
 #[tokio::test]
