@@ -5,9 +5,9 @@ use crate::error::ArchiveError;
 use crate::event::{NewObject, Reached, Written};
 use crate::name;
 use crate::reader::Reader;
-use crate::verify::verify;
+use crate::verify::Stored;
 use bytes::Bytes;
-use futures::stream::{StreamExt, TryStreamExt};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -83,15 +83,31 @@ impl Archive {
     /// what was written.
     pub async fn write(&self, namespace: &str, object: NewObject) -> Result<Written, ArchiveError> {
         let folder = name::slice(namespace, object.slice_ms)?;
-        let encoded = tokio::task::spawn_blocking(move || encode(object)).await??;
-        let Encoded { name, bytes, events, sums } = encoded;
-        let path = folder.join(name.file());
-        let (rows, length) = (events.len() as u64, bytes.len() as u64);
+        let (encoded, events) = tokio::task::spawn_blocking(move || encode(object)).await??;
+        let written = Written { rows: events.len() as u64, bytes: encoded.bytes.len() as u64 };
+        self.put(&folder, encoded, move |stored| stored.check_events(&events)).await?;
+        Ok(written)
+    }
+
+    /// Writes an object, reads it back and compares. When this returns its path, it is durable.
+    pub(crate) async fn put(
+        &self,
+        folder: &Path,
+        encoded: Encoded,
+        check: impl FnOnce(&Stored) -> Result<(), ArchiveError> + Send + 'static,
+    ) -> Result<Path, ArchiveError> {
+        let Encoded { name, bytes, sums } = encoded;
+        let path = folder.clone().join(name.file());
         self.reader.store.put(&path, bytes.into()).await?;
         self.sync(&path).await?;
-        let stored = self.reader.store.get(&path).await?.bytes().await?;
-        tokio::task::spawn_blocking(move || verify(path.as_ref(), &name.sha256, &events, &sums, &stored)).await??;
-        Ok(Written { rows, bytes: length })
+        let bytes = self.reader.store.get(&path).await?.bytes().await?;
+        let of = path.clone();
+        let verified = tokio::task::spawn_blocking(move || {
+            let stored = Stored::read(of.as_ref(), &name.sha256, &sums, bytes)?;
+            check(&stored)
+        });
+        verified.await??;
+        Ok(path)
     }
 
     /// Makes a file survive a loss of power, with the folders in which it is: the store does not. What a cloud has is durable.
@@ -162,14 +178,20 @@ impl Archive {
     }
 
     /// When the slices of a namespace begin, in Unix ms, rising.
-    pub(crate) async fn slices(&self, namespace: &str) -> Result<BTreeSet<u64>, ArchiveError> {
+    pub async fn slices(&self, namespace: &str) -> Result<BTreeSet<u64>, ArchiveError> {
         let folder = name::folder(namespace)?;
         let found = self.reader.store.list_with_delimiter(Some(&folder)).await?;
         Ok(found.common_prefixes.iter().filter_map(name::slice_of).collect())
     }
 
     async fn delete(&self, folder: &Path) -> Result<u64, ArchiveError> {
-        let paths = self.reader.store.list(Some(folder)).map_ok(|object| object.location).boxed();
+        self.delete_all(self.reader.store.list(Some(folder)).map_ok(|object| object.location).boxed()).await
+    }
+
+    pub(crate) async fn delete_all(
+        &self,
+        paths: BoxStream<'static, Result<Path, object_store::Error>>,
+    ) -> Result<u64, ArchiveError> {
         let deleted: Vec<_> = self.reader.store.delete_stream(paths).collect().await;
         let mut gone = 0;
         for result in deleted {

@@ -35,8 +35,6 @@ pub(crate) fn schema() -> Result<TypePtr, ArchiveError> {
 pub(crate) struct Encoded {
     pub(crate) name: ObjectName,
     pub(crate) bytes: Vec<u8>,
-    /// In the order of its rows.
-    pub(crate) events: Vec<ArchivedEvent>,
     pub(crate) sums: BTreeMap<u16, ShardSums>,
 }
 
@@ -44,38 +42,70 @@ pub(crate) struct Encoded {
 ///
 /// # Errors
 /// [`ArchiveError::Invalid`]: an event is in no span, or twice.
-pub(crate) fn encode(mut object: NewObject) -> Result<Encoded, ArchiveError> {
+pub(crate) fn encode(mut object: NewObject) -> Result<(Encoded, Vec<ArchivedEvent>), ArchiveError> {
     object.events.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
     check(&object)?;
     let NewObject { written_ms, spans, events, .. } = object;
-    let from_ms = spans.iter().map(|span| span.from_ms).min();
-    let to_ms = spans.iter().map(|span| span.to_ms).max();
-    let (Some(from_ms), Some(to_ms)) = (from_ms, to_ms) else {
-        return Err(ArchiveError::invalid("an object needs a span"));
-    };
-    let mut sums: BTreeMap<u16, ShardSums> = BTreeMap::new();
-    for event in &events {
-        sums.entry(event.shard).or_default().count(event.delta);
-    }
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema()?, Arc::new(properties()?))?;
-    let mut groups = Vec::new();
+    let mut encoder = Encoder::new()?;
     for rows in events.chunks(GROUP_ROWS) {
-        let offset = writer.bytes_written();
-        let mut group = writer.next_row_group()?;
+        encoder.group(rows)?;
+    }
+    Ok((encoder.finish(&spans, written_ms)?, events))
+}
+
+/// An object that is being written, row group by row group.
+pub(crate) struct Encoder {
+    writer: SerializedFileWriter<Vec<u8>>,
+    groups: Vec<RowGroup>,
+    sums: BTreeMap<u16, ShardSums>,
+    last: Option<ArchivedEvent>,
+}
+
+impl Encoder {
+    pub(crate) fn new() -> Result<Encoder, ArchiveError> {
+        let writer = SerializedFileWriter::new(Vec::new(), schema()?, Arc::new(properties()?))?;
+        Ok(Encoder { writer, groups: Vec::new(), sums: BTreeMap::new(), last: None })
+    }
+
+    /// Writes the next rows, at most [`GROUP_ROWS`], which follow those before in the order of [`key`].
+    ///
+    /// # Errors
+    /// [`ArchiveError::Invalid`]: they do not, or an event is there twice.
+    pub(crate) fn group(&mut self, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+        let all = || self.last.iter().chain(rows);
+        if let Some((_, event)) = all().zip(all().skip(1)).find(|(one, next)| key(one) >= key(next)) {
+            return Err(ArchiveError::invalid(format!("the event {event:?} is there twice, or not in its place")));
+        }
+        self.last = rows.last().cloned();
+        for event in rows {
+            self.sums.entry(event.shard).or_default().count(event.delta);
+        }
+        let offset = self.writer.bytes_written();
+        let mut group = self.writer.next_row_group()?;
         write_group(&mut group, rows)?;
         group.close()?;
-        writer.flush().map_err(|error| ArchiveError::invalid(error.to_string()))?;
-        groups.push(described(rows, offset, writer.inner().get(offset..).unwrap_or_default()));
+        self.writer.flush().map_err(|error| ArchiveError::invalid(error.to_string()))?;
+        self.groups.push(described(rows, offset, self.writer.inner().get(offset..).unwrap_or_default()));
+        Ok(())
     }
-    writer.append_key_value_metadata(KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_owned()));
-    for entry in [entry(SPANS_KEY, &spans)?, entry(SUMS_KEY, &sums)?, entry(GROUPS_KEY, &groups)?] {
-        writer.append_key_value_metadata(entry);
+
+    /// The object, which has all events of these spans.
+    pub(crate) fn finish(mut self, spans: &[ShardSpan], written_ms: u64) -> Result<Encoded, ArchiveError> {
+        let from_ms = spans.iter().map(|span| span.from_ms).min();
+        let to_ms = spans.iter().map(|span| span.to_ms).max();
+        let (Some(from_ms), Some(to_ms)) = (from_ms, to_ms) else {
+            return Err(ArchiveError::invalid("an object needs a span"));
+        };
+        self.writer.append_key_value_metadata(KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_owned()));
+        for entry in [entry(SPANS_KEY, &spans)?, entry(SUMS_KEY, &self.sums)?, entry(GROUPS_KEY, &self.groups)?] {
+            self.writer.append_key_value_metadata(entry);
+        }
+        let bytes = self.writer.into_inner()?;
+        let footer = Footer::of(&bytes).ok_or_else(|| ArchiveError::invalid("the object has no footer"))?;
+        let footer_crc = crc32c::crc32c(footer);
+        let name = ObjectName { written_ms, from_ms, to_ms, footer_crc, sha256: sha256(&bytes) };
+        Ok(Encoded { name, bytes, sums: self.sums })
     }
-    let bytes = writer.into_inner()?;
-    let footer = Footer::of(&bytes).ok_or_else(|| ArchiveError::invalid("the object has no footer"))?;
-    let footer_crc = crc32c::crc32c(footer);
-    let name = ObjectName { written_ms, from_ms, to_ms, footer_crc, sha256: sha256(&bytes) };
-    Ok(Encoded { name, bytes, events, sums })
 }
 
 /// SHA-256 in hex.
@@ -83,23 +113,23 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex::encode(ring::digest::digest(&ring::digest::SHA256, bytes))
 }
 
-/// Whether the spans are in the slice, each event is in a span, and none is twice.
+/// Whether the spans are in the slice, and each event is in a span.
 fn check(NewObject { slice_ms, slice_length_ms, spans, events, .. }: &NewObject) -> Result<(), ArchiveError> {
     let is_in_slice = |span: &ShardSpan| *slice_ms <= span.from_ms && span.to_ms <= slice_ms + slice_length_ms;
     if let Some(span) = spans.iter().find(|span| !is_in_slice(span)) {
         return Err(ArchiveError::invalid(format!("{span:?} is not in the slice of {slice_ms}")));
     }
     let stray = events.iter().find(|event| !spans.iter().any(|span| span.has(event.shard, event.time_ms)));
-    if let Some(ArchivedEvent { shard, time_ms, .. }) = stray {
-        return Err(ArchiveError::invalid(format!("an event of shard {shard} at {time_ms} is in no span")));
-    }
-    match events.windows(2).find(|pair| key(&pair[0]) == key(&pair[1])) {
-        Some(pair) => Err(ArchiveError::invalid(format!("the event {:?} is there twice", pair[0]))),
+    match stray {
+        Some(ArchivedEvent { shard, time_ms, .. }) => {
+            Err(ArchiveError::invalid(format!("an event of shard {shard} at {time_ms} is in no span")))
+        }
         None => Ok(()),
     }
 }
 
-fn key(event: &ArchivedEvent) -> (&[u8], u64, &str, u16) {
+/// The order of rows.
+pub(crate) fn key(event: &ArchivedEvent) -> (&[u8], u64, &str, u16) {
     (&event.counter_id, event.time_ms, &event.token, event.shard)
 }
 

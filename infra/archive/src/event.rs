@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub const COUNTER_ID_BYTES: usize = 12;
 
 /// An event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArchivedEvent {
     /// Its shard.
     pub shard: u16,
@@ -38,6 +38,10 @@ pub struct ShardSpan {
 impl ShardSpan {
     pub(crate) fn has(&self, shard: u16, time_ms: u64) -> bool {
         self.shard == shard && (self.from_ms..self.to_ms).contains(&time_ms)
+    }
+
+    pub(crate) fn overlaps(&self, other: &ShardSpan) -> bool {
+        self.shard == other.shard && self.from_ms < other.to_ms && other.from_ms < self.to_ms
     }
 }
 

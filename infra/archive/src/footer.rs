@@ -67,6 +67,11 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
+    /// The bytes of the row groups.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.groups.iter().map(|group| group.bytes).sum()
+    }
+
     /// The number of bytes of the footer with which these bytes end.
     pub(crate) fn length(end: &[u8]) -> Option<usize> {
         let length = u32::from_le_bytes(*end.strip_suffix(b"PAR1")?.last_chunk()?);

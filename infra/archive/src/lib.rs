@@ -3,7 +3,7 @@
 //!
 //! What lives here: what is archived ([`event`]), the names of objects (`name`), their content (`encode`, `decode`, `verify`, with
 //! the `footer` that says what an object has), which of two objects is right (`overlap`), and the [`Archive`] over an object
-//! store (`archive`, `find`, `scan`, over `reader`).
+//! store (`archive`, `find`, `scan`, `merge`, over `reader`).
 //! What may not: Redis, counters, and the decision what is archived and when.
 //!
 //! An object has the events of some *spans*: of these shards, every event from a time to a time. Objects never change. A span
@@ -17,6 +17,7 @@ mod error;
 pub mod event;
 mod find;
 mod footer;
+mod merge;
 mod name;
 mod overlap;
 mod reader;

@@ -2,14 +2,16 @@
 
 use crate::archive::{Archive, slice_of};
 use crate::error::ArchiveError;
-use crate::event::{Scan, Scope};
+use crate::event::{COUNTER_ID_BYTES, Scan, Scope};
 use crate::name::ObjectName;
 use crate::overlap::Later;
-use crate::reader::Listed;
+use crate::reader::{Listed, Opened};
 use std::ops::Range;
 
 /// Objects that one step opens together.
-const STEP_OBJECTS: usize = 8;
+const STEP_OBJECTS: usize = 16;
+/// Rows that one step decodes, about: what it holds in memory if all of them are the counter's.
+const STEP_ROWS: u64 = 262_144;
 
 impl Archive {
     /// The events of one counter in a scope, from its beginning: all of it, or the first part that has `enough` events or for
@@ -37,7 +39,8 @@ impl Archive {
             let step = |listed: &[Listed]| [step(listed, &rest, objects_left)];
             let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, step).await?;
             read += objects.len();
-            for object in &objects {
+            let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms);
+            for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
                 let later = Later::than(object, &objects);
                 for (number, group) in object.footer.groups.iter().enumerate() {
                     if group.may_have(&scope.counter_id, &step_ms) {
@@ -70,4 +73,20 @@ fn step(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u64> 
     // Several begin at the same time, before the rest does: up to the first end of one, or the next begin.
     let bounds = names.iter().flat_map(|name| [name.from_ms, name.to_ms]).filter(|bound_ms| *bound_ms > rest.start);
     rest.start..bounds.min().unwrap_or(rest.start + 1).min(rest.end)
+}
+
+/// Where a step ends that decodes no more rows than it should. Of one counter, row groups are in the order of time.
+fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms: &Range<u64>) -> u64 {
+    let groups = objects.iter().flat_map(|object| &object.footer.groups);
+    let groups = groups.filter(|group| group.may_have(counter_id, step_ms));
+    let mut groups: Vec<(u64, u64)> = groups.map(|group| (group.times_ms[0], group.rows)).collect();
+    groups.sort_unstable();
+    let mut rows = 0;
+    for (first_ms, of_group) in groups {
+        rows += of_group;
+        if rows > STEP_ROWS && first_ms > step_ms.start {
+            return first_ms;
+        }
+    }
+    step_ms.end
 }

@@ -227,6 +227,93 @@ async fn n15_retention_deletes_whole_slices_and_a_deletion_one_namespace() {
     }
 }
 
+/// One minute of a slice, with events of many counters.
+fn minute(number: u64) -> NewObject {
+    let from_ms = number * 1_000;
+    let events = (0..300_u64)
+        .map(|n| event((n % 2) as u16, (n % 7) as u8, from_ms + n * 3, &format!("{number}-{n}"), Some(n as i64)));
+    let spans = [0, 1].map(|shard| span(shard, from_ms, from_ms + 1_000));
+    object(number, spans.into(), events.collect())
+}
+
+async fn all_events(archive: &Archive) -> Vec<Vec<ArchivedEvent>> {
+    let mut all = Vec::new();
+    for counter in 0..7 {
+        all.push(archive.scan(NS, &scope(counter, 0, SLICE_MS), usize::MAX, usize::MAX).await.unwrap().events);
+    }
+    all
+}
+
+#[tokio::test]
+async fn n15_merged_objects_say_what_those_said_that_they_replace_also_after_a_crash() {
+    let (folder, archive) = folder().await;
+    for number in 0..40 {
+        archive.write(NS, minute(number)).await.unwrap();
+    }
+    // Of a store that had lost its last writes: what this says replaces a part of two objects.
+    let again = event(0, 1, 32_100, "again", Some(9));
+    archive.write(NS, object(100, vec![span(0, 31_500, 32_500)], vec![again.clone()])).await.unwrap();
+    let (before, reached) = (all_events(&archive).await, archive.reached(NS, NOON_MS).await.unwrap());
+    assert!(before.concat().contains(&again) && before.concat().len() > 11_000);
+    let saved: Vec<(PathBuf, Vec<u8>)> =
+        files(folder.path()).into_iter().map(|file| (file.clone(), std::fs::read(file).unwrap())).collect();
+    // The one that overlaps the last of them, and then the next minute.
+    assert_eq!(archive.merge(NS, NOON_MS, false).await.unwrap(), 34);
+    assert_eq!(archive.merge(NS, NOON_MS, false).await.unwrap(), 0, "too few are left");
+    assert_eq!((files(folder.path()).len(), all_events(&archive).await == before), (8, true));
+    // As if it had died before it deleted what it has replaced, and in the middle of that.
+    for some in [saved.len(), 20] {
+        saved.iter().take(some).for_each(|(file, bytes)| std::fs::write(file, bytes).unwrap());
+        let archive = self::again(&folder);
+        assert!(all_events(&archive).await == before, "{some} objects are there twice");
+        while archive.merge(NS, NOON_MS, true).await.unwrap() > 0 {
+            assert!(all_events(&archive).await == before);
+        }
+        assert_eq!(files(folder.path()).len(), 1);
+    }
+    assert_eq!(archive.reached(NS, NOON_MS).await.unwrap(), reached);
+    // What is written later still replaces what it overlaps.
+    archive.write(NS, object(101, vec![span(0, 31_500, 32_500)], Vec::new())).await.unwrap();
+    assert!(!all_events(&archive).await.concat().contains(&again));
+    assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 2);
+    assert!(!all_events(&archive).await.concat().contains(&again));
+}
+
+#[tokio::test]
+async fn n15_nothing_is_merged_with_a_damaged_object() {
+    let (folder, archive) = folder().await;
+    for number in 0..3 {
+        archive.write(NS, minute(number)).await.unwrap();
+    }
+    let mut objects = files(folder.path());
+    objects.sort();
+    let right = std::fs::read(&objects[1]).unwrap();
+    let mut wrong = right.clone();
+    wrong[right.len() / 3] ^= 1;
+    std::fs::write(&objects[1], &wrong).unwrap();
+    let merged = archive.merge(NS, NOON_MS, true).await;
+    assert!(matches!(merged, Err(ArchiveError::Damaged { .. })), "{merged:?}");
+    assert_eq!(files(folder.path()).len(), 3);
+    std::fs::write(&objects[1], right).unwrap();
+    assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 3);
+}
+
+/// A hot counter's events are read in parts that fit in memory, whatever the size of their objects.
+#[tokio::test]
+async fn n15_a_large_object_is_read_in_parts() {
+    let (_folder, archive) = folder().await;
+    let events = (0..400_000_u64).map(|n| event(0, 1, n, &format!("{n}"), Some(1))).collect::<Vec<_>>();
+    archive.write(NS, object(1, vec![span(0, 0, 400_000)], events.clone())).await.unwrap();
+    let (mut next_ms, mut read, mut parts) = (0, Vec::new(), 0);
+    while next_ms < 400_000 {
+        let part = archive.scan(NS, &scope(1, next_ms, 400_000), 1, 100).await.unwrap();
+        assert!(part.events.len() <= 300_000, "{} at once", part.events.len());
+        read.extend(part.events);
+        (next_ms, parts) = (part.next_ms - NOON_MS, parts + 1);
+    }
+    assert!(read == events && parts == 2, "{} events in {parts} parts", read.len());
+}
+
 /// A disk that is not mounted, or the wrong bucket: nothing that was counted may look as if it never was.
 #[tokio::test]
 async fn n15_an_archive_without_the_mark_of_a_namespace_answers_nothing() {
@@ -269,13 +356,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn n15_random_objects_are_what_a_list_of_them_says(drawn_objects in objects(), enough in 1..9_usize, most in 1..4_usize) {
+    fn n15_random_objects_are_what_a_list_of_them_says(
+        drawn_objects in objects(),
+        merges in 0..512_u32,
+        enough in 1..9_usize,
+        most in 1..4_usize,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(compare(drawn_objects, enough, most));
+        runtime.block_on(compare(drawn_objects, merges, enough, most));
     }
 }
 
-async fn compare(drawn_objects: Vec<Drawn>, enough: usize, most: usize) {
+async fn compare(drawn_objects: Vec<Drawn>, merges: u32, enough: usize, most: usize) {
     let (_folder, archive) = folder().await;
     let mut written: Vec<(Vec<ShardSpan>, Vec<ArchivedEvent>)> = Vec::new();
     for (number, (spans, events)) in drawn_objects.into_iter().enumerate() {
@@ -287,6 +379,11 @@ async fn compare(drawn_objects: Vec<Drawn>, enough: usize, most: usize) {
         let events: Vec<ArchivedEvent> = events.collect();
         archive.write(NS, object(number as u64, spans.clone(), events.clone())).await.unwrap();
         written.push((spans, events));
+        // It changes nothing of what follows.
+        if merges >> number & 1 == 1 {
+            let replaced = archive.merge(NS, NOON_MS, true).await.unwrap();
+            assert!(number == 0 || replaced > 1, "{replaced} objects");
+        }
     }
     // The last object with a span says what is in it.
     let right = |shard: u16, time_ms: u64| {

@@ -8,33 +8,61 @@ use crate::footer::{Footer, ShardSums};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Compares the hash of the bytes, each event in its order, and the sums of each shard.
-///
-/// # Errors
-/// [`ArchiveError::Damaged`]: something differs.
-pub(crate) fn verify(
-    path: &str,
-    sha: &str,
-    events: &[ArchivedEvent],
-    sums: &BTreeMap<u16, ShardSums>,
-    stored: &Bytes,
-) -> Result<(), ArchiveError> {
-    let damaged = |why: &str| ArchiveError::damaged(path, why);
-    if sha256(stored) != sha {
-        return Err(damaged("the store has other bytes than were written"));
-    }
-    let footer = Footer::read(path, Footer::of(stored).ok_or_else(|| damaged("it has no footer"))?)?;
-    let mut expected = events.iter();
-    for (number, group) in footer.groups.iter().enumerate() {
-        let range = group.offset as usize..(group.offset + group.bytes) as usize;
-        let bytes = stored.get(range.clone()).map(|_| stored.slice(range));
-        let bytes = bytes.ok_or_else(|| damaged("a row group is not where its footer says"))?;
-        for event in decode(path, &footer, number, bytes, |_| true)? {
-            if expected.next() != Some(&event) {
-                return Err(damaged("an event is not the one that was written"));
-            }
+/// An object as the store has it, with the bytes and the sums that were written.
+pub(crate) struct Stored<'a> {
+    path: &'a str,
+    bytes: Bytes,
+    footer: Footer,
+}
+
+impl Stored<'_> {
+    /// # Errors
+    /// [`ArchiveError::Damaged`]: it has other bytes or sums than were written.
+    pub(crate) fn read<'a>(
+        path: &'a str,
+        sha: &str,
+        sums: &BTreeMap<u16, ShardSums>,
+        bytes: Bytes,
+    ) -> Result<Stored<'a>, ArchiveError> {
+        let damaged = |why: &str| ArchiveError::damaged(path, why);
+        if sha256(&bytes) != sha {
+            return Err(damaged("the store has other bytes than were written"));
         }
+        let footer = Footer::read(path, Footer::of(&bytes).ok_or_else(|| damaged("it has no footer"))?)?;
+        if footer.sums != *sums {
+            return Err(damaged("its sums are not those that were written"));
+        }
+        Ok(Stored { path, bytes, footer })
     }
-    let is_whole = expected.next().is_none() && footer.sums == *sums;
-    if is_whole { Ok(()) } else { Err(damaged("its sums are not those that were written")) }
+
+    /// Compares each event, in its order.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Damaged`]: something differs.
+    pub(crate) fn check_events(&self, events: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+        let damaged = || ArchiveError::damaged(self.path, "its events are not those that were written");
+        let mut expected = events.iter();
+        self.each_group(
+            |rows| if rows.iter().all(|event| expected.next() == Some(event)) { Ok(()) } else { Err(damaged()) },
+        )?;
+        if expected.next().is_none() { Ok(()) } else { Err(damaged()) }
+    }
+
+    /// Hands over the events of each row group.
+    pub(crate) fn each_group(
+        &self,
+        mut check: impl FnMut(&[ArchivedEvent]) -> Result<(), ArchiveError>,
+    ) -> Result<(), ArchiveError> {
+        for (number, group) in self.footer.groups.iter().enumerate() {
+            let range = group.offset as usize..(group.offset + group.bytes) as usize;
+            let bytes = self.bytes.get(range.clone()).map(|_| self.bytes.slice(range));
+            let missing = || ArchiveError::damaged(self.path, "a row group is not where its footer says");
+            check(&decode(self.path, &self.footer, number, bytes.ok_or_else(missing)?, |_| true)?)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn damaged(&self, why: &str) -> ArchiveError {
+        ArchiveError::damaged(self.path, why)
+    }
 }
