@@ -3,6 +3,7 @@
 use crate::terminal::{filled, stderr_width};
 use crate::text::visible;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use tallystone_model::without_passwords;
 
@@ -33,6 +34,9 @@ pub(crate) struct CliError {
     /// The reason of the wire's ErrorInfo, where the server gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// What the server adds to the reason, such as the count at a bound.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
@@ -46,7 +50,7 @@ impl CliError {
         let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
         // Texts of libraries may quote an address that they were given.
         let error = without_passwords(&error);
-        CliError { error, reason: None, hint: None, code }
+        CliError { error, reason: None, metadata: BTreeMap::new(), hint: None, code }
     }
 
     /// The queue said no.
@@ -82,6 +86,11 @@ impl CliError {
     /// With the wire's reason.
     pub(crate) fn reason(self, reason: impl Into<String>) -> Self {
         CliError { reason: Some(reason.into()), ..self }
+    }
+
+    /// With what the server adds to the reason.
+    pub(crate) fn metadata(self, metadata: BTreeMap<String, String>) -> Self {
+        CliError { metadata, ..self }
     }
 
     /// Prints the error on stderr and returns the exit code.

@@ -92,7 +92,7 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
         return CliError::refused("this server has no counters")
             .hint("--counters or TALLYSTONE_COUNTERS sets the address of a counter server");
     }
-    let error = CliError::refused(in_flags(refused)).reason(refused.reason.clone());
+    let error = CliError::refused(in_flags(refused)).reason(refused.reason.clone()).metadata(refused.metadata.clone());
     match refused.reason.as_str() {
         "TOO_OLD" => error.hint(
             "the event is older than the namespace's accept limit (`tallystone counter namespace get`); is the clock right?",

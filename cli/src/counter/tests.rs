@@ -146,6 +146,7 @@ fn n11_a_count_is_shown_with_its_exactness() {
     assert_eq!(get::text(&[counted("x", 0, 0)], to_ms), "0  (not rolled up yet)");
     assert_eq!(exactness(Some(CounterType::BestEffort), 0, 1), "best effort");
     assert_eq!(exactness(Some(CounterType::Accurate), 5, 9), "includes every acknowledged add");
+    assert_eq!(exactness(None, 0, 9), "no rollup yet", "of any type");
     assert_eq!(count_text(i64::MIN), "-9,223,372,036,854,775,808");
     let both = get::text(&[counted("x", 1, 0), counted("yy", 20, 0)], 0);
     assert_eq!(both, "COUNTER  COUNT\nx            1  not rolled up yet\nyy          20  not rolled up yet");
@@ -177,6 +178,9 @@ fn errors_have_hints() {
     assert!(json(refusal(&refused(Code::OutOfRange, "TOO_OLD"))).contains("accept limit"));
     assert!(json(refusal(&refused(Code::DeadlineExceeded, "NOT_EXACT_YET"))).contains("--wait"));
     assert!(json(refusal(&refused(Code::Unimplemented, ""))).contains("no counters"));
+    let mut at_bound = refused(Code::FailedPrecondition, "BOUND_REACHED");
+    at_bound.metadata.insert("count".to_owned(), "7".to_owned());
+    assert!(json(refusal(&at_bound)).contains(r#""metadata":{"count":"7"}"#), "a program reads the count");
     let unavailable = Error::Unavailable { applied: Applied::Unknown, message: "gone".to_owned() };
     assert!(json(cli_error(&unavailable)).contains("may have been written"));
 }
