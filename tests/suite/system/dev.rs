@@ -55,6 +55,11 @@ impl Dev {
         self.ready["server"].as_str().expect("a URL")
     }
 
+    /// Where it serves counters.
+    pub(crate) fn counters(&self) -> &str {
+        self.ready["counters"].as_str().expect("a URL")
+    }
+
     /// Runs a verb against it, with --json.
     pub(crate) async fn call(&self, args: &[&str]) -> Ended {
         self.call_with(args, "").await
@@ -81,14 +86,12 @@ impl Dev {
 
     /// Runs a verb of the counters that must succeed, and returns the one object that it writes.
     pub(crate) async fn counter(&self, args: &[&str]) -> Value {
-        let counters = self.ready["counters"].as_str().expect("a URL");
-        self.ok(&[&["counter", "--counters", counters], args].concat()).await
+        self.ok(&[&["counter", "--counters", self.counters()], args].concat()).await
     }
 
     /// Runs a verb of the counters.
     async fn call_counter(&self, args: &[&str]) -> Ended {
-        let counters = self.ready["counters"].as_str().expect("a URL");
-        self.call(&[&["counter", "--counters", counters], args].concat()).await
+        self.call(&[&["counter", "--counters", self.counters()], args].concat()).await
     }
 
     /// Runs a verb that must be refused for this reason.

@@ -6,6 +6,7 @@
 pub(crate) mod program;
 
 mod bench;
+mod bucket;
 mod compact;
 mod configuration;
 mod consent;
