@@ -128,7 +128,7 @@ pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connector;
 pub use counter::{
     Added, AddedAndCounted, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, CounterType,
-    ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, PublishedTo,
+    ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, Period, PeriodSum, PublishedTo, Sums,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

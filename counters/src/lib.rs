@@ -3,7 +3,7 @@
 //! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
-//! ([`read`]), and their publication ([`publish`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
+//! ([`read`]) and of sums by period ([`sums`]), and their publication ([`publish`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
 //! that run rollups (tallystone-workers), and the queue, which is reached through its client only.
 //!
 //! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
@@ -22,6 +22,7 @@ pub mod redis;
 pub mod refusal;
 pub mod rollup;
 pub mod service;
+pub mod sums;
 
 mod metrics;
 

@@ -1,8 +1,9 @@
-//! The archiver: it takes archive jobs from the queue, and moves the events of a namespace to the archive (N15).
+//! The archiver: it takes archive jobs from the queue, moves the events of a namespace to the archive, merges its objects, and
+//! deletes what is past its retention (N15).
 
 use crate::metrics;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_client::{Client, Failure, Lease, Worker};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
@@ -19,18 +20,28 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two searches for slices that are past their retention.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+/// How long a namespace is known after its last search: one with events has another by then.
+const FORGET_AFTER: Duration = Duration::from_secs(2 * 3_600);
+
+/// What this process knows of the archive of a namespace.
+struct Known {
+    /// When its slices were last searched for those that are past their retention.
+    pruned_at: Instant,
+    /// The closed slices that have nothing left to merge.
+    merged: BTreeSet<u64>,
+}
 
 /// Archives the namespaces of a store.
 #[derive(Clone)]
 pub(crate) struct Archiver {
     namespaces: RedisNamespaces,
-    /// By the tags of namespaces: when their slices were last searched.
-    pruned: Arc<Mutex<HashMap<String, Instant>>>,
+    /// By the tags of namespaces; those that had a job lately.
+    known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
 impl Archiver {
     pub(crate) fn new(namespaces: RedisNamespaces) -> Archiver {
-        Archiver { namespaces, pruned: Arc::default() }
+        Archiver { namespaces, known: Arc::default() }
     }
 
     /// Runs until the token is cancelled.
@@ -71,22 +82,32 @@ impl Archiver {
                 break;
             }
         }
-        self.prune(tag, &store).await
+        self.tidy(tag, &store).await
     }
 
-    async fn prune(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
-        let is_due = |at: &Instant| at.elapsed() >= PRUNE_EVERY;
-        let pruned = || self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
-        if pruned().get(tag).is_some_and(|at| !is_due(at)) {
-            return Ok(());
+    /// Merges objects, and now and then deletes what is past its retention.
+    async fn tidy(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
+        let known = self.known().remove(tag);
+        let mut merged = known.as_ref().map(|known| known.merged.clone()).unwrap_or_default();
+        match store.merge_archive(&mut merged).await {
+            Ok(objects) => metrics::merged(objects),
+            // Events go to the archive although their objects stay many.
+            Err(error) => tracing::warn!(namespace = %store.name(), %error, "cannot merge objects of the archive"),
         }
-        let objects = store.prune_archive().await?;
-        if objects > 0 {
-            tracing::info!(namespace = %store.name(), objects, "archived events past their retention were deleted");
+        let pruned_at = known.map(|known| known.pruned_at).filter(|at| at.elapsed() < PRUNE_EVERY);
+        if pruned_at.is_none() {
+            let objects = store.prune_archive().await?;
+            if objects > 0 {
+                tracing::info!(namespace = %store.name(), objects, "archived events past their retention were deleted");
+            }
         }
-        let mut pruned = pruned();
-        pruned.retain(|_, at| !is_due(at));
-        pruned.insert(tag.to_owned(), Instant::now());
+        let mut known = self.known();
+        known.retain(|_, known| known.pruned_at.elapsed() < FORGET_AFTER);
+        known.insert(tag.to_owned(), Known { pruned_at: pruned_at.unwrap_or_else(Instant::now), merged });
         Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

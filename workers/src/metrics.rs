@@ -13,6 +13,7 @@ const PAUSE: &str = "tallystone_rollup_pause_seconds";
 const ARCHIVED_EVENTS: &str = "tallystone_archived_events_total";
 const ARCHIVED_BYTES: &str = "tallystone_archived_bytes_total";
 const ARCHIVE_PASSES: &str = "tallystone_archive_passes_total";
+const MERGED_OBJECTS: &str = "tallystone_archive_merged_objects_total";
 const ARCHIVE_SECONDS: &str = "tallystone_archive_pass_seconds";
 const PUBLISHED: &str = "tallystone_rollup_published_total";
 
@@ -34,6 +35,7 @@ pub(crate) fn describe() {
     describe_counter!(ARCHIVED_EVENTS, "events that were moved to the archive");
     describe_counter!(ARCHIVED_BYTES, Unit::Bytes, "the size of the objects in which they are");
     describe_counter!(ARCHIVE_PASSES, "passes of the archiver, by outcome");
+    describe_counter!(MERGED_OBJECTS, "objects of the archive that were replaced by a merged one");
     describe_histogram!(ARCHIVE_SECONDS, Unit::Seconds, "how long a pass of the archiver took");
     describe_counter!(PUBLISHED, "counts for counter sets, by outcome");
     for outcome in Outcome::ALL {
@@ -44,6 +46,7 @@ pub(crate) fn describe() {
     }
     counter!(ARCHIVED_EVENTS).absolute(0);
     counter!(ARCHIVED_BYTES).absolute(0);
+    counter!(MERGED_OBJECTS).absolute(0);
     for outcome in ["committed", "nothing", "lost", "failed"] {
         counter!(ROLLUPS, "outcome" => outcome).absolute(0);
     }
@@ -59,6 +62,11 @@ pub(crate) fn archived(pass: &Result<ArchivePass, Refusal>, took: Duration) {
         counter!(ARCHIVED_EVENTS).increment(pass.events);
         counter!(ARCHIVED_BYTES).increment(pass.bytes);
     }
+}
+
+/// Counts objects that were replaced by merged ones.
+pub(crate) fn merged(objects: u64) {
+    counter!(MERGED_OBJECTS).increment(objects);
 }
 
 /// Counts a rollup by its outcome, and its lag.

@@ -1,6 +1,7 @@
 //! `tallystone counter get COUNTER…`
 
 use super::session::{CounterSession, InNamespace, refusal};
+use super::sums::{self, By};
 use super::text::{count_text, exactness};
 use crate::duration::{now_ms, parse_moment, parse_ms};
 use crate::error::CliError;
@@ -10,6 +11,7 @@ use crate::table::table;
 use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{Counted, ExactTo, Refused};
 
@@ -24,6 +26,15 @@ pub(crate) struct GetArgs {
     /// How long to wait for that, at most 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "10s", requires = "exact_to")]
     pub(crate) wait: u64,
+    /// Shows what was added in each minute, hour or day, instead of the count; takes one counter
+    #[arg(long, value_enum, value_name = "PERIOD", conflicts_with = "exact_to")]
+    pub(crate) by: Option<By>,
+    /// First period: the one of 2013-01-01T10:15:00Z, or of 90m for 90 minutes ago [default: 60 minutes, 24 hours or 30 days]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "by")]
+    pub(crate) since: Option<u64>,
+    /// End [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "by")]
+    until: Option<u64>,
     #[command(flatten)]
     within: InNamespace,
 }
@@ -38,10 +49,19 @@ pub(crate) struct Outcome {
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// What the server adds to the reason, such as the time to which the count is exact.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
 }
 
 pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
     let (counters, namespace) = (&args.counters, &args.within.namespace);
+    if let Some(by) = args.by {
+        let [counter] = counters.as_slice() else { return Err(CliError::usage("--by takes one counter")) };
+        // The server chooses what is not given, by the store's clock.
+        let range_ms = (args.since.unwrap_or(0), args.until.unwrap_or(0));
+        return sums::show(counter, namespace, by, range_ms, session).await;
+    }
     let exact_to = args.exact_to.map(|ms| ExactTo::new(ms).wait(Duration::from_millis(args.wait)));
     let outcomes = counts(counters, namespace, exact_to, session).await?;
     session.output.many(&outcomes, |outcomes| text(outcomes, now_ms()))?;
@@ -80,10 +100,12 @@ pub(crate) async fn counts(
 impl Outcome {
     pub(crate) fn new(counter: String, result: Result<Counted, Refused>) -> Self {
         match result {
-            Ok(counted) => Outcome { counter, counted: Some(counted), reason: None, error: None },
+            Ok(counted) => {
+                Outcome { counter, counted: Some(counted), reason: None, error: None, metadata: BTreeMap::new() }
+            }
             Err(refused) => {
                 let error = Some(in_flags(&refused));
-                Outcome { counter, counted: None, reason: Some(refused.reason), error }
+                Outcome { counter, counted: None, reason: Some(refused.reason), error, metadata: refused.metadata }
             }
         }
     }

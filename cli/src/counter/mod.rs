@@ -1,5 +1,5 @@
 //! `tallystone counter …`: one file per verb, named as it is typed. `session.rs` connects and explains errors, `token.rs`
-//! has the flags of an event's token, `text.rs` shows counts, `ndjson.rs` reads adds from lines.
+//! has the flags of an event's token, `text.rs` shows counts and `sums.rs` those of periods, `ndjson.rs` reads adds from lines.
 
 mod add;
 mod audit;
@@ -11,6 +11,7 @@ mod ls;
 mod namespace;
 mod ndjson;
 mod session;
+mod sums;
 mod text;
 mod token;
 mod watch;
@@ -42,7 +43,7 @@ pub(crate) struct CounterArgs {
 pub(crate) enum CounterVerb {
     /// Add to a counter, or to many counters as NDJSON
     Add(add::AddArgs),
-    /// Show counts, and the time up to which they are exact
+    /// Show counts, and the time up to which they are exact; with --by, what was added in each minute, hour or day
     Get(get::GetArgs),
     /// Set a counter to zero
     Clear(clear::ClearArgs),

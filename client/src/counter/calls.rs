@@ -2,7 +2,7 @@
 
 use super::{
     Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, ExactTo, Namespace,
-    NamespaceConfig, NewAdd, NewClear,
+    NamespaceConfig, NewAdd, NewClear, Period, Sums,
 };
 use crate::calls::rpc;
 use crate::error::{Items, Result};
@@ -143,6 +143,30 @@ impl CounterClient {
         let response = self.call(request, rpc!(self.counters, list_events)).await?;
         let items = response.events.into_iter().map(CounterEvent::from_wire).collect();
         Ok(Page { items, next_page_token: response.next_page_token })
+    }
+
+    /// Sums the adds of a counter by minute, hour or day (N16). The range consists of whole periods: of the first that has
+    /// some of `from_ms` until before `to_ms`, to the last; `to_ms` 0: until now; `from_ms` 0: 60 minutes, 24 hours or 30
+    /// days. The first page has the empty token.
+    pub async fn sums(
+        &self,
+        namespace: &str,
+        counter: &str,
+        period: Period,
+        from_ms: u64,
+        to_ms: u64,
+        page_token: &str,
+    ) -> Result<Sums> {
+        let request = wire::GetSumsRequest {
+            namespace: namespace.to_owned(),
+            counter: counter.to_owned(),
+            period: period.into_wire(),
+            from_ms: wire_ms(from_ms),
+            to_ms: wire_ms(to_ms),
+            page_token: page_token.to_owned(),
+        };
+        let response = self.call(request, rpc!(self.counters, get_sums)).await?;
+        Ok(Sums::from_wire(response))
     }
 
     /// Creates a namespace, or changes the fields that `config` sets. Adds and rollups through every server follow the

@@ -8,7 +8,7 @@ mod read;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo};
-pub use read::{Counted, CounterEntry, CounterEvent, ExactTo};
+pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, Period, PeriodSum, Sums};
 
 use crate::calls::Calls;
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};

@@ -3,6 +3,7 @@
 use super::add::now_ms;
 use super::namespace::CounterType;
 use crate::error::{Refused, Result};
+use crate::inspect::Page;
 use crate::wire::{from_wire, wire_ms};
 use serde::Serialize;
 use std::time::Duration;
@@ -89,6 +90,74 @@ pub struct CounterEvent {
     pub delta: i64,
     /// The counter was cleared.
     pub clear: bool,
+}
+
+/// The length of the periods by which adds are summed (N16). All periods begin in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
+impl Period {
+    /// Its length.
+    pub fn length_ms(self) -> u64 {
+        match self {
+            Period::Minute => 60_000,
+            Period::Hour => 3_600_000,
+            Period::Day => 86_400_000,
+        }
+    }
+
+    pub(super) fn into_wire(self) -> i32 {
+        let period = match self {
+            Period::Minute => wire::Period::Minute,
+            Period::Hour => wire::Period::Hour,
+            Period::Day => wire::Period::Day,
+        };
+        period.into()
+    }
+}
+
+/// The adds of a counter in one period (N16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PeriodSum {
+    /// When the period begins.
+    pub from_ms: u64,
+    /// The sum of its adds. A sum beyond the range of `i64` is the nearest `i64`.
+    pub sum: i64,
+    /// The number of its adds.
+    pub adds: u64,
+}
+
+/// A page of sums (N16).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// The periods with adds, in the order of time, and the token of the next page. A page may be empty without being the
+    /// last.
+    pub page: Page<PeriodSum>,
+    /// No add before this time can come any more: the sum of a period that ends at this time or before is final.
+    pub exact_to_ms: u64,
+    /// Adds before this time may be dropped, since they are older than the namespace's `delete_after_ms`.
+    pub kept_from_ms: u64,
+}
+
+impl Sums {
+    pub(super) fn from_wire(sums: wire::GetSumsResponse) -> Self {
+        let sum = |wire::PeriodSum { from_ms, sum, adds }| PeriodSum {
+            from_ms: from_wire(from_ms),
+            sum,
+            adds: from_wire(adds),
+        };
+        let items = sums.sums.into_iter().map(sum).collect();
+        let page = Page { items, next_page_token: sums.next_page_token };
+        Sums { page, exact_to_ms: from_wire(sums.exact_to_ms), kept_from_ms: from_wire(sums.kept_from_ms) }
+    }
 }
 
 impl Counted {

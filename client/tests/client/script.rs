@@ -188,6 +188,10 @@ impl Counters for Script {
     ) -> Result<Response<wire::ListEventsResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
     }
+
+    async fn get_sums(&self, _: Request<wire::GetSumsRequest>) -> Result<Response<wire::GetSumsResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
 }
 
 #[tonic::async_trait]

@@ -1,6 +1,6 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::{add, clear, delete, get, list, namespaces};
+use super::{add, clear, delete, get, list, namespaces, sums};
 use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
@@ -31,6 +31,7 @@ const RPCS: &[&str] = &[
     "ClearCounts",
     "ListCounters",
     "ListEvents",
+    "GetSums",
     "PutNamespace",
     "GetNamespace",
     "ListNamespaces",
@@ -125,6 +126,10 @@ impl CountersRpc for Api {
 
     async fn list_events(&self, request: Request<ListEventsRequest>) -> Result<Response<ListEventsResponse>, Status> {
         self.rpcs.call(self.with_access(request), |request| list::events(&self.counters, request.into_inner())).await
+    }
+
+    async fn get_sums(&self, request: Request<GetSumsRequest>) -> Result<Response<GetSumsResponse>, Status> {
+        self.rpcs.call(self.with_access(request), |request| sums::page(&self.counters, request.into_inner())).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! ListCounters and ListEvents (N12), page by page.
 
 use super::status::of_call;
-use super::wire::namespace;
+use super::wire::{namespace, range};
 use crate::log::{Change, Event};
 use crate::names::{CounterName, Token};
 use crate::redis::ListedCounter;
@@ -45,14 +45,7 @@ pub(super) async fn events(
     let name = namespace(request.namespace)?;
     let counter = CounterName::parse(request.counter).map_err(of_call)?;
     let count = page_size(request.page_size)?;
-    let time = |field, ms: i64| {
-        u64::try_from(ms)
-            .map_err(|_| of_call(Refusal::invalid(field, format!("is {ms}; must be a time in Unix ms, or 0"))))
-    };
-    let mut within = time("from_ms", request.from_ms)?..time("to_ms", request.to_ms)?;
-    if within.end > 0 && within.end < within.start {
-        return Err(of_call(Refusal::invalid("to_ms", "is before from_ms")));
-    }
+    let mut within = range(request.from_ms, request.to_ms)?;
     let from = position(&request.page_token)?.map(|(from, end_ms)| {
         within.end = if within.end == 0 { end_ms } else { within.end };
         from

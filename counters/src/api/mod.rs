@@ -12,6 +12,7 @@ mod http;
 mod list;
 mod namespaces;
 mod status;
+mod sums;
 mod unread;
 mod wire;
 

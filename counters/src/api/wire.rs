@@ -5,6 +5,7 @@ use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
 use crate::service::ChangeRequest;
+use std::ops::Range;
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
@@ -25,6 +26,19 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
             format!("has {items} items; must have 1 to {BATCH_ITEMS_MAX}"),
         ))),
     }
+}
+
+/// A range of time in Unix ms; 0: the begin or the end is not given.
+pub(super) fn range(from_ms: i64, to_ms: i64) -> Result<Range<u64>, Status> {
+    let time = |field, ms: i64| {
+        let refused = |_| Refusal::invalid(field, format!("is {ms}; must be a time in Unix ms, or 0"));
+        u64::try_from(ms).map_err(refused).map_err(super::status::of_call)
+    };
+    let range = time("from_ms", from_ms)?..time("to_ms", to_ms)?;
+    if range.end > 0 && range.end < range.start {
+        return Err(super::status::of_call(Refusal::invalid("to_ms", "is before from_ms")));
+    }
+    Ok(range)
 }
 
 /// A change without bounds, with the caller's token and time if it has them.

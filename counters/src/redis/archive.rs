@@ -9,14 +9,14 @@ use super::RedisNamespace;
 use super::calls::{defect, of_archive, of_link};
 use super::events::Shard;
 use super::layout::{Field, window_of};
-use super::record::{self, read};
+use super::record;
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_archive::{Archive, ArchiveError, ArchivedEvent, NewObject, Reached, ShardSpan};
@@ -137,6 +137,27 @@ impl RedisNamespace {
         self.archive()?.delete_before(&self.tag, self.slice_ms(), before_ms).await.map_err(of_archive)
     }
 
+    /// Merges the objects of slices: those of the slice that grows when there are many, and those of a closed slice, to which
+    /// nothing is added any more, into few. Returns how many objects were replaced. `merged`: closed slices in which there is
+    /// nothing left to merge; it adds to them.
+    pub async fn merge_archive(&self, merged: &mut BTreeSet<u64>) -> Result<u64, Refusal> {
+        let archive = self.archive()?;
+        let reached = try_join_all((0..SHARDS).map(|shard| self.reached(shard))).await?;
+        let archived_to_ms = reached.into_iter().map(|(_, archived_to_ms)| archived_to_ms).min().unwrap_or_default();
+        let slices = archive.slices(&self.tag).await.map_err(of_archive)?;
+        merged.retain(|slice_ms| slices.contains(slice_ms));
+        let mut replaced = 0;
+        for slice_ms in slices.into_iter().filter(|slice_ms| !merged.contains(slice_ms)).collect::<Vec<u64>>() {
+            let is_closed = slice_ms + self.slice_ms() <= archived_to_ms;
+            let of_slice = archive.merge(&self.tag, slice_ms, is_closed).await.map_err(of_archive)?;
+            replaced += of_slice;
+            if is_closed && of_slice == 0 {
+                merged.insert(slice_ms);
+            }
+        }
+        Ok(replaced)
+    }
+
     /// How often events are archived; `None`: this process has no archive.
     pub(crate) fn archive_interval(&self) -> Option<Duration> {
         self.archive.as_ref().map(|archive| Duration::from_millis(archive.interval_ms))
@@ -164,9 +185,8 @@ impl RedisNamespace {
 
     /// When the latest window that may have an event begins, and up to when events are archived (Unix ms).
     pub(super) async fn reached(&self, shard: u16) -> Result<(u64, u64), Refusal> {
-        let state: Vec<u8> = self.query(shard, redis::cmd("GET").arg(self.keys(shard).key("state"))).await?;
-        let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));
-        Ok((number(STATE_LATEST)? * WINDOW_MS, number(STATE_PRUNED)?))
+        let [latest, archived_to_ms] = self.state(shard, [STATE_LATEST, STATE_PRUNED]).await?;
+        Ok((latest * WINDOW_MS, archived_to_ms))
     }
 
     /// Whether an archiver has begun with any shard, ever.

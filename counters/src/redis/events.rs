@@ -3,7 +3,7 @@
 //! archived comes from the archive (N15).
 
 use super::RedisNamespace;
-use super::calls::{defect, of_link};
+use super::calls::{defect, of_archive, of_link};
 use super::layout::{Field, Layout, window_of};
 use super::record::{self, read};
 use crate::log::{Change, Event, EventScan, WINDOW_MS};
@@ -125,10 +125,17 @@ impl RedisNamespace {
             shards: shards.iter().map(|shard| shard.number).collect(),
             times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
         };
-        let found = self.archive()?.scan(&self.tag, &scope, enough, OBJECTS_MAX).await;
-        let Some(found) = self.unless_new(found).await? else {
+        let archive = self.archive()?;
+        let found = archive.scan(&self.tag, &scope, enough, OBJECTS_MAX).await;
+        let Some(mut found) = self.unless_new(found).await? else {
             return Ok(EventScan { events: Vec::new(), next_window: windows.end });
         };
+        // It stops at any time, and a call goes on with a window.
+        if found.next_ms < (windows.start + 1) * WINDOW_MS {
+            let times_ms = scope.times_ms.start..(windows.start + 1) * WINDOW_MS;
+            let whole = Scope { times_ms, ..scope };
+            found = archive.scan(&self.tag, &whole, usize::MAX, usize::MAX).await.map_err(of_archive)?;
+        }
         let next_window = (found.next_ms / WINDOW_MS).clamp(windows.start, windows.end);
         let is_archived = |event: &ArchivedEvent| {
             let shard = shards.iter().find(|shard| shard.number == event.shard);

@@ -1,7 +1,7 @@
 //! The event log: records in slots, and next to them sums by window. `append` and `events` have the longer calls.
 
 use super::RedisNamespace;
-use super::calls::of_link;
+use super::calls::{defect, of_link};
 use super::fan_out::{by_counter, names, shards_of};
 use super::layout::Layout;
 use super::record::{self, closed_code};
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
 use std::ops::Range;
-use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
+use tallystone_lua::counter::{CounterScript, OLDER_FIELD, STATE_OPEN, STATE_PRUNED, STATE_SEALED_TO};
 
 impl Events for RedisNamespace {
     async fn append_while(
@@ -43,6 +43,13 @@ impl Events for RedisNamespace {
         let waits = by_counter(until.len(), try_join_all(shards.map(of_shard)).await?);
         let longest = |shards: Vec<(u16, u64)>| shards.into_iter().map(|(_, wait_ms)| wait_ms).max();
         Ok(waits.into_iter().map(|shards| longest(shards).unwrap_or_default()).collect())
+    }
+
+    async fn final_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
+        let fences = |shard| self.state(shard, [STATE_SEALED_TO, STATE_OPEN, STATE_PRUNED]);
+        let shards = try_join_all(Placement::of(counter).shards(&self.config).map(fences)).await?;
+        let fence_ms = shards.into_iter().map(|fences_ms| fences_ms.into_iter().max().unwrap_or_default());
+        Ok(fence_ms.min().unwrap_or_default())
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -166,6 +173,20 @@ impl RollupSchedule for RedisNamespace {
 }
 
 impl RedisNamespace {
+    /// Numbers of a shard's state, by where they are in it.
+    pub(super) async fn state<const N: usize>(
+        &self,
+        shard: u16,
+        numbers: [Range<usize>; N],
+    ) -> Result<[u64; N], Refusal> {
+        let state: Vec<u8> = self.query(shard, redis::cmd("GET").arg(self.keys(shard).key("state"))).await?;
+        let mut found = [0; N];
+        for (found, number) in found.iter_mut().zip(numbers) {
+            *found = record::read(state.get(number).ok_or_else(|| defect("no state"))?);
+        }
+        Ok(found)
+    }
+
     /// What is pending of counters in one shard.
     pub(super) async fn pending_in(&self, shard: u16, names: &[&str]) -> Result<Vec<Pending>, Refusal> {
         if names.is_empty() {

@@ -39,8 +39,9 @@ use crate::log::{Event, Events, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, FUTURE_LIMIT_MS, NamespaceConfig};
 use crate::read::accurate;
-use crate::redis::{CounterPage, Namespace, RedisNamespaces};
+use crate::redis::{CounterPage, Namespace, RedisNamespace, RedisNamespaces};
 use crate::refusal::Refusal;
+use crate::sums::{KeptSums, Period, SumsPosition, sums};
 use directory::Directory;
 use futures::future::BoxFuture;
 use idle::IdleNamespaces;
@@ -182,10 +183,8 @@ impl CounterService {
         count: usize,
     ) -> Result<EventPage, Refusal> {
         let open = self.directory.get(namespace).await?;
-        if open.config.counter_type == CounterType::BestEffort {
-            return Err(Refusal::invalid("namespace", "is BEST_EFFORT, so it has no events"));
-        }
-        let future_ms = open.store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS;
+        open.check_has_events()?;
+        let future_ms = future_ms(&open.store);
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(LIST_MS) } else { within_ms.start };
         // Without those that a deletion has removed.
@@ -217,6 +216,23 @@ impl CounterService {
         }
         page.next = (next < end).then_some(EventPosition { time_ms: next * WINDOW_MS, token: None });
         Ok(page)
+    }
+
+    /// A page of the sums of a counter's adds (N16). The range consists of the periods that have some of `within_ms`, as
+    /// [`SumsPosition::first`] has it. `from`: where the page before has ended.
+    pub async fn sums(
+        &self,
+        namespace: &NamespaceName,
+        counter: &CounterName,
+        period: Period,
+        within_ms: Range<u64>,
+        from: Option<SumsPosition>,
+    ) -> Result<KeptSums, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        open.check_has_events()?;
+        let kept_from_ms = open.store.now_ms().saturating_sub(open.config.delete_after_ms);
+        let from = from.unwrap_or_else(|| SumsPosition::first(period, within_ms, future_ms(&open.store)));
+        Ok(KeptSums { page: sums(&open.store, counter, period, from).await?, kept_from_ms })
     }
 
     /// Creates or changes a namespace. `change` is given the configuration that stands, or that of a new namespace. When
@@ -271,6 +287,11 @@ impl CounterService {
     pub async fn namespaces(&self) -> Result<Vec<Namespace>, Refusal> {
         self.directory.namespaces.all().await
     }
+}
+
+/// A time that no event can have yet, in Unix ms.
+fn future_ms(store: &RedisNamespace) -> u64 {
+    store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS
 }
 
 /// Has a counter rolled up sooner if its count is further behind than rollups leave it.

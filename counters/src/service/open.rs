@@ -9,7 +9,7 @@ use super::touches::Touches;
 use crate::cache::Cache;
 use crate::log::{Appended, Events, NewEvent};
 use crate::names::{CounterName, NamespaceName};
-use crate::namespace::NamespaceConfig;
+use crate::namespace::{CounterType, NamespaceConfig};
 use crate::redis::{Namespace, RedisNamespace};
 use crate::refusal::Refusal;
 use std::sync::Arc;
@@ -143,6 +143,15 @@ fn gather_checks(
 }
 
 impl<S> OpenNamespace<S> {
+    /// # Errors
+    /// [`Refusal::Invalid`]: its counters have no events.
+    pub(super) fn check_has_events(&self) -> Result<(), Refusal> {
+        match self.config.counter_type {
+            CounterType::BestEffort => Err(Refusal::invalid("namespace", "is BEST_EFFORT, so it has no events")),
+            CounterType::Eventual | CounterType::Accurate => Ok(()),
+        }
+    }
+
     /// Notes that a shard has refused this revision: there is a later one, or the shard has lost this one.
     pub(super) fn set_refused(&self) {
         self.refused.store(true, Ordering::Relaxed);

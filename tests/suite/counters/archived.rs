@@ -2,6 +2,7 @@
 //! too.
 
 use super::*;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
@@ -22,7 +23,12 @@ impl TestNamespace {
     /// An archiver that dies after so many steps: its futures are dropped between two replies of a store. `None`: it died.
     pub(super) async fn archive_and_die(&self, steps: u64) -> Option<Result<ArchivePass, Refusal>> {
         self.seal_everything().await;
-        let mut pass = pin!(self.store.redis.archive_pass());
+        let archive = async {
+            let pass = self.store.redis.archive_pass().await?;
+            self.store.redis.merge_archive(&mut BTreeSet::new()).await?;
+            Ok(pass)
+        };
+        let mut pass = pin!(archive);
         let mut left = steps;
         poll_fn(|context| match pass.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Some(done)),

@@ -1,8 +1,8 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, compared with the oracle.
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
-//! (`compared`); tests of one rule each (`accurate`, `archived`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `windows`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! (`compared`); tests of one rule each (`accurate`, `archived`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
+//! `clocks`, `windows`, `sums`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod archived;
@@ -14,6 +14,7 @@ mod clocks;
 mod compared;
 mod deleted;
 mod draw;
+mod duckdb;
 mod event_pages;
 mod exactness;
 mod expired;
@@ -24,6 +25,7 @@ mod reset;
 mod sealing;
 mod servers;
 mod slots;
+mod sums;
 mod windows;
 
 use compared::Compared;

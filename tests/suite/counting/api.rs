@@ -209,6 +209,13 @@ async fn n2_bad_reads_clears_and_lists_are_refused() {
     refused!(list_events, ListEventsRequest { page_size: 1_001, ..events.clone() }, invalid("page_size"));
     refused!(list_events, ListEventsRequest { page_token: "1.x".into(), ..events.clone() }, invalid("page_token"));
     refused!(list_events, ListEventsRequest { counter: String::new(), ..events }, invalid("counter"));
+    let sums = GetSumsRequest { namespace: ns(), counter: "c".into(), period: 1, ..GetSumsRequest::default() };
+    refused!(get_sums, GetSumsRequest { period: 0, ..sums.clone() }, invalid("period"));
+    refused!(get_sums, GetSumsRequest { period: 4, ..sums.clone() }, invalid("period"));
+    refused!(get_sums, GetSumsRequest { from_ms: -1, ..sums.clone() }, invalid("from_ms"));
+    refused!(get_sums, GetSumsRequest { from_ms: 9, to_ms: 5, ..sums.clone() }, invalid("to_ms"));
+    refused!(get_sums, GetSumsRequest { page_token: "1.x".into(), ..sums.clone() }, invalid("page_token"));
+    refused!(get_sums, GetSumsRequest { counter: String::new(), ..sums }, invalid("counter"));
     assert_eq!(seen(&house).await, before);
 }
 

@@ -47,12 +47,12 @@ impl Http {
         (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}, no JSON: {text}")))
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.call(Method::POST, path, &body.to_string()).await
     }
 
     /// A call that is done.
-    async fn ok(&self, path: &str, body: Value) -> Value {
+    pub(super) async fn ok(&self, path: &str, body: Value) -> Value {
         let (status, answer) = self.post(path, &body).await;
         assert_eq!(status, 200, "{path} {body}: {answer}");
         answer
@@ -187,7 +187,13 @@ async fn n19_reads_wait_until_they_are_exact_over_http_too() {
     let path = format!("/v1/namespaces/my_dataset/counters/c?min_exact_to_ms={late}");
     let (status, answer) = http.call(Method::GET, &path, "").await;
     assert_eq!((status, fault(&answer).1, &answer["error"]["exact_to_ms"]), (504, "NOT_EXACT_YET", &json!(0)));
-    for (query, field) in [("min_exact_to_ms=noon", "min_exact_to_ms"), ("min_exact_to_ms=1&wait_ms=-1", "wait_ms")] {
+    let bad = [
+        ("min_exact_to_ms=noon", "min_exact_to_ms"),
+        ("min_exact_to_ms=1&wait_ms=-1", "wait_ms"),
+        ("min_exact_ms=1", "query"),
+        ("wait_ms", "wait_ms"),
+    ];
+    for (query, field) in bad {
         let path = format!("/v1/namespaces/my_dataset/counters/c?{query}");
         let (status, answer) = http.call(Method::GET, &path, "").await;
         assert_eq!((status, fault(&answer).2), (400, field), "{answer}");
@@ -213,6 +219,8 @@ async fn n14_counters_and_namespaces_are_deleted_over_http_too() {
     assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "incarnation")));
     let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=-1"), "").await;
     assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "incarnation")));
+    let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnatoin=0"), "").await;
+    assert_eq!((status, fault(&answer).2), (400, "query"), "nothing is deleted for a misspelt parameter: {answer}");
     let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=7"), "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
     for _ in 0..2 {
@@ -353,7 +361,7 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
         .collect();
     let posts = ["add_count", "add_and_get_count", "add_counts", "add_and_get_counts", "get_count", "get_counts"];
-    let more_posts = ["clear_count", "clear_counts", "delete_counter", "list_counters", "list_events"];
+    let more_posts = ["clear_count", "clear_counts", "delete_counter", "list_counters", "list_events", "get_sums"];
     let posts = posts.iter().chain(&more_posts).map(|name| format!("post /v1/{name}"));
     let others = [
         "get /v1/namespaces",
@@ -501,6 +509,11 @@ async fn n2_what_is_sent_and_served_agrees_with_the_description() {
         ("/v1/list_counters", json!({"namespace": ns})),
         ("/v1/list_counters", json!({"namespace": ns, "page_size": "1", "page_token": ""})),
         ("/v1/list_events", json!({"namespace": ns, "counter": "c", "from": 1, "to": "2124-10-05T14:48:00Z"})),
+        (
+            "/v1/get_sums",
+            json!({"namespace": ns, "counter": "c", "period": "HOUR", "from": 1, "to": "2124-10-05T14:48:00Z"}),
+        ),
+        ("/v1/get_sums", json!({"namespace": ns, "counter_name": "c", "period": "MINUTE", "page_token": ""})),
         ("/v1/clear_count", json!({"namespace": ns, "counter": "c", "token": null})),
         ("/v1/delete_counter", json!({"namespace": ns, "counter": "c", "token": token})),
         ("/v1/clear_counts", json!({"namespace": ns, "clears": [{"counter": "c"}, {"counter_name": ""}]})),

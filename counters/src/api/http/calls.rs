@@ -1,11 +1,12 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
-use super::int64::read_text;
+use super::int64::{PARAMETER, read_text};
 use super::item::{Unreadable, readable};
 use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
-    CountersBody, EventsBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody, ResultsBody,
+    CountersBody, EventsBody, GetCountBody, GetCountsBody, GetSumsBody, ItemBody, ListCountersBody, ListEventsBody,
+    ResultsBody, SumsBody,
 };
 use crate::Refusal;
 use crate::api::grpc::Api;
@@ -52,12 +53,22 @@ fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T>
     Ok(Json(answered?.into_inner().into()))
 }
 
-/// A parameter of the query.
-fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
-    let parts = query.unwrap_or_default().split('&').filter_map(|part| part.split_once('='));
-    let given = parts.filter(|(of, _)| *of == name).map(|(_, value)| value).next();
-    let unreadable = |_| of_call(Refusal::invalid(name, "is not a 64-bit integer"));
-    given.map(str::parse).transpose().map_err(unreadable)
+/// The parameters of a query, which has no others but the one for integers in the answer.
+fn integers<const N: usize>(query: Option<&str>, names: [&'static str; N]) -> Result<[Option<i64>; N], Status> {
+    let mut found = [None; N];
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let Some(number) = names.iter().position(|known| *known == name) else {
+            if name == PARAMETER {
+                continue;
+            }
+            let why = format!("has '{name}', which is not one of {}, {PARAMETER}", names.join(", "));
+            return Err(of_call(Refusal::invalid("query", why)));
+        };
+        let unreadable = |_| of_call(Refusal::invalid(names[number], "is not a 64-bit integer"));
+        found[number] = Some(value.parse().map_err(unreadable)?);
+    }
+    Ok(found)
 }
 
 /// A request that the RPC can check.
@@ -158,8 +169,8 @@ pub(crate) async fn read_count(
     PathParams((namespace, counter)): PathParams<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<CountBody> {
-    let min_exact_to_ms = integer(query.as_deref(), "min_exact_to_ms")?.unwrap_or_default();
-    let wait_ms = integer(query.as_deref(), "wait_ms")?.unwrap_or_default();
+    let [min_exact_to_ms, wait_ms] = integers(query.as_deref(), ["min_exact_to_ms", "wait_ms"])?;
+    let (min_exact_to_ms, wait_ms) = (min_exact_to_ms.unwrap_or_default(), wait_ms.unwrap_or_default());
     let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
     answer(api.get_count(Request::new(request)).await)
 }
@@ -230,6 +241,14 @@ pub(crate) async fn list_counters(ApiState(api): ApiState, JsonBody(body): JsonB
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
 pub(crate) async fn list_events(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<EventsBody> {
     answer(api.list_events(request(read::<ListEventsBody>(&body)?)?).await)
+}
+
+/// Sums the adds of a counter by minute, hour or day.
+///
+/// A page at a time, in the order of time. Periods without adds are left out. A clear changes no sum.
+#[utoipa::path(post, path = "/v1/get_sums", request_body = GetSumsBody, responses((status = 200, body = SumsBody), Faults))]
+pub(crate) async fn get_sums(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<SumsBody> {
+    answer(api.get_sums(request(read::<GetSumsBody>(&body)?)?).await)
 }
 
 /// A namespace and its configuration.
@@ -344,7 +363,7 @@ pub(crate) async fn delete_namespace(
     PathParams(name): PathParams<String>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<DeletedBody> {
-    let incarnation = integer(query.as_deref(), "incarnation")?;
+    let [incarnation] = integers(query.as_deref(), ["incarnation"])?;
     let request = wire::DeleteNamespaceRequest { name: name.clone(), incarnation };
     api.delete_namespace(Request::new(request)).await?;
     Ok(Json(DeletedBody { deleted: name }))

@@ -170,6 +170,31 @@ pub(crate) struct ListEventsBody {
     page_token: String,
 }
 
+/// The request of GetSums.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetSumsBody {
+    namespace: String,
+    #[serde(alias = "counter_name")]
+    counter: String,
+    period: PeriodBody,
+    /// Start of the range, included. Absent: such that the range has 60 minutes, 24 hours or 30 days.
+    from: Option<TimeBody>,
+    /// End of the range, excluded. Absent: now.
+    to: Option<TimeBody>,
+    #[serde(default)]
+    page_token: String,
+}
+
+/// The length of the periods, which begin in UTC.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum PeriodBody {
+    Minute,
+    Hour,
+    Day,
+}
+
 /// The result of an add or a clear.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AddedBody {
@@ -247,6 +272,29 @@ pub(crate) struct EventBody {
     clear: bool,
 }
 
+/// A page of sums.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SumsBody {
+    /// The periods with adds.
+    sums: Vec<SumBody>,
+    /// Empty: this is the last page.
+    next_page_token: String,
+    /// No add before this time (Unix ms) can come any more.
+    exact_to_ms: i64,
+    /// Adds before this time (Unix ms) may be dropped: they are older than delete_after_ms.
+    kept_from_ms: i64,
+}
+
+/// The adds of one period.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SumBody {
+    /// When the period begins, in Unix ms.
+    from_ms: i64,
+    sum: i64,
+    /// The number of its adds.
+    adds: i64,
+}
+
 impl TimeBody {
     fn ms(self, field: &'static str) -> Result<i64, Refusal> {
         match self {
@@ -265,6 +313,13 @@ impl TimeBody {
 /// A field that may be absent, but not null: a bound that a program has computed wrongly must not vanish.
 fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<i64>, D::Error> {
     Int64::deserialize(field).map(|Int64(number)| Some(number))
+}
+
+/// The begin and the end of a range, in Unix ms; 0: absent.
+fn range(from: Option<TimeBody>, to: Option<TimeBody>) -> Result<(i64, i64), Refusal> {
+    let from_ms = from.map(|from| from.ms("from")).transpose()?.unwrap_or_default();
+    let to_ms = to.map(|to| to.ms("to")).transpose()?.unwrap_or_default();
+    Ok((from_ms, to_ms))
 }
 
 fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
@@ -315,9 +370,23 @@ impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
 
     fn try_from(body: ListEventsBody) -> Result<Self, Refusal> {
         let ListEventsBody { namespace, counter, from, to, page_size, page_token } = body;
-        let from_ms = from.map(|from| from.ms("from")).transpose()?.unwrap_or_default();
-        let to_ms = to.map(|to| to.ms("to")).transpose()?.unwrap_or_default();
+        let (from_ms, to_ms) = range(from, to)?;
         Ok(wire::ListEventsRequest { namespace, counter, from_ms, to_ms, page_size: page_size.short(), page_token })
+    }
+}
+
+impl TryFrom<GetSumsBody> for wire::GetSumsRequest {
+    type Error = Refusal;
+
+    fn try_from(body: GetSumsBody) -> Result<Self, Refusal> {
+        let GetSumsBody { namespace, counter, period, from, to, page_token } = body;
+        let (from_ms, to_ms) = range(from, to)?;
+        let period = match period {
+            PeriodBody::Minute => wire::Period::Minute,
+            PeriodBody::Hour => wire::Period::Hour,
+            PeriodBody::Day => wire::Period::Day,
+        };
+        Ok(wire::GetSumsRequest { namespace, counter, period: period.into(), from_ms, to_ms, page_token })
     }
 }
 
@@ -387,5 +456,13 @@ impl From<wire::ListEventsResponse> for EventsBody {
             clear,
         };
         EventsBody { events: events.into_iter().map(event).collect(), next_page_token }
+    }
+}
+
+impl From<wire::GetSumsResponse> for SumsBody {
+    fn from(answer: wire::GetSumsResponse) -> Self {
+        let wire::GetSumsResponse { sums, next_page_token, exact_to_ms, kept_from_ms } = answer;
+        let sum = |wire::PeriodSum { from_ms, sum, adds }| SumBody { from_ms, sum, adds };
+        SumsBody { sums: sums.into_iter().map(sum).collect(), next_page_token, exact_to_ms, kept_from_ms }
     }
 }

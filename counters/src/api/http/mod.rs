@@ -31,6 +31,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/delete_counter", post(delete_counter))
         .route("/v1/list_counters", post(list_counters))
         .route("/v1/list_events", post(list_events))
+        .route("/v1/get_sums", post(get_sums))
         .route("/v1/namespaces", get(list_namespaces))
         .route("/v1/namespaces/{namespace}", get(get_namespace).put(put_namespace).delete(delete_namespace))
         .route("/v1/namespaces/{namespace}/persistence_configuration", put(put_persistence_configuration))

@@ -28,6 +28,7 @@ use utoipa::OpenApi;
         calls::delete_counter,
         calls::list_counters,
         calls::list_events,
+        calls::get_sums,
         calls::list_namespaces,
         calls::get_namespace,
         calls::put_namespace,

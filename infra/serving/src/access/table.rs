@@ -105,6 +105,7 @@ rights! {
         "DeleteCounter": DeleteCounterRequest => CountAdmin, |it| Resource::One(&it.namespace);
         "ListCounters": ListCountersRequest => CountRead, |it| Resource::One(&it.namespace);
         "ListEvents": ListEventsRequest => CountRead, |it| Resource::One(&it.namespace);
+        "GetSums": GetSumsRequest => CountRead, |it| Resource::One(&it.namespace);
     }
     "tallystone.counter.v1.CounterAdmin" {
         "PutNamespace": PutNamespaceRequest => CountAdmin, |it| Resource::One(&it.name);

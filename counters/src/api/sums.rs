@@ -1,0 +1,94 @@
+//! GetSums (N16), page by page.
+
+use super::status::of_call;
+use super::wire::{namespace, range};
+use crate::names::CounterName;
+use crate::refusal::Refusal;
+use crate::service::CounterService;
+use crate::sums::{KeptSums, Period, PeriodSum, SumsPage, SumsPosition};
+use tallystone_proto::counter::v1 as wire;
+use tonic::Status;
+
+pub(super) async fn page(
+    counters: &CounterService,
+    request: wire::GetSumsRequest,
+) -> Result<wire::GetSumsResponse, Status> {
+    let period = request.period();
+    let wire::GetSumsRequest { namespace: name, counter, period: number, from_ms, to_ms, page_token } = request;
+    let name = namespace(name)?;
+    let counter = CounterName::parse(counter).map_err(of_call)?;
+    let period = match period {
+        wire::Period::Minute => Period::Minute,
+        wire::Period::Hour => Period::Hour,
+        wire::Period::Day => Period::Day,
+        wire::Period::Unspecified => {
+            let why = format!("is {number}; must be PERIOD_MINUTE (1), PERIOD_HOUR (2) or PERIOD_DAY (3)");
+            return Err(of_call(Refusal::invalid("period", why)));
+        }
+    };
+    let within_ms = range(from_ms, to_ms)?;
+    let from = position(&page_token, period).map_err(of_call)?;
+    let found = counters.sums(&name, &counter, period, within_ms, from).await.map_err(of_call)?;
+    let KeptSums { page: SumsPage { sums, next, exact_to_ms }, kept_from_ms } = found;
+    let sum = |PeriodSum { from_ms, sum, adds }| wire::PeriodSum {
+        from_ms: from_ms as i64,
+        sum: sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
+        adds: adds as i64,
+    };
+    Ok(wire::GetSumsResponse {
+        sums: sums.into_iter().map(sum).collect(),
+        next_page_token: next.map(token).unwrap_or_default(),
+        exact_to_ms: exact_to_ms as i64,
+        kept_from_ms: kept_from_ms as i64,
+    })
+}
+
+fn token(SumsPosition { next_ms, end_ms, unfinished }: SumsPosition) -> String {
+    match unfinished {
+        Some(PeriodSum { from_ms, sum, adds }) => format!("{next_ms}.{end_ms}.{from_ms}.{sum}.{adds}"),
+        None => format!("{next_ms}.{end_ms}"),
+    }
+}
+
+/// Where a page begins; `None`: it is the first one.
+fn position(page_token: &str, period: Period) -> Result<Option<SumsPosition>, Refusal> {
+    if page_token.is_empty() {
+        return Ok(None);
+    }
+    let read = || {
+        let parts: Vec<&str> = page_token.split('.').collect();
+        let (times, unfinished) = parts.split_at_checked(2)?;
+        let unfinished = match unfinished {
+            [] => None,
+            [from_ms, sum, adds] => {
+                Some(PeriodSum { from_ms: from_ms.parse().ok()?, sum: sum.parse().ok()?, adds: adds.parse().ok()? })
+            }
+            _ => return None,
+        };
+        let position = SumsPosition { next_ms: times[0].parse().ok()?, end_ms: times[1].parse().ok()?, unfinished };
+        let is_of = |unfinished: PeriodSum| unfinished.from_ms == period.begin_ms(position.next_ms);
+        unfinished.is_none_or(is_of).then_some(position)
+    };
+    let unknown = || Refusal::invalid("page_token", "is not a page token of these sums");
+    read().map(Some).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n16_a_page_token_reads_back_and_no_other_text_does() {
+        let unfinished = PeriodSum { from_ms: 120_000, sum: i128::from(i64::MIN) * 3, adds: 7 };
+        let position_of = |unfinished| SumsPosition { next_ms: 130_500, end_ms: 999_000, unfinished };
+        for expected in [position_of(None), position_of(Some(unfinished))] {
+            assert_eq!(position(&token(expected), Period::Minute), Ok(Some(expected)));
+        }
+        let one = token(position_of(Some(unfinished)));
+        assert!(position(&one, Period::Hour).is_err(), "of another period");
+        for bad in ["1", "1.x", "1.2.", "1.2.3", "1.2.0.4", "1.2.0.4.-5", "1.2.0.4.5.6", "-1.2", &format!("{one}.")] {
+            assert!(position(bad, Period::Minute).is_err(), "{bad}");
+        }
+        assert_eq!(position("", Period::Day), Ok(None));
+    }
+}
