@@ -6,14 +6,14 @@ use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::ops::Range;
 
-/// Events that one page reads, about.
+/// With so many events, a page begins no further scan.
 const EVENTS_MAX: usize = 100_000;
-/// Periods of one page.
+/// With more periods than this, a page begins no further scan.
 const PERIODS_MAX: usize = 1_000;
-/// Scans of the log for one page.
-const SCANS_MAX: usize = 8;
+/// Scans of the log for one page, at most.
+const SCANS_MAX: usize = 2;
 
-/// The length of the periods by which adds are summed. All periods begin in UTC.
+/// The length of the periods by which adds are summed. A day begins at 00:00 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// A minute.
@@ -34,7 +34,7 @@ impl Period {
         }
     }
 
-    /// How many periods a range has whose begin is not given.
+    /// The number of periods in a range without a start.
     fn number_by_default(self) -> u64 {
         match self {
             Period::Minute => 60,
@@ -43,7 +43,7 @@ impl Period {
         }
     }
 
-    /// When the period begins that has this time, in Unix ms.
+    /// The start of the period that contains this time, in Unix ms.
     pub fn begin_ms(self, time_ms: u64) -> u64 {
         time_ms - time_ms % self.length_ms()
     }
@@ -69,6 +69,9 @@ pub struct SumsPosition {
     pub end_ms: u64,
     /// What the pages before have summed of the period that they left unfinished.
     pub unfinished: Option<PeriodSum>,
+    /// `exact_to_ms` of the first page: what a page has read is final to this time, also if a later page has a later one.
+    /// `None`: this is the first page.
+    pub exact_to_ms: Option<u64>,
 }
 
 /// A page of sums.
@@ -78,7 +81,7 @@ pub struct SumsPage {
     pub sums: Vec<PeriodSum>,
     /// Where the next page begins; `None`: this was the last page.
     pub next: Option<SumsPosition>,
-    /// No add before this time can come any more, in Unix ms.
+    /// No add before this time can come any more, in Unix ms. It is the same for all pages.
     pub exact_to_ms: u64,
 }
 
@@ -87,19 +90,19 @@ pub struct SumsPage {
 pub struct KeptSums {
     /// The page.
     pub page: SumsPage,
-    /// Adds before this time may be dropped, in Unix ms.
+    /// Adds before this time may have been dropped, in Unix ms.
     pub kept_from_ms: u64,
 }
 
 impl SumsPosition {
-    /// The begin of a range that consists of the periods which have some of `within_ms` (Unix ms); an end of 0: now; a begin of
-    /// 0: such that the range has 60 minutes, 24 hours or 30 days. It ends at `future_ms` at the latest.
+    /// The position of the first page. The range is `within_ms` (Unix ms), extended to whole periods, but it ends at `future_ms` at
+    /// the latest. An end of 0: now. A start of 0: the range has 60 minutes, 24 hours or 30 days.
     pub fn first(period: Period, within_ms: Range<u64>, future_ms: u64) -> SumsPosition {
         let last_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) }.saturating_sub(1);
         let end_ms = (period.begin_ms(last_ms) + period.length_ms()).min(future_ms);
         let before_ms = (period.number_by_default() - 1) * period.length_ms();
         let first_ms = if within_ms.start == 0 { last_ms.saturating_sub(before_ms) } else { within_ms.start };
-        SumsPosition { next_ms: period.begin_ms(first_ms), end_ms, unfinished: None }
+        SumsPosition { next_ms: period.begin_ms(first_ms), end_ms, unfinished: None, exact_to_ms: None }
     }
 }
 
@@ -110,9 +113,12 @@ pub async fn sums(
     period: Period,
     from: SumsPosition,
 ) -> Result<SumsPage, Refusal> {
-    // Before the events are read: an add that came in between is not in the sums.
-    let exact_to_ms = log.final_to(counter).await?;
-    let kept_from_ms = log.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1);
+    // Read before the events. Otherwise an add could arrive between the two reads, be before this time, and be missing.
+    let exact_to_ms = match from.exact_to_ms {
+        Some(exact_to_ms) => exact_to_ms,
+        None => log.exact_to(counter).await?,
+    };
+    let counted_from_ms = log.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1);
     let mut sums: Vec<PeriodSum> = from.unfinished.into_iter().collect();
     let (mut next, end, mut events) = (from.next_ms / WINDOW_MS, from.end_ms.div_ceil(WINDOW_MS), 0);
     for _ in 0..SCANS_MAX {
@@ -123,7 +129,7 @@ pub async fn sums(
         events += scan.events.len();
         for event in &scan.events {
             if let Change::Add(delta) = event.change
-                && (kept_from_ms..from.end_ms).contains(&event.time_ms)
+                && (counted_from_ms..from.end_ms).contains(&event.time_ms)
             {
                 add(&mut sums, period.begin_ms(event.time_ms), delta);
             }
@@ -133,7 +139,7 @@ pub async fn sums(
     let next_ms = next * WINDOW_MS;
     let next = (next < end).then(|| {
         let unfinished = sums.pop_if(|last| last.from_ms + period.length_ms() > next_ms);
-        SumsPosition { next_ms, end_ms: from.end_ms, unfinished }
+        SumsPosition { next_ms, end_ms: from.end_ms, unfinished, exact_to_ms: Some(exact_to_ms) }
     });
     Ok(SumsPage { sums, next, exact_to_ms })
 }
@@ -160,10 +166,10 @@ mod tests {
         };
         let now_ms = 100 * HOUR_MS + 7;
         assert_eq!(range(0..0, now_ms), 77 * HOUR_MS..now_ms);
-        assert_eq!(range(1..0, now_ms), 0..now_ms);
+        assert_eq!(range(Range { start: 1, end: 0 }, now_ms), 0..now_ms);
         assert_eq!(range(5 * HOUR_MS + 1..7 * HOUR_MS, now_ms), 5 * HOUR_MS..7 * HOUR_MS);
         assert_eq!(range(5 * HOUR_MS..7 * HOUR_MS + 1, now_ms), 5 * HOUR_MS..8 * HOUR_MS);
-        assert_eq!(range(0..7 * HOUR_MS, now_ms), 0..7 * HOUR_MS, "it does not begin before there is time");
+        assert_eq!(range(0..7 * HOUR_MS, now_ms), 0..7 * HOUR_MS, "it does not begin before 1970");
         assert_eq!(range(100 * HOUR_MS..200 * HOUR_MS, now_ms), 100 * HOUR_MS..now_ms);
     }
 }

@@ -83,7 +83,7 @@ do
     return first_due and (id_window_ms > 0 and first_due - IDS or now)
   end
 
-  -- With the last id goes the epoch. RETURNS as next_forget_id.
+  -- Deletes the records of these ids, and with the last one the epoch. RETURNS what next_forget_id returns.
   local function delete_records(names)
     call('ZREM', K_REQUEST_DUE, unpack(names))
     call('HDEL', K_REQUESTS, unpack(names))

@@ -20,12 +20,12 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two searches for slices that are past their retention.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
-/// How long a namespace is known after its last search: one with events has another by then.
+/// An entry of `known` is dropped so long after its last prune. A namespace that still has jobs is pruned sooner.
 const FORGET_AFTER: Duration = Duration::from_secs(2 * 3_600);
 
 /// What this process knows of the archive of a namespace.
 struct Known {
-    /// When its slices were last searched for those that are past their retention.
+    /// When slices past their retention were last deleted.
     pruned_at: Instant,
     /// The closed slices that have nothing left to merge.
     merged: BTreeSet<u64>,
@@ -35,7 +35,7 @@ struct Known {
 #[derive(Clone)]
 pub(crate) struct Archiver {
     namespaces: RedisNamespaces,
-    /// By the tags of namespaces; those that had a job lately.
+    /// By tag, for namespaces that had a job lately.
     known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
@@ -85,13 +85,13 @@ impl Archiver {
         self.tidy(tag, &store).await
     }
 
-    /// Merges objects, and now and then deletes what is past its retention.
+    /// Merges objects, and once an hour deletes what is past its retention.
     async fn tidy(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
         let known = self.known().remove(tag);
         let mut merged = known.as_ref().map(|known| known.merged.clone()).unwrap_or_default();
         match store.merge_archive(&mut merged).await {
             Ok(objects) => metrics::merged(objects),
-            // Events go to the archive although their objects stay many.
+            // It does not fail the job: events still go to the archive, in more objects.
             Err(error) => tracing::warn!(namespace = %store.name(), %error, "cannot merge objects of the archive"),
         }
         let pruned_at = known.map(|known| known.pruned_at).filter(|at| at.elapsed() < PRUNE_EVERY);

@@ -1,5 +1,5 @@
 //! `tallystone counter …`: one file per verb, named as it is typed. `session.rs` connects and explains errors, `token.rs`
-//! has the flags of an event's token, `text.rs` shows counts and `sums.rs` those of periods, `ndjson.rs` reads adds from lines.
+//! has the flags of an event's token, `text.rs` shows counts, `sums.rs` shows sums by period, `ndjson.rs` reads adds from lines.
 
 mod add;
 mod audit;

@@ -13,7 +13,7 @@ use tallystone_client::{Period, PeriodSum};
 const BAR_MAX: u64 = 32;
 /// Eighths of a character.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-/// Periods up to which those without adds are shown, too.
+/// A table of at most so many periods also has those without adds.
 const GAPS_SHOWN_MAX: u64 = 400;
 
 /// The length of the periods.
@@ -41,6 +41,16 @@ impl By {
         }
     }
 
+    /// The length of a range without a start.
+    fn ms_by_default(self) -> u64 {
+        let periods = match self {
+            By::Minute => 60,
+            By::Hour => 24,
+            By::Day => 30,
+        };
+        periods * self.period().length_ms()
+    }
+
     fn name(self) -> &'static str {
         match self {
             By::Minute => "minute",
@@ -49,7 +59,7 @@ impl By {
         }
     }
 
-    /// When a period begins, as far as its length needs.
+    /// The start of a period: the date, and for minutes and hours also the time.
     fn time(self, from_ms: u64) -> String {
         let text = format_time(from_ms);
         let digits = if self == By::Day { "2013-01-01".len() } else { "2013-01-01T10:15".len() };
@@ -57,7 +67,7 @@ impl By {
     }
 }
 
-/// Shows the sums of a range; 0: the server chooses its begin or end.
+/// Shows the sums of a range; 0: the server chooses its start or end.
 pub(super) async fn show(
     counter: &str,
     namespace: &str,
@@ -87,17 +97,19 @@ pub(super) async fn show(
         true => session.output.line(&format!("No adds to {} in this time.", visible(counter)))?,
         false => session.output.line(&summed.text(now_ms()))?,
     }
-    if (1..kept_from_ms).contains(&from_ms) {
+    // As the server chooses it.
+    let first_ms = if from_ms == 0 { now_ms().saturating_sub(by.ms_by_default()) } else { from_ms };
+    if first_ms < kept_from_ms {
         let kept_from = format_time(kept_from_ms);
-        session
-            .output
-            .remark(&format!("Adds before {kept_from} are older than --delete-after, and may be dropped."))?;
+        let remark =
+            format!("Adds before {kept_from} are older than `delete after` of the namespace and may be missing.");
+        session.output.remark(&remark)?;
     }
     Ok(())
 }
 
 impl Summed {
-    /// A table, the total, and what of it is not final.
+    /// A table, the total, and to what time it is exact.
     pub(super) fn text(&self, now_ms: u64) -> String {
         let length_ms = self.by.period().length_ms();
         let largest = self.sums.iter().map(|sum| sum.sum.unsigned_abs()).max().unwrap_or_default();
@@ -139,11 +151,11 @@ impl Summed {
         let per_s = adds as f64 * 1e3 / (end_ms - first.from_ms) as f64;
         let sum = i64::try_from(sum).map_or_else(|_| sum.to_string(), count_text);
         let adds = count_text(adds as i64);
-        let is_final = last.from_ms + length_ms <= self.exact_to_ms;
+        let is_exact = last.from_ms + length_ms <= self.exact_to_ms;
         let open = match self.exact_to_ms {
-            _ if is_final => "all final".to_owned(),
-            0 => "not final yet".to_owned(),
-            to_ms => format!("final to {}", format_time(to_ms)),
+            _ if is_exact => "these sums are exact".to_owned(),
+            0 => "not exact yet".to_owned(),
+            to_ms => format!("exact to {}", format_time(to_ms)),
         };
         format!("{sum} in {adds} adds, {per_s:.2} adds/s; {open}")
     }
@@ -178,7 +190,7 @@ mod tests {
             "1970-01-03    0     0".to_owned(),
             format!("1970-01-04  -16     2  {full}{full}"),
             "1970-01-05    1     1  ██".to_owned(),
-            "-7 in 7 adds, 0.00 adds/s; final to 1970-01-05T00:00:00.000Z".to_owned(),
+            "-7 in 7 adds, 0.00 adds/s; exact to 1970-01-05T00:00:00.000Z".to_owned(),
         ];
         assert_eq!(text.lines().map(str::trim_end).collect::<Vec<_>>(), lines);
     }
@@ -190,6 +202,6 @@ mod tests {
         assert_eq!(summed.with_gaps(), sums);
         let text = summed.text(60_000 * (GAPS_SHOWN_MAX + 1));
         assert!(text.contains("1970-01-01 00:00") && text.contains('▏'), "{text}");
-        assert!(text.ends_with("9223372036854775808 in 2 adds, 0.00 adds/s; all final"), "{text}");
+        assert!(text.ends_with("9223372036854775808 in 2 adds, 0.00 adds/s; these sums are exact"), "{text}");
     }
 }

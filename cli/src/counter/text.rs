@@ -14,7 +14,7 @@ pub(super) fn exactness(counter_type: Option<CounterType>, exact_to_ms: u64, now
     match (counter_type, exact_to_ms) {
         (Some(CounterType::BestEffort), _) => "best effort".to_owned(),
         (Some(CounterType::Accurate), _) => "includes every acknowledged add".to_owned(),
-        // An ACCURATE count includes every add without a rollup.
+        // The type is not known, and an ACCURATE count has adds that no rollup has read.
         (None, 0) => "no rollup yet".to_owned(),
         (_, 0) => "not rolled up yet".to_owned(),
         (_, to_ms) => format!("exact to {}, {} ago", format_time(to_ms), format_ago(now_ms.saturating_sub(to_ms))),

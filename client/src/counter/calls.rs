@@ -145,9 +145,9 @@ impl CounterClient {
         Ok(Page { items, next_page_token: response.next_page_token })
     }
 
-    /// Sums the adds of a counter by minute, hour or day (N16). The range consists of whole periods: of the first that has
-    /// some of `from_ms` until before `to_ms`, to the last; `to_ms` 0: until now; `from_ms` 0: 60 minutes, 24 hours or 30
-    /// days. The first page has the empty token.
+    /// Sums the adds of a counter by minute, hour or day (N16). The sums are of whole periods, from the one that contains
+    /// `from_ms` to the one that contains the millisecond before `to_ms`. `to_ms` 0: now. `from_ms` 0: the range has 60 minutes,
+    /// 24 hours or 30 days. The first page has the empty token.
     pub async fn sums(
         &self,
         namespace: &str,

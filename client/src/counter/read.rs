@@ -92,7 +92,7 @@ pub struct CounterEvent {
     pub clear: bool,
 }
 
-/// The length of the periods by which adds are summed (N16). All periods begin in UTC.
+/// The length of the periods by which adds are summed (N16). A day begins at 00:00 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
@@ -142,8 +142,9 @@ pub struct Sums {
     /// last.
     pub page: Page<PeriodSum>,
     /// No add before this time can come any more: the sum of a period that ends at this time or before is final.
+    /// All pages have the same time.
     pub exact_to_ms: u64,
-    /// Adds before this time may be dropped, since they are older than the namespace's `delete_after_ms`.
+    /// Adds before this time are older than the namespace's `delete_after_ms` and may have been dropped.
     pub kept_from_ms: u64,
 }
 

@@ -43,10 +43,12 @@ pub(super) async fn page(
     })
 }
 
-fn token(SumsPosition { next_ms, end_ms, unfinished }: SumsPosition) -> String {
+fn token(position: SumsPosition) -> String {
+    let SumsPosition { next_ms, end_ms, unfinished, exact_to_ms } = position;
+    let exact_to_ms = exact_to_ms.unwrap_or_default();
     match unfinished {
-        Some(PeriodSum { from_ms, sum, adds }) => format!("{next_ms}.{end_ms}.{from_ms}.{sum}.{adds}"),
-        None => format!("{next_ms}.{end_ms}"),
+        Some(PeriodSum { from_ms, sum, adds }) => format!("{next_ms}.{end_ms}.{exact_to_ms}.{from_ms}.{sum}.{adds}"),
+        None => format!("{next_ms}.{end_ms}.{exact_to_ms}"),
     }
 }
 
@@ -57,7 +59,7 @@ fn position(page_token: &str, period: Period) -> Result<Option<SumsPosition>, Re
     }
     let read = || {
         let parts: Vec<&str> = page_token.split('.').collect();
-        let (times, unfinished) = parts.split_at_checked(2)?;
+        let (times, unfinished) = parts.split_at_checked(3)?;
         let unfinished = match unfinished {
             [] => None,
             [from_ms, sum, adds] => {
@@ -65,7 +67,9 @@ fn position(page_token: &str, period: Period) -> Result<Option<SumsPosition>, Re
             }
             _ => return None,
         };
-        let position = SumsPosition { next_ms: times[0].parse().ok()?, end_ms: times[1].parse().ok()?, unfinished };
+        let time = |number: usize| times[number].parse::<u64>().ok();
+        let (next_ms, end_ms, exact_to_ms) = (time(0)?, time(1)?, time(2)?);
+        let position = SumsPosition { next_ms, end_ms, unfinished, exact_to_ms: Some(exact_to_ms) };
         let is_of = |unfinished: PeriodSum| unfinished.from_ms == period.begin_ms(position.next_ms);
         unfinished.is_none_or(is_of).then_some(position)
     };
@@ -80,13 +84,25 @@ mod tests {
     #[test]
     fn n16_a_page_token_reads_back_and_no_other_text_does() {
         let unfinished = PeriodSum { from_ms: 120_000, sum: i128::from(i64::MIN) * 3, adds: 7 };
-        let position_of = |unfinished| SumsPosition { next_ms: 130_500, end_ms: 999_000, unfinished };
+        let exact_to_ms = Some(125_000);
+        let position_of = |unfinished| SumsPosition { next_ms: 130_500, end_ms: 999_000, unfinished, exact_to_ms };
         for expected in [position_of(None), position_of(Some(unfinished))] {
             assert_eq!(position(&token(expected), Period::Minute), Ok(Some(expected)));
         }
         let one = token(position_of(Some(unfinished)));
         assert!(position(&one, Period::Hour).is_err(), "of another period");
-        for bad in ["1", "1.x", "1.2.", "1.2.3", "1.2.0.4", "1.2.0.4.-5", "1.2.0.4.5.6", "-1.2", &format!("{one}.")] {
+        for bad in [
+            "1",
+            "1.x.3",
+            "1.2",
+            "1.2.",
+            "1.2.3.4",
+            "1.2.3.0.4",
+            "1.2.3.0.4.-5",
+            "1.2.3.0.4.5.6",
+            "-1.2.3",
+            &format!("{one}."),
+        ] {
             assert!(position(bad, Period::Minute).is_err(), "{bad}");
         }
         assert_eq!(position("", Period::Day), Ok(None));

@@ -28,7 +28,7 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
     }
 }
 
-/// A range of time in Unix ms; 0: the begin or the end is not given.
+/// A range of time in Unix ms; 0: its start or its end is not given.
 pub(super) fn range(from_ms: i64, to_ms: i64) -> Result<Range<u64>, Status> {
     let time = |field, ms: i64| {
         let refused = |_| Refusal::invalid(field, format!("is {ms}; must be a time in Unix ms, or 0"));

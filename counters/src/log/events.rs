@@ -124,8 +124,9 @@ pub trait Events: Send + Sync {
     /// order: it is in one shard and orders the adds of all shards (N7).
     fn tick(&self, until: &[(CounterName, u64)]) -> impl Future<Output = Result<Vec<u64>, Refusal>> + Send;
 
-    /// Up to when no event of the counter can be appended any more, in Unix ms.
-    fn final_to(&self, counter: &CounterName) -> impl Future<Output = Result<u64, Refusal>> + Send;
+    /// The time before which no further event of the counter can be appended, in Unix ms: that of the shard in which it is
+    /// earliest.
+    fn exact_to(&self, counter: &CounterName) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
     /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event
     /// waits for its rollup, until that rollup. Returns how many slices it dropped; a call drops at most a hundred.

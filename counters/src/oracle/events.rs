@@ -89,15 +89,15 @@ impl Events for OracleNamespace {
         Ok(waits_ms)
     }
 
-    async fn final_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
+    async fn exact_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
         let mut world = self.world();
-        let mut final_to_ms = u64::MAX;
+        let mut exact_to_ms = u64::MAX;
         for number in Placement::of(counter).shards(&self.config) {
             let shard = self.shard(&mut world, number)?;
             let fence_ms = shard.sealed_to_ms.max(shard.refused_to_ms).max(shard.pruned_to_ms);
-            final_to_ms = final_to_ms.min(fence_ms);
+            exact_to_ms = exact_to_ms.min(fence_ms);
         }
-        Ok(final_to_ms)
+        Ok(exact_to_ms)
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {

@@ -137,9 +137,8 @@ impl RedisNamespace {
         self.archive()?.delete_before(&self.tag, self.slice_ms(), before_ms).await.map_err(of_archive)
     }
 
-    /// Merges the objects of slices: those of the slice that grows when there are many, and those of a closed slice, to which
-    /// nothing is added any more, into few. Returns how many objects were replaced. `merged`: closed slices in which there is
-    /// nothing left to merge; it adds to them.
+    /// Merges objects of each slice once ([`Archive::merge`]). Returns how many objects were replaced. `merged` has the closed
+    /// slices with nothing left to merge: the call skips them, and adds those that it finds.
     pub async fn merge_archive(&self, merged: &mut BTreeSet<u64>) -> Result<u64, Refusal> {
         let archive = self.archive()?;
         let reached = try_join_all((0..SHARDS).map(|shard| self.reached(shard))).await?;

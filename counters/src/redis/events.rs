@@ -130,7 +130,7 @@ impl RedisNamespace {
         let Some(mut found) = self.unless_new(found).await? else {
             return Ok(EventScan { events: Vec::new(), next_window: windows.end });
         };
-        // It stops at any time, and a call goes on with a window.
+        // The scan may stop inside of a window, but the next call begins at one. So the first window is read whole.
         if found.next_ms < (windows.start + 1) * WINDOW_MS {
             let times_ms = scope.times_ms.start..(windows.start + 1) * WINDOW_MS;
             let whole = Scope { times_ms, ..scope };

@@ -45,7 +45,7 @@ impl Events for RedisNamespace {
         Ok(waits.into_iter().map(|shards| longest(shards).unwrap_or_default()).collect())
     }
 
-    async fn final_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
+    async fn exact_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
         let fences = |shard| self.state(shard, [STATE_SEALED_TO, STATE_OPEN, STATE_PRUNED]);
         let shards = try_join_all(Placement::of(counter).shards(&self.config).map(fences)).await?;
         let fence_ms = shards.into_iter().map(|fences_ms| fences_ms.into_iter().max().unwrap_or_default());
@@ -173,7 +173,7 @@ impl RollupSchedule for RedisNamespace {
 }
 
 impl RedisNamespace {
-    /// Numbers of a shard's state, by where they are in it.
+    /// Reads the numbers in these ranges of bytes of a shard's state.
     pub(super) async fn state<const N: usize>(
         &self,
         shard: u16,

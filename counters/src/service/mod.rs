@@ -218,8 +218,8 @@ impl CounterService {
         Ok(page)
     }
 
-    /// A page of the sums of a counter's adds (N16). The range consists of the periods that have some of `within_ms`, as
-    /// [`SumsPosition::first`] has it. `from`: where the page before has ended.
+    /// A page of the sums of a counter's adds (N16). `within_ms` is extended to whole periods ([`SumsPosition::first`]). `from`:
+    /// where the previous page has ended.
     pub async fn sums(
         &self,
         namespace: &NamespaceName,

@@ -89,7 +89,7 @@ impl Archive {
         Ok(written)
     }
 
-    /// Writes an object, reads it back and compares. When this returns its path, it is durable.
+    /// Writes an object, reads it back and checks it. Returns its path when the object is durable.
     pub(crate) async fn put(
         &self,
         folder: &Path,

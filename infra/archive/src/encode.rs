@@ -70,11 +70,11 @@ impl Encoder {
     /// Writes the next rows, at most [`GROUP_ROWS`], which follow those before in the order of [`key`].
     ///
     /// # Errors
-    /// [`ArchiveError::Invalid`]: they do not, or an event is there twice.
+    /// [`ArchiveError::Invalid`]: a row is out of order, or an event is there twice.
     pub(crate) fn group(&mut self, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
         let all = || self.last.iter().chain(rows);
         if let Some((_, event)) = all().zip(all().skip(1)).find(|(one, next)| key(one) >= key(next)) {
-            return Err(ArchiveError::invalid(format!("the event {event:?} is there twice, or not in its place")));
+            return Err(ArchiveError::invalid(format!("the event {event:?} is there twice, or out of order")));
         }
         self.last = rows.last().cloned();
         for event in rows {

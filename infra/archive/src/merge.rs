@@ -1,4 +1,4 @@
-//! Merges objects of a slice: few large ones instead of one for each minute. What the archive says stays the same.
+//! Merges objects of a slice: few large ones instead of one for each minute. No answer of the archive changes.
 //!
 //! A merged object has the spans of those that it replaces, and of each shard and time the events of the one that was right. It
 //! counts as written when the latest of them was, so what is written later still replaces it. After a crash both are there,
@@ -21,10 +21,10 @@ use std::vec::IntoIter;
 
 /// Objects that one merge chooses. It reads a row group of each at a time.
 const MERGED_MAX: usize = 32;
-/// The bytes of those objects, at most: the merged one is built in memory.
+/// The bytes of the chosen objects, at most; overlapping ones come on top. The merged object is built in memory.
 const BYTES_MAX: u64 = 128 * 1_024 * 1_024;
-/// In a slice that grows, a merge leaves out what is so many times larger than the average of those that it chooses: else
-/// each merge would write the result of the last one again.
+/// In an open slice, no chosen object is larger than so many times the average of the chosen. Otherwise each merge would write the
+/// result of the previous one again.
 const SKEW_MAX: u64 = 8;
 
 /// An object that is merged: its next events.
@@ -35,7 +35,7 @@ struct Input {
     rows: IntoIter<ArchivedEvent>,
 }
 
-/// The first event of an input that is not merged yet. The greatest one is the first in the order of rows.
+/// The next unmerged event of an input. It orders in reverse, so that a max-heap yields the first row.
 struct Front {
     event: ArchivedEvent,
     input: usize,
@@ -46,16 +46,17 @@ struct Front {
 struct Digest(DefaultHasher);
 
 impl Archive {
-    /// Merges objects of a slice, if there are enough of them: as many as a slice that grows should have, or any that are small
-    /// in one that `is_closed`, to which nothing is added any more. Returns how many objects it has replaced by one; 0: none.
+    /// Merges objects of a slice into one: many of similar size in an open slice, any two or more that fit in one that
+    /// `is_closed`, of which all events are archived. Returns how many objects it has deleted; 0: there was nothing to merge.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`]: one of them is. Nothing is replaced.
+    /// [`ArchiveError::Damaged`]: an input is damaged. Nothing is replaced.
     pub async fn merge(&self, namespace: &str, slice_ms: u64, is_closed: bool) -> Result<u64, ArchiveError> {
         let folder = name::slice(namespace, slice_ms)?;
         let enough = if is_closed { 2 } else { MERGED_MAX };
-        let all_if_enough = |listed: &[Listed]| -> Vec<Range<u64>> {
-            if listed.len() >= enough { vec![0..u64::MAX] } else { Vec::new() }
+        let all_if_enough = |listed: &[Listed]| {
+            let all = 0..u64::MAX;
+            (listed.len() >= enough).then_some(all).into_iter().collect::<Vec<Range<u64>>>()
         };
         let (objects, _) = self.reader.open(namespace, slice_ms, all_if_enough).await?;
         let bytes: Vec<u64> = objects.iter().map(|object| object.footer.bytes()).collect();
@@ -100,8 +101,8 @@ fn chosen(bytes: &[u64], is_closed: bool) -> Option<Range<usize>> {
     (0..bytes.len()).find_map(from_here)
 }
 
-/// The chosen objects, and those that say something of a shard and a time of which these do: the merged object would else count
-/// as written after one that is right. `None`: that are too many.
+/// The chosen objects, and all whose spans overlap theirs, directly or through others. If one were left out, the merged object
+/// could count as written after it, and win where it should lose. `None`: there are too many.
 fn with_overlapping(objects: &[Opened], chosen: Range<usize>) -> Option<BTreeSet<usize>> {
     let mut all: BTreeSet<usize> = chosen.collect();
     loop {
@@ -167,7 +168,7 @@ fn united(mut spans: Vec<ShardSpan>) -> Vec<ShardSpan> {
 }
 
 impl Input {
-    /// Its next event of which no later object says something else.
+    /// Its next event that no later input replaces.
     async fn next(&mut self, reader: &Reader) -> Result<Option<ArchivedEvent>, ArchiveError> {
         loop {
             let later = &self.later;
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn n15_a_slice_that_grows_merges_many_of_like_size_and_a_closed_one_what_is_left() {
+    fn n15_an_open_slice_merges_many_of_similar_size_and_a_closed_one_all_that_fit() {
         let (some, many) = (vec![10; MERGED_MAX - 1], vec![10; MERGED_MAX]);
         assert_eq!(chosen(&some, false), None);
         assert_eq!(chosen(&many, false), Some(0..MERGED_MAX));

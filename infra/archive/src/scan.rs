@@ -75,7 +75,8 @@ fn step(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u64> 
     rest.start..bounds.min().unwrap_or(rest.start + 1).min(rest.end)
 }
 
-/// Where a step ends that decodes no more rows than it should. Of one counter, row groups are in the order of time.
+/// Where a step must end to decode about [`STEP_ROWS`] rows at most. The row groups of one counter are in the order of time in
+/// each object; those that begin at or before the start of the step are all read.
 fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms: &Range<u64>) -> u64 {
     let groups = objects.iter().flat_map(|object| &object.footer.groups);
     let groups = groups.filter(|group| group.may_have(counter_id, step_ms));

@@ -245,7 +245,7 @@ async fn all_events(archive: &Archive) -> Vec<Vec<ArchivedEvent>> {
 }
 
 #[tokio::test]
-async fn n15_merged_objects_say_what_those_said_that_they_replace_also_after_a_crash() {
+async fn n15_a_merge_changes_no_answer_even_if_it_dies() {
     let (folder, archive) = folder().await;
     for number in 0..40 {
         archive.write(NS, minute(number)).await.unwrap();
@@ -257,11 +257,11 @@ async fn n15_merged_objects_say_what_those_said_that_they_replace_also_after_a_c
     assert!(before.concat().contains(&again) && before.concat().len() > 11_000);
     let saved: Vec<(PathBuf, Vec<u8>)> =
         files(folder.path()).into_iter().map(|file| (file.clone(), std::fs::read(file).unwrap())).collect();
-    // The one that overlaps the last of them, and then the next minute.
+    // 32 minutes, the object that overlaps the last of them, and the next minute, which that object overlaps, too.
     assert_eq!(archive.merge(NS, NOON_MS, false).await.unwrap(), 34);
     assert_eq!(archive.merge(NS, NOON_MS, false).await.unwrap(), 0, "too few are left");
     assert_eq!((files(folder.path()).len(), all_events(&archive).await == before), (8, true));
-    // As if it had died before it deleted what it has replaced, and in the middle of that.
+    // As if the merge had died before its deletions, and in the middle of them.
     for some in [saved.len(), 20] {
         saved.iter().take(some).for_each(|(file, bytes)| std::fs::write(file, bytes).unwrap());
         let archive = self::again(&folder);

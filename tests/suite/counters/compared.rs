@@ -70,8 +70,8 @@ impl Events for Compared {
         self.both(("tick", until), self.redis.tick(until), self.oracle.tick(until)).await
     }
 
-    async fn final_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
-        self.both(("final_to", counter), self.redis.final_to(counter), self.oracle.final_to(counter)).await
+    async fn exact_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
+        self.both(("exact_to", counter), self.redis.exact_to(counter), self.oracle.exact_to(counter)).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {

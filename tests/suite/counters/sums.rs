@@ -34,8 +34,8 @@ impl Events for Slow<'_> {
         self.store.tick(until).await
     }
 
-    async fn final_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
-        self.store.final_to(counter).await
+    async fn exact_to(&self, counter: &CounterName) -> Result<u64, Refusal> {
+        self.store.exact_to(counter).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -62,9 +62,11 @@ pub(super) async fn all_sums(
     now_ms: u64,
 ) -> Vec<PeriodSum> {
     let mut from = SumsPosition::first(period, within_ms, now_ms + 1_500);
+    let exact_to_ms = log.exact_to(&counter(name)).await.expect("a fence");
     let mut all = Vec::new();
     loop {
         let page = sums(log, &counter(name), period, from).await.expect("a page");
+        assert_eq!(page.exact_to_ms, exact_to_ms, "of the first page");
         all.extend(page.sums);
         let Some(next) = page.next else { return all };
         assert!(next.next_ms > from.next_ms && next.end_ms == from.end_ms, "{next:?} after {from:?}");
@@ -142,9 +144,9 @@ async fn n16_sums_by_minute_hour_and_day_are_those_of_the_adds() {
     }
 }
 
-/// The bound that says which sums are final is the fence that refuses adds.
+/// The bound that says which sums are exact is the fence that refuses adds.
 #[tokio::test]
-async fn n16_no_add_comes_before_the_time_to_which_sums_are_final() {
+async fn n16_no_add_comes_before_the_time_to_which_sums_are_exact() {
     let mut ns = TestNamespace::new("final", NamespaceConfig::default()).await;
     let names: Vec<CounterName> = (0..50).map(|number| counter(&format!("c{number}"))).collect();
     for round in 0..40_u64 {
@@ -165,4 +167,22 @@ async fn n16_no_add_comes_before_the_time_to_which_sums_are_final() {
         ns.roll_up(&format!("c{}", round % 50)).await;
     }
     assert_eq!(ns.latest_ms() / WINDOW_MS, ns.now_ms() / WINDOW_MS);
+}
+
+/// A page says nothing of what came meanwhile to the periods of an earlier one.
+#[tokio::test]
+async fn n16_all_pages_are_exact_to_the_time_of_the_first() {
+    let mut ns = TestNamespace::new("pages", NamespaceConfig::default()).await;
+    assert!(ns.append_one(add("c", "early", NOON_MS, 1)).await.is_ok());
+    let from = SumsPosition::first(Period::Day, 0..0, NOON_MS + 1_500);
+    let page = async |ns: &TestNamespace, from| {
+        let slow = Slow { store: &ns.store, windows_max: 1_000_000 };
+        sums(&slow, &counter("c"), Period::Day, from).await.expect("a page")
+    };
+    let first = page(&ns, from).await;
+    let next = first.next.expect("it is not the last page");
+    ns.pass(60_000);
+    ns.roll_up("c").await;
+    assert_eq!(page(&ns, next).await.exact_to_ms, first.exact_to_ms);
+    assert!(page(&ns, from).await.exact_to_ms > NOON_MS, "a call that begins later knows more");
 }

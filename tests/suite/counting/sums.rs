@@ -60,7 +60,7 @@ async fn n16_each_acknowledged_add_is_in_the_sums_once_through_every_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n16_a_sum_is_final_when_its_count_is_exact() {
+async fn n16_sums_are_exact_as_far_as_the_count() {
     let house = House::with_rollups().await;
     let config = NamespaceConfig { accept_limit_ms: Some(1_000), coalesce_ms: Some(0), ..NamespaceConfig::default() };
     house.put(NS, config).await;

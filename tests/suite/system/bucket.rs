@@ -92,7 +92,7 @@ async fn n15_events_go_to_a_bucket_and_are_found_there() {
     // Another bucket at the same address, as after a wrong mount: nothing is guessed.
     bucket.process.kill().await.expect("it ends");
     drop(bucket);
-    let bucket = Bucket::start(port).await;
+    let _other = Bucket::start(port).await;
     let again = client.add("ads", adds[0].clone()).await.expect_err("its archive is not there");
     assert!(matches!(again, Error::Unavailable { .. }), "{again:?}");
     assert_eq!(dev.counter(&["get", "clicks", "--namespace", "ads"]).await["count"], 15, "a count needs no archive");

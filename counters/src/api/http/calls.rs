@@ -53,7 +53,7 @@ fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T>
     Ok(Json(answered?.into_inner().into()))
 }
 
-/// The parameters of a query, which has no others but the one for integers in the answer.
+/// Reads these parameters of a query. Any other parameter is refused, except [`PARAMETER`].
 fn integers<const N: usize>(query: Option<&str>, names: [&'static str; N]) -> Result<[Option<i64>; N], Status> {
     let mut found = [None; N];
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {

@@ -178,7 +178,7 @@ pub(crate) struct GetSumsBody {
     #[serde(alias = "counter_name")]
     counter: String,
     period: PeriodBody,
-    /// Start of the range, included. Absent: such that the range has 60 minutes, 24 hours or 30 days.
+    /// Start of the range, included. Absent: the range has 60 minutes, 24 hours or 30 days.
     from: Option<TimeBody>,
     /// End of the range, excluded. Absent: now.
     to: Option<TimeBody>,
@@ -186,7 +186,7 @@ pub(crate) struct GetSumsBody {
     page_token: String,
 }
 
-/// The length of the periods, which begin in UTC.
+/// The length of the periods. A day begins at 00:00 UTC.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum PeriodBody {
@@ -281,7 +281,7 @@ pub(crate) struct SumsBody {
     next_page_token: String,
     /// No add before this time (Unix ms) can come any more.
     exact_to_ms: i64,
-    /// Adds before this time (Unix ms) may be dropped: they are older than delete_after_ms.
+    /// Adds before this time (Unix ms) are older than delete_after_ms and may have been dropped.
     kept_from_ms: i64,
 }
 
@@ -315,7 +315,7 @@ fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<i64>, D::Error>
     Int64::deserialize(field).map(|Int64(number)| Some(number))
 }
 
-/// The begin and the end of a range, in Unix ms; 0: absent.
+/// The start and the end of a range, in Unix ms; 0: absent.
 fn range(from: Option<TimeBody>, to: Option<TimeBody>) -> Result<(i64, i64), Refusal> {
     let from_ms = from.map(|from| from.ms("from")).transpose()?.unwrap_or_default();
     let to_ms = to.map(|to| to.ms("to")).transpose()?.unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::sample::{Sample, Samples};
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_client::{CounterClient, NamespaceConfig};
+use tallystone_client::{CounterClient, NamespaceConfig, Period};
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::redis::{ArchivePass, RedisNamespace};
 use tallystone_counters::{ArchiveConfig, Change, Checkpoints, CounterName, Events};
@@ -34,6 +34,7 @@ struct Measured {
     one: Samples,
     many: Samples,
     pages: Samples,
+    sums: Samples,
     /// Events of the most frequent counter, and of the many.
     events: [u64; 2],
     passes: Vec<u64>,
@@ -74,6 +75,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
             &all.pages,
             Goal::None,
         ),
+        row("the most frequent counter by hour, GetSums".to_owned(), "events/s", &all.sums, Goal::None),
     ])
 }
 
@@ -113,6 +115,10 @@ async fn sample(
     let began = Instant::now();
     let listed = plan.profiled(rig, "ours, ListEvents", listed(&service.url(), &counters.names()[0])).await?;
     note(&mut all.pages, listed, began);
+    let began = Instant::now();
+    let summed = plan.profiled(rig, "ours, GetSums", summed(&service.url(), &counters.names()[0])).await?;
+    ensure!(summed == listed, "{summed} of {listed} events are in the sums");
+    note(&mut all.sums, summed, began);
     service.stop().await
 }
 
@@ -166,6 +172,19 @@ async fn listed(url: &str, name: &str) -> Result<u64> {
         page_token = page.next_page_token;
         if page_token.is_empty() {
             return Ok(events);
+        }
+    }
+}
+
+/// Sums the adds of a counter by hour. Returns their number.
+async fn summed(url: &str, name: &str) -> Result<u64> {
+    let (client, mut adds, mut page_token) = (CounterClient::connect(url).await?, 0, String::new());
+    loop {
+        let found = client.sums(NAMESPACE, name, Period::Hour, 1, 0, &page_token).await?;
+        adds += found.page.items.iter().map(|sum| sum.adds).sum::<u64>();
+        page_token = found.page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(adds);
         }
     }
 }
