@@ -86,12 +86,16 @@
 //! worker. A [`Worker`] runs each handler in a span `process <queue>`, as a part of that trace. Spans go to the global tracer
 //! provider that is installed when the worker starts.
 //!
+//! # Budgets
+//! [`budget::Budget`] takes from a limit that many processes share, mostly without a call.
+//!
 //! # Local counters
 //! With the feature `local`, on Unix, `local::LocalCounters` counts in this process and exchanges sums with the service at an interval.
 
 // What lives here: the client's types, one method per RPC, and the worker runtime, on top of the generated code of
 // tallystone-proto. What may not: code or types of the server and the store.
 mod admin;
+pub mod budget;
 mod calls;
 mod client;
 pub mod compact;

@@ -100,6 +100,11 @@ impl CounterClient {
     pub fn with_retry_for(&self, retry_for: Duration) -> CounterClient {
         CounterClient { calls: Calls { retry_for, ..self.calls.clone() }, ..self.clone() }
     }
+
+    /// The same connection, on which each call is one attempt: the caller learns of every attempt that has no answer.
+    pub(crate) fn once(&self) -> CounterClient {
+        CounterClient { calls: Calls { retry_for: Duration::ZERO, ..self.calls.unhedged() }, ..self.clone() }
+    }
 }
 
 impl ClientBuilder<CounterClient> {
