@@ -23,7 +23,7 @@
 //! `docs/local-counters.md` says what this promises, and when it does not.
 
 // What lives here: the mapped file (`map`, `cells`, `cell`, `stripes`), the other files of the folder (`names`, `push_file`,
-// `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`), and the work in the background
+// `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`), and the work in the background
 // (`push`, `pull`, `background`). What may not: `unsafe` outside of `map`; a call of the network on the path of `add` and `get`.
 mod background;
 mod cell;
@@ -34,6 +34,7 @@ mod files;
 mod folder;
 mod frames;
 mod handle;
+mod limit;
 mod map;
 mod names;
 mod options;
@@ -52,6 +53,7 @@ mod unresolved;
 pub use counters::LocalCounters;
 pub use error::LocalError;
 pub use handle::Handle;
+pub use limit::LimitCheck;
 pub use options::LocalOptions;
 pub use slot::Reading;
 pub use stats::Stats;
