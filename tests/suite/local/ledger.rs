@@ -54,6 +54,13 @@ impl Ledger {
     }
 }
 
+/// What a thread has noted as begun and as ended; `None`: it has no ledger.
+pub(super) fn numbers(folder: &Path, life: u64, thread: u64) -> Option<(u64, u64)> {
+    let bytes = std::fs::read(path(folder, life, thread)).ok()?;
+    let number = |at: usize| bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
+    Some((number(0), number(8)))
+}
+
 /// What is known of the adds of a life.
 #[derive(Default)]
 pub(super) struct Known {
@@ -68,11 +75,8 @@ pub(super) struct Known {
 pub(super) fn read(folder: &Path, life: u64) -> Known {
     let mut known = Known::default();
     for thread in 0..THREADS {
-        let path = path(folder, life, thread);
         // It died before its first add.
-        let Ok(bytes) = std::fs::read(&path) else { continue };
-        let number = |at: usize| bytes.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
-        let (begun, ended) = (number(0), number(8));
+        let Some((begun, ended)) = numbers(folder, life, thread) else { continue };
         assert!(begun == ended || begun == ended + 1, "{begun} begun and {ended} ended");
         for number in 0..ended {
             let (counter, delta) = planned(life, thread, number);
@@ -80,7 +84,7 @@ pub(super) fn read(folder: &Path, life: u64) -> Known {
         }
         known.uncertain.extend((ended..begun).map(|number| planned(life, thread, number)));
         known.adds += ended;
-        std::fs::remove_file(path).expect("the file");
+        std::fs::remove_file(path(folder, life, thread)).expect("the file");
     }
     known
 }

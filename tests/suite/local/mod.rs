@@ -1,12 +1,13 @@
-//! Local counters against the real service on a real Redis (L1 to L3).
+//! Local counters and budgets against the real service on a real Redis (L1 to L4).
 //!
 //! What lives here: processes that add and are killed (`adder`, judged by `ledger` and `folder`) while nothing else fails (`kills`) and
 //! while the service and its Redis are killed and stopped (`faults`, on `service`), the error bound while programs are cut off (`bound`,
-//! with `partition`), and counters that expire (`expiry`). What may not: what a service in the test's process can show, which is in the
-//! crate of the client.
+//! with `partition`), counters that expire (`expiry`), and budgets (`budget`) of processes that are killed (`spender`). What may not: what a
+//! service in the test's process can show, which is in the crate of the client.
 
 mod adder;
 mod bound;
+mod budget;
 mod expiry;
 mod faults;
 mod folder;
@@ -14,6 +15,7 @@ mod kills;
 mod ledger;
 mod partition;
 mod service;
+mod spender;
 
 use std::time::Duration;
 use tallystone_client::{CounterType, NamespaceConfig};
