@@ -24,7 +24,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_now_or_moment)]
     pub(crate) exact_to: Option<u64>,
     /// How long to wait for that, at most 30s
-    #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "10s", requires = "exact_to")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "10s", requires = "exact_to", conflicts_with = "by")]
     pub(crate) wait: u64,
     /// Shows what was added in each minute, hour or day, instead of the count; takes one counter
     #[arg(long, value_enum, value_name = "PERIOD", conflicts_with = "exact_to")]

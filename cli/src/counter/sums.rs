@@ -7,6 +7,8 @@ use crate::error::CliError;
 use crate::table::table;
 use crate::text::visible;
 use clap::ValueEnum;
+use serde::Serialize;
+use std::ops::Range;
 use tallystone_client::{Period, PeriodSum};
 
 /// The widest bar, in characters.
@@ -30,6 +32,23 @@ pub(super) struct Summed {
     pub(super) sums: Vec<PeriodSum>,
     /// No add before this time can come any more.
     pub(super) exact_to_ms: u64,
+    /// What was requested.
+    pub(super) range_ms: Range<u64>,
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct SumLine {
+    #[serde(flatten)]
+    sum: PeriodSum,
+    /// No add to it can come any more.
+    is_final: bool,
+}
+
+impl SumLine {
+    fn of(sum: PeriodSum, by: By, exact_to_ms: u64) -> SumLine {
+        SumLine { sum, is_final: sum.from_ms + by.period().length_ms() <= exact_to_ms }
+    }
 }
 
 impl By {
@@ -75,7 +94,11 @@ pub(super) async fn show(
     (from_ms, to_ms): (u64, u64),
     session: &CounterSession,
 ) -> Result<(), CliError> {
-    let mut summed = Summed { by, sums: Vec::new(), exact_to_ms: 0 };
+    let now_ms = now_ms();
+    // As the server chooses them.
+    let last_ms = if to_ms == 0 { now_ms } else { to_ms.min(now_ms) };
+    let first_ms = if from_ms == 0 { last_ms.saturating_sub(by.ms_by_default()) } else { from_ms };
+    let mut summed = Summed { by, sums: Vec::new(), exact_to_ms: 0, range_ms: first_ms..last_ms };
     let mut page_token = String::new();
     let kept_from_ms = loop {
         let page = session.client.sums(namespace, counter, by.period(), from_ms, to_ms, &page_token);
@@ -83,7 +106,9 @@ pub(super) async fn show(
         summed.exact_to_ms = read.exact_to_ms;
         // A program gets each page as it comes.
         if session.output.json {
-            session.output.many(&read.page.items, |_| String::new())?;
+            let lines: Vec<SumLine> =
+                read.page.items.iter().map(|sum| SumLine::of(*sum, by, read.exact_to_ms)).collect();
+            session.output.many(&lines, |_| String::new())?;
         } else {
             summed.sums.extend(read.page.items);
         }
@@ -95,10 +120,8 @@ pub(super) async fn show(
     match summed.sums.is_empty() {
         _ if session.output.json => {}
         true => session.output.line(&format!("No adds to {} in this time.", visible(counter)))?,
-        false => session.output.line(&summed.text(now_ms()))?,
+        false => session.output.line(&summed.text())?,
     }
-    // As the server chooses it.
-    let first_ms = if from_ms == 0 { now_ms().saturating_sub(by.ms_by_default()) } else { from_ms };
     if first_ms < kept_from_ms {
         let kept_from = format_time(kept_from_ms);
         let remark =
@@ -110,7 +133,7 @@ pub(super) async fn show(
 
 impl Summed {
     /// A table, the total, and to what time it is exact.
-    pub(super) fn text(&self, now_ms: u64) -> String {
+    pub(super) fn text(&self) -> String {
         let length_ms = self.by.period().length_ms();
         let largest = self.sums.iter().map(|sum| sum.sum.unsigned_abs()).max().unwrap_or_default();
         let row = |sum: &PeriodSum| {
@@ -123,7 +146,7 @@ impl Summed {
         };
         let shown =
             table(&[&format!("{} (UTC)", self.by.name()), "#sum", "#adds", ""], self.with_gaps().iter().map(row));
-        format!("{shown}\n{}", self.total(length_ms, now_ms))
+        format!("{shown}\n{}", self.total(length_ms))
     }
 
     /// The periods, with those between them that have no adds, unless these are very many.
@@ -143,12 +166,13 @@ impl Summed {
         .collect()
     }
 
-    fn total(&self, length_ms: u64, now_ms: u64) -> String {
+    fn total(&self, length_ms: u64) -> String {
         let sum: i128 = self.sums.iter().map(|sum| i128::from(sum.sum)).sum();
         let adds: u64 = self.sums.iter().map(|sum| sum.adds).sum();
-        let (Some(first), Some(last)) = (self.sums.first(), self.sums.last()) else { return String::new() };
-        let end_ms = (last.from_ms + length_ms).min(now_ms).max(first.from_ms + 1);
-        let per_s = adds as f64 * 1e3 / (end_ms - first.from_ms) as f64;
+        let Some(last) = self.sums.last() else { return String::new() };
+        // The sums are of whole periods.
+        let begin_ms = self.range_ms.start / length_ms * length_ms;
+        let per_s = adds as f64 * 1e3 / self.range_ms.end.saturating_sub(begin_ms).max(1) as f64;
         let sum = i64::try_from(sum).map_or_else(|_| sum.to_string(), count_text);
         let adds = count_text(adds as i64);
         let is_exact = last.from_ms + length_ms <= self.exact_to_ms;
@@ -182,7 +206,7 @@ mod tests {
     #[test]
     fn n16_each_period_has_a_bar_and_gaps_are_shown() {
         let sums = vec![sum(DAY_MS, 8, 4), sum(3 * DAY_MS, -16, 2), sum(4 * DAY_MS, 1, 1)];
-        let text = Summed { by: By::Day, sums, exact_to_ms: 4 * DAY_MS }.text(u64::MAX);
+        let text = Summed { by: By::Day, sums, exact_to_ms: 4 * DAY_MS, range_ms: DAY_MS + 5..DAY_MS + 14_000 }.text();
         let full = "█".repeat(16);
         let lines = [
             "DAY (UTC)   SUM  ADDS".to_owned(),
@@ -190,7 +214,7 @@ mod tests {
             "1970-01-03    0     0".to_owned(),
             format!("1970-01-04  -16     2  {full}{full}"),
             "1970-01-05    1     1  ██".to_owned(),
-            "-7 in 7 adds, 0.00 adds/s; exact to 1970-01-05T00:00:00.000Z".to_owned(),
+            "-7 in 7 adds, 0.50 adds/s; exact to 1970-01-05T00:00:00.000Z".to_owned(),
         ];
         assert_eq!(text.lines().map(str::trim_end).collect::<Vec<_>>(), lines);
     }
@@ -198,9 +222,9 @@ mod tests {
     #[test]
     fn n16_very_many_gaps_are_not_shown() {
         let sums = vec![sum(0, 1, 1), sum(60_000 * GAPS_SHOWN_MAX, i64::MAX, 1)];
-        let summed = Summed { by: By::Minute, sums: sums.clone(), exact_to_ms: u64::MAX };
+        let summed = Summed { by: By::Minute, sums: sums.clone(), exact_to_ms: u64::MAX, range_ms: 0..u64::MAX };
         assert_eq!(summed.with_gaps(), sums);
-        let text = summed.text(60_000 * (GAPS_SHOWN_MAX + 1));
+        let text = summed.text();
         assert!(text.contains("1970-01-01 00:00") && text.contains('▏'), "{text}");
         assert!(text.ends_with("9223372036854775808 in 2 adds, 0.00 adds/s; these sums are exact"), "{text}");
     }

@@ -8,6 +8,7 @@ use crate::service::CounterService;
 use crate::sums::{KeptSums, Period, PeriodSum, SumsPage, SumsPosition};
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
+use xxhash_rust::xxh3::xxh3_64;
 
 pub(super) async fn page(
     counters: &CounterService,
@@ -27,38 +28,46 @@ pub(super) async fn page(
         }
     };
     let within_ms = range(from_ms, to_ms)?;
-    let from = position(&page_token, period).map_err(of_call)?;
+    let request = format!("{name} {counter} {period:?} {from_ms} {to_ms}");
+    let from = position(&page_token, &request, period).map_err(of_call)?;
     let found = counters.sums(&name, &counter, period, within_ms, from).await.map_err(of_call)?;
     let KeptSums { page: SumsPage { sums, next, exact_to_ms }, kept_from_ms } = found;
     let sum = |PeriodSum { from_ms, sum, adds }| wire::PeriodSum {
         from_ms: from_ms as i64,
         sum: sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
-        adds: adds as i64,
+        adds: i64::try_from(adds).unwrap_or(i64::MAX),
     };
     Ok(wire::GetSumsResponse {
         sums: sums.into_iter().map(sum).collect(),
-        next_page_token: next.map(token).unwrap_or_default(),
+        next_page_token: next.map(|next| token(next, &request)).unwrap_or_default(),
         exact_to_ms: exact_to_ms as i64,
         kept_from_ms: kept_from_ms as i64,
     })
 }
 
-fn token(position: SumsPosition) -> String {
+/// The token of a page of this request, with a checksum: what another request has summed must not be in the sums of this one.
+fn token(position: SumsPosition, request: &str) -> String {
     let SumsPosition { next_ms, end_ms, unfinished, exact_to_ms } = position;
     let exact_to_ms = exact_to_ms.unwrap_or_default();
-    match unfinished {
+    let numbers = match unfinished {
         Some(PeriodSum { from_ms, sum, adds }) => format!("{next_ms}.{end_ms}.{exact_to_ms}.{from_ms}.{sum}.{adds}"),
         None => format!("{next_ms}.{end_ms}.{exact_to_ms}"),
-    }
+    };
+    format!("{numbers}.{:016x}", checksum(&numbers, request))
+}
+
+fn checksum(numbers: &str, request: &str) -> u64 {
+    xxh3_64(format!("{numbers} {request}").as_bytes())
 }
 
 /// Where a page begins; `None`: it is the first one.
-fn position(page_token: &str, period: Period) -> Result<Option<SumsPosition>, Refusal> {
+fn position(page_token: &str, request: &str, period: Period) -> Result<Option<SumsPosition>, Refusal> {
     if page_token.is_empty() {
         return Ok(None);
     }
     let read = || {
-        let parts: Vec<&str> = page_token.split('.').collect();
+        let (numbers, sum) = page_token.rsplit_once('.')?;
+        let parts: Vec<&str> = numbers.split('.').collect();
         let (times, unfinished) = parts.split_at_checked(3)?;
         let unfinished = match unfinished {
             [] => None,
@@ -71,7 +80,8 @@ fn position(page_token: &str, period: Period) -> Result<Option<SumsPosition>, Re
         let (next_ms, end_ms, exact_to_ms) = (time(0)?, time(1)?, time(2)?);
         let position = SumsPosition { next_ms, end_ms, unfinished, exact_to_ms: Some(exact_to_ms) };
         let is_of = |unfinished: PeriodSum| unfinished.from_ms == period.begin_ms(position.next_ms);
-        unfinished.is_none_or(is_of).then_some(position)
+        let is_right = sum == format!("{:016x}", checksum(numbers, request));
+        (is_right && unfinished.is_none_or(is_of)).then_some(position)
     };
     let unknown = || Refusal::invalid("page_token", "is not a page token of these sums");
     read().map(Some).ok_or_else(unknown)
@@ -86,25 +96,21 @@ mod tests {
         let unfinished = PeriodSum { from_ms: 120_000, sum: i128::from(i64::MIN) * 3, adds: 7 };
         let exact_to_ms = Some(125_000);
         let position_of = |unfinished| SumsPosition { next_ms: 130_500, end_ms: 999_000, unfinished, exact_to_ms };
+        let read = |token: &str, request: &str| position(token, request, Period::Minute);
         for expected in [position_of(None), position_of(Some(unfinished))] {
-            assert_eq!(position(&token(expected), Period::Minute), Ok(Some(expected)));
+            assert_eq!(read(&token(expected, "one"), "one"), Ok(Some(expected)));
         }
-        let one = token(position_of(Some(unfinished)));
-        assert!(position(&one, Period::Hour).is_err(), "of another period");
-        for bad in [
-            "1",
-            "1.x.3",
-            "1.2",
-            "1.2.",
-            "1.2.3.4",
-            "1.2.3.0.4",
-            "1.2.3.0.4.-5",
-            "1.2.3.0.4.5.6",
-            "-1.2.3",
-            &format!("{one}."),
-        ] {
-            assert!(position(bad, Period::Minute).is_err(), "{bad}");
+        let one = token(position_of(Some(unfinished)), "one");
+        assert!(read(&one, "another").is_err(), "of another request");
+        assert!(position(&one, "one", Period::Hour).is_err(), "of another period");
+        for at in 0..one.len() {
+            let mut changed = one.clone().into_bytes();
+            changed[at] = if changed[at] == b'7' { b'8' } else { b'7' };
+            assert!(read(&String::from_utf8(changed).unwrap(), "one").is_err(), "changed at {at}");
         }
-        assert_eq!(position("", Period::Day), Ok(None));
+        for bad in ["1", "1.2", "1.2.3", "1.2.3.4", &one[1..], &one[..one.len() - 1], &format!("{one}.")] {
+            assert!(read(bad, "one").is_err(), "{bad}");
+        }
+        assert_eq!(position("", "one", Period::Day), Ok(None));
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn range(from_ms: i64, to_ms: i64) -> Result<Range<u64>, Status> {
     };
     let range = time("from_ms", from_ms)?..time("to_ms", to_ms)?;
     if range.end > 0 && range.end < range.start {
-        return Err(super::status::of_call(Refusal::invalid("to_ms", "is before from_ms")));
+        return Err(super::status::of_call(Refusal::invalid("to_ms", "is before the start of the range")));
     }
     Ok(range)
 }

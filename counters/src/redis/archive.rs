@@ -189,7 +189,7 @@ impl RedisNamespace {
     }
 
     /// Whether an archiver has begun with any shard, ever.
-    async fn has_begun(&self) -> Result<bool, Refusal> {
+    pub(crate) async fn has_begun(&self) -> Result<bool, Refusal> {
         let has_begun =
             async |shard| self.query::<bool>(shard, redis::cmd("EXISTS").arg(self.keys(shard).key(ARCHIVE))).await;
         Ok(try_join_all((0..SHARDS).map(has_begun)).await?.contains(&true))

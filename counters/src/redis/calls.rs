@@ -34,6 +34,7 @@ pub(super) fn of_archive(error: ArchiveError) -> Refusal {
         ArchiveError::Unavailable { .. } | ArchiveError::NoMark { .. } => {
             Refusal::Unavailable { applied: Applied::Unknown, why: format!("the archive: {error}") }
         }
+        ArchiveError::Damaged { .. } => Refusal::DataLoss { why: format!("the archive: {error}") },
         other => Refusal::Internal(format!("the archive: {other}")),
     }
 }

@@ -1,6 +1,6 @@
 //! Requests of archive jobs (N15): a namespace whose log has events that are not archived gets a job at an interval. Jobs
 //! coalesce, so that those of several servers are one, and the queue is exclusive by namespace. A namespace without events is
-//! not polled: its trigger notes when a counter is dirty.
+//! not polled, since its trigger notes when a counter is dirty; once an hour it has a job, too.
 
 use super::open::OpenNamespace;
 use super::rollup_queue::job_queue;
@@ -11,6 +11,8 @@ use std::time::Duration;
 use tallystone_client::{Client, Error, NewMessage, QueueConfig};
 use tallystone_model::names::INTERNAL_QUEUES;
 
+/// Between two jobs of a namespace without new events.
+const IDLE: Duration = Duration::from_secs(3_600);
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The metadata key by which the queue is exclusive.
@@ -35,10 +37,15 @@ pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client, interval: Durat
         match Box::pin(open.store.has_unarchived()).await {
             Ok(true) => {}
             Ok(false) => {
-                open.dirtied.notified().await;
-                // Nothing is old enough sooner.
-                tokio::time::sleep(interval).await;
-                continue;
+                if tokio::time::timeout(IDLE, open.dirtied.notified()).await.is_ok() {
+                    // Nothing is old enough sooner.
+                    tokio::time::sleep(interval).await;
+                    continue;
+                }
+                // A job also closes slices, merges their objects, and deletes what is past its retention.
+                if !Box::pin(open.store.has_begun()).await.unwrap_or(false) {
+                    continue;
+                }
             }
             Err(Refusal::Stale) => return open.set_refused(),
             Err(error) => {

@@ -107,6 +107,7 @@ async fn n16_http_and_the_command_line_show_the_same() {
     assert!(text.stdout.contains("HOUR (UTC)") && text.stdout.contains('█'), "{text:?}");
     assert!(text.stdout.contains("1,200 in 2 adds"), "{text:?}");
     let lines = run(command(&[&get[..], &["day", "--json"]].concat()), "").await.json();
+    assert!(lines.iter().all(|line| line["is_final"] == false), "today is not over: {lines:?}");
     assert_eq!(lines.iter().map(|line| line["sum"].as_i64().expect("a number")).sum::<i64>(), 1_200, "{lines:?}");
     let two = run(command(&[&get[..], &["day", "d"]].concat()), "").await;
     assert!(two.code == Some(2) && two.stderr.contains("--by takes one counter"), "{two:?}");

@@ -3,6 +3,7 @@
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
+use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -67,17 +68,20 @@ pub(super) fn read_text(change: &mut Map<String, Value>) {
     }
 }
 
-/// Writes the 64-bit integers of an answer as text, if the caller requests it.
+/// Writes the 64-bit integers of an answer as text, if the caller requests it. A query with another parameter is refused.
 pub(super) async fn answer_text(request: Request, next: Next) -> Response {
     let query = request.uri().query().unwrap_or_default();
+    if let Some(unknown) = query.split('&').find(|part| !part.is_empty() && !is_known(&request, part)) {
+        let why = format!("has '{unknown}', but this path has only the parameter {PARAMETER}");
+        return refused(crate::Refusal::invalid("query", why));
+    }
     let requested = query.split('&').filter_map(|part| part.split_once('=')).find(|(name, _)| *name == PARAMETER);
     let is_text = match requested {
         None => false,
         Some((_, AS_TEXT)) => true,
         Some((_, other)) => {
             let why = format!("is '{other}'; must be '{AS_TEXT}', or absent");
-            let refused = crate::api::status::of_call(crate::Refusal::invalid(PARAMETER, why));
-            return tallystone_serving::http::FaultBody::from(refused).into_response();
+            return refused(crate::Refusal::invalid(PARAMETER, why));
         }
     };
     let response = next.run(request).await;
@@ -96,6 +100,16 @@ pub(super) async fn answer_text(request: Request, next: Next) -> Response {
     };
     parts.headers.remove(CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(body))
+}
+
+/// Whether a path has this parameter. Paths with parameters of their names check them when they read them.
+fn is_known(request: &Request, parameter: &str) -> bool {
+    let reads_others = request.method() == Method::DELETE || request.uri().path().contains("/counters/");
+    reads_others || parameter.split_once('=').is_some_and(|(name, _)| name == PARAMETER)
+}
+
+fn refused(refusal: crate::Refusal) -> Response {
+    tallystone_serving::http::FaultBody::from(crate::api::status::of_call(refusal)).into_response()
 }
 
 fn write_text(value: &mut Value) {
