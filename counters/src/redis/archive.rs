@@ -145,16 +145,17 @@ impl RedisNamespace {
         let archived_to_ms = reached.into_iter().map(|(_, archived_to_ms)| archived_to_ms).min().unwrap_or_default();
         let slices = archive.slices(&self.tag).await.map_err(of_archive)?;
         merged.retain(|slice_ms| slices.contains(slice_ms));
-        let mut replaced = 0;
+        let (mut replaced, mut failed) = (0, None);
         for slice_ms in slices.into_iter().filter(|slice_ms| !merged.contains(slice_ms)).collect::<Vec<u64>>() {
             let is_closed = slice_ms + self.slice_ms() <= archived_to_ms;
-            let of_slice = archive.merge(&self.tag, slice_ms, is_closed).await.map_err(of_archive)?;
-            replaced += of_slice;
-            if is_closed && of_slice == 0 {
-                merged.insert(slice_ms);
+            match archive.merge(&self.tag, slice_ms, is_closed).await {
+                Ok(0) if is_closed => drop(merged.insert(slice_ms)),
+                Ok(objects) => replaced += objects,
+                // A damaged object holds up the merges of one slice only.
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(replaced)
+        failed.map_or(Ok(replaced), |error| Err(of_archive(error)))
     }
 
     /// How often events are archived; `None`: this process has no archive.

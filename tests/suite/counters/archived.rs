@@ -4,6 +4,7 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
+use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 use tallystone_counters::Deletions;
@@ -165,6 +166,42 @@ async fn n15_the_log_has_only_what_is_younger_than_the_archive_leaves() {
         let name = format!("c{name}");
         assert_eq!(ns.all_events(&name).await.len() as i64, ns.count(&name).await, "{name}");
     }
+}
+
+#[tokio::test]
+async fn n15_a_damaged_object_holds_up_the_merges_of_one_slice_only() {
+    let mut ns = TestNamespace::new("damaged", config()).await;
+    for round in 0..9_u64 {
+        let now_ms = ns.now_ms();
+        assert_eq!(ns.append_one(add("c", &format!("{round}"), now_ms, 1)).await, counted(now_ms));
+        ns.pass(SLICE_MS / 3);
+        ns.roll_up("c").await;
+        ns.archive_everything().await;
+    }
+    // The objects of each slice.
+    let slices = |ns: &TestNamespace| {
+        let folder = ns.archive.folder.path().join(ns.store.redis.tag());
+        let names = |path: &Path| {
+            let entries = std::fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
+            let mut paths = entries.collect::<Vec<_>>();
+            paths.sort();
+            paths
+        };
+        let folders = names(&folder).into_iter().filter(|path| path.is_dir());
+        folders.map(|slice| names(&slice)).collect::<Vec<_>>()
+    };
+    let before = slices(&ns);
+    let several: Vec<usize> = (0..before.len()).filter(|slice| before[*slice].len() > 1).collect();
+    let [damaged, other, ..] = several[..] else { panic!("too few slices have several objects: {before:?}") };
+    let object = &before[damaged][0];
+    let mut bytes = std::fs::read(object).expect("an object");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(object, bytes).expect("a file");
+    let merged = ns.store.redis.merge_archive(&mut BTreeSet::new()).await;
+    assert!(matches!(merged, Err(Refusal::DataLoss { .. })), "{merged:?}");
+    let after = slices(&ns);
+    assert_eq!((after[damaged].len(), after[other].len()), (before[damaged].len(), 1));
 }
 
 /// A pass dies between any two of its steps: each event is somewhere, and counts once.

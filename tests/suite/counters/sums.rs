@@ -98,14 +98,17 @@ async fn n16_sums_by_minute_hour_and_day_are_those_of_the_adds() {
     for archived in [false, true] {
         let config = NamespaceConfig { archived, seconds_per_slice: 7_200, ..NamespaceConfig::default() };
         let mut ns = TestNamespace::new("sums", config).await;
-        let mut added = Adds::default();
+        let (mut added, mut deleted_ms) = (Adds::default(), 0);
         for round in 0..120_u64 {
             let now_ms = ns.now_ms();
             for n in 0..rand::random_range(0..12_u64) {
                 let (name, delta) = (["a", "b"][(n % 3 / 2) as usize], rand::random_range(-5..1_000));
                 let time_ms = now_ms - rand::random_range(0..4_000);
                 assert_eq!(ns.append_one(add(name, &format!("{round}-{n}"), time_ms, delta)).await, counted(time_ms));
-                added.0.push((name, time_ms, delta));
+                // An add may come after a deletion, and have happened before it.
+                if name == "a" || time_ms > deleted_ms {
+                    added.0.push((name, time_ms, delta));
+                }
             }
             match rand::random_range(0..12) {
                 // It takes nothing out of the sums.
@@ -115,6 +118,7 @@ async fn n16_sums_by_minute_hour_and_day_are_those_of_the_adds() {
                     let cleared_ms = cleared.expect("a clear").time_ms;
                     ns.store.delete(&counter("b"), cleared_ms).await.expect("a deletion");
                     added.0.retain(|(name, time_ms, _)| *name == "a" || *time_ms > cleared_ms);
+                    deleted_ms = cleared_ms;
                 }
                 _ => {}
             }
