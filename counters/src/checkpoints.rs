@@ -91,4 +91,12 @@ pub trait Deletions: Send + Sync {
 
     /// Up to when the counter's events are deleted, in Unix ms; `None`: they are not, or retention has dropped them.
     fn deleted_to(&self, counter: &CounterName) -> impl Future<Output = Result<Option<u64>, Refusal>> + Send;
+
+    /// The first time of which no event is deleted, in Unix ms.
+    fn undeleted_from(&self, counter: &CounterName) -> impl Future<Output = Result<u64, Refusal>> + Send
+    where
+        Self: Sync,
+    {
+        async { Ok(self.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1)) }
+    }
 }

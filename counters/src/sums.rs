@@ -118,7 +118,7 @@ pub async fn sums(
         Some(exact_to_ms) => exact_to_ms,
         None => log.exact_to(counter).await?,
     };
-    let counted_from_ms = log.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1);
+    let undeleted_from_ms = log.undeleted_from(counter).await?;
     let mut sums: Vec<PeriodSum> = from.unfinished.into_iter().collect();
     let (mut next, end, mut events) = (from.next_ms / WINDOW_MS, from.end_ms.div_ceil(WINDOW_MS), 0);
     for _ in 0..SCANS_MAX {
@@ -129,7 +129,7 @@ pub async fn sums(
         events += scan.events.len();
         for event in &scan.events {
             if let Change::Add(delta) = event.change
-                && (counted_from_ms..from.end_ms).contains(&event.time_ms)
+                && (undeleted_from_ms..from.end_ms).contains(&event.time_ms)
             {
                 add(&mut sums, period.begin_ms(event.time_ms), delta);
             }

@@ -87,14 +87,14 @@ impl Archiver {
 
     /// Merges objects, and once an hour deletes what is past its retention.
     async fn tidy(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
-        let known = self.known().remove(tag);
-        let mut merged = known.as_ref().map(|known| known.merged.clone()).unwrap_or_default();
+        let known = self.known().remove(tag).map(|Known { pruned_at, merged }| (Some(pruned_at), merged));
+        let (pruned_at, mut merged) = known.unwrap_or_default();
         match store.merge_archive(&mut merged).await {
             Ok(objects) => metrics::merged(objects),
             // It does not fail the job: events still go to the archive, in more objects.
             Err(error) => tracing::warn!(namespace = %store.name(), %error, "cannot merge objects of the archive"),
         }
-        let pruned_at = known.map(|known| known.pruned_at).filter(|at| at.elapsed() < PRUNE_EVERY);
+        let pruned_at = pruned_at.filter(|at| at.elapsed() < PRUNE_EVERY);
         if pruned_at.is_none() {
             let objects = store.prune_archive().await?;
             if objects > 0 {

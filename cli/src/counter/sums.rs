@@ -134,7 +134,6 @@ pub(super) async fn show(
 impl Summed {
     /// A table, the total, and to what time it is exact.
     pub(super) fn text(&self) -> String {
-        let length_ms = self.by.period().length_ms();
         let largest = self.sums.iter().map(|sum| sum.sum.unsigned_abs()).max().unwrap_or_default();
         let row = |sum: &PeriodSum| {
             vec![
@@ -146,7 +145,7 @@ impl Summed {
         };
         let shown =
             table(&[&format!("{} (UTC)", self.by.name()), "#sum", "#adds", ""], self.with_gaps().iter().map(row));
-        format!("{shown}\n{}", self.total(length_ms))
+        format!("{shown}\n{}", self.total())
     }
 
     /// The periods, with those between them that have no adds, unless these are very many.
@@ -166,7 +165,8 @@ impl Summed {
         .collect()
     }
 
-    fn total(&self, length_ms: u64) -> String {
+    fn total(&self) -> String {
+        let length_ms = self.by.period().length_ms();
         let sum: i128 = self.sums.iter().map(|sum| i128::from(sum.sum)).sum();
         let adds: u64 = self.sums.iter().map(|sum| sum.adds).sum();
         let Some(last) = self.sums.last() else { return String::new() };

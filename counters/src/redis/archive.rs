@@ -146,7 +146,10 @@ impl RedisNamespace {
         let slices = archive.slices(&self.tag).await.map_err(of_archive)?;
         merged.retain(|slice_ms| slices.contains(slice_ms));
         let (mut replaced, mut failed) = (0, None);
-        for slice_ms in slices.into_iter().filter(|slice_ms| !merged.contains(slice_ms)).collect::<Vec<u64>>() {
+        for slice_ms in slices {
+            if merged.contains(&slice_ms) {
+                continue;
+            }
             let is_closed = slice_ms + self.slice_ms() <= archived_to_ms;
             match archive.merge(&self.tag, slice_ms, is_closed).await {
                 Ok(0) if is_closed => drop(merged.insert(slice_ms)),

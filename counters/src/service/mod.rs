@@ -188,8 +188,8 @@ impl CounterService {
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(LIST_MS) } else { within_ms.start };
         // Without those that a deletion has removed.
-        let kept_from_ms = open.store.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1);
-        let begin = EventPosition { time_ms: begin_ms.max(kept_from_ms), token: None };
+        let undeleted_from_ms = open.store.undeleted_from(counter).await?;
+        let begin = EventPosition { time_ms: begin_ms.max(undeleted_from_ms), token: None };
         let begin_ms = begin.time_ms;
         let from = from.filter(|from| from.time_ms >= begin_ms).unwrap_or(begin);
         let (mut next, end) = (from.time_ms / WINDOW_MS, end_ms.div_ceil(WINDOW_MS));

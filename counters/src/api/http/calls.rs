@@ -1,7 +1,7 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
-use super::int64::{PARAMETER, read_text};
+use super::int64::read_text;
 use super::item::{Unreadable, readable};
 use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
@@ -53,22 +53,12 @@ fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T>
     Ok(Json(answered?.into_inner().into()))
 }
 
-/// Reads these parameters of a query. Any other parameter is refused, except [`PARAMETER`].
-fn integers<const N: usize>(query: Option<&str>, names: [&'static str; N]) -> Result<[Option<i64>; N], Status> {
-    let mut found = [None; N];
-    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let Some(number) = names.iter().position(|known| *known == name) else {
-            if name == PARAMETER {
-                continue;
-            }
-            let why = format!("has '{name}', which is not one of {}, {PARAMETER}", names.join(", "));
-            return Err(of_call(Refusal::invalid("query", why)));
-        };
-        let unreadable = |_| of_call(Refusal::invalid(names[number], "is not a 64-bit integer"));
-        found[number] = Some(value.parse().map_err(unreadable)?);
-    }
-    Ok(found)
+/// A parameter of a query. What its path does not have was refused before ([`int64`](super::int64)).
+fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
+    let parts = query.unwrap_or_default().split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
+    let given = parts.filter(|(of, _)| *of == name).map(|(_, value)| value).next();
+    let unreadable = |_| of_call(Refusal::invalid(name, "is not a 64-bit integer"));
+    given.map(str::parse).transpose().map_err(unreadable)
 }
 
 /// A request that the RPC can check.
@@ -169,8 +159,8 @@ pub(crate) async fn read_count(
     PathParams((namespace, counter)): PathParams<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<CountBody> {
-    let [min_exact_to_ms, wait_ms] = integers(query.as_deref(), ["min_exact_to_ms", "wait_ms"])?;
-    let (min_exact_to_ms, wait_ms) = (min_exact_to_ms.unwrap_or_default(), wait_ms.unwrap_or_default());
+    let min_exact_to_ms = integer(query.as_deref(), "min_exact_to_ms")?.unwrap_or_default();
+    let wait_ms = integer(query.as_deref(), "wait_ms")?.unwrap_or_default();
     let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
     answer(api.get_count(Request::new(request)).await)
 }
@@ -363,7 +353,7 @@ pub(crate) async fn delete_namespace(
     PathParams(name): PathParams<String>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<DeletedBody> {
-    let [incarnation] = integers(query.as_deref(), ["incarnation"])?;
+    let incarnation = integer(query.as_deref(), "incarnation")?;
     let request = wire::DeleteNamespaceRequest { name: name.clone(), incarnation };
     api.delete_namespace(Request::new(request)).await?;
     Ok(Json(DeletedBody { deleted: name }))

@@ -71,11 +71,14 @@ pub(super) fn read_text(change: &mut Map<String, Value>) {
 /// Writes the 64-bit integers of an answer as text, if the caller requests it. A query with another parameter is refused.
 pub(super) async fn answer_text(request: Request, next: Next) -> Response {
     let query = request.uri().query().unwrap_or_default();
-    if let Some(unknown) = query.split('&').find(|part| !part.is_empty() && !is_known(&request, part)) {
-        let why = format!("has '{unknown}', but this path has only the parameter {PARAMETER}");
+    let parts = || query.split('&').filter(|part| !part.is_empty());
+    let given = || parts().map(|part| part.split_once('=').unwrap_or((part, "")));
+    let known = parameters(&request);
+    if let Some((unknown, _)) = given().find(|(name, _)| !known.contains(name)) {
+        let why = format!("has '{unknown}', which is not one of {}", known.join(", "));
         return refused(crate::Refusal::invalid("query", why));
     }
-    let requested = query.split('&').filter_map(|part| part.split_once('=')).find(|(name, _)| *name == PARAMETER);
+    let requested = given().find(|(name, _)| *name == PARAMETER);
     let is_text = match requested {
         None => false,
         Some((_, AS_TEXT)) => true,
@@ -102,10 +105,14 @@ pub(super) async fn answer_text(request: Request, next: Next) -> Response {
     Response::from_parts(parts, Body::from(body))
 }
 
-/// Whether a path has this parameter. Paths with parameters of their names check them when they read them.
-fn is_known(request: &Request, parameter: &str) -> bool {
-    let reads_others = request.method() == Method::DELETE || request.uri().path().contains("/counters/");
-    reads_others || parameter.split_once('=').is_some_and(|(name, _)| name == PARAMETER)
+/// The parameters that the path of a request may have.
+fn parameters(request: &Request) -> &'static [&'static str] {
+    let is_of_a_counter = request.uri().path().contains("/counters/");
+    match request.method() {
+        &Method::GET | &Method::HEAD if is_of_a_counter => &["min_exact_to_ms", "wait_ms", PARAMETER],
+        &Method::DELETE => &["incarnation", PARAMETER],
+        _ => &[PARAMETER],
+    }
 }
 
 fn refused(refusal: crate::Refusal) -> Response {
