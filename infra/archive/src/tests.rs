@@ -279,6 +279,19 @@ async fn n15_a_merge_changes_no_answer_even_if_it_dies() {
     assert!(!all_events(&archive).await.concat().contains(&again));
 }
 
+/// The merged object is then the later one, byte for byte: it stays, and the other goes.
+#[tokio::test]
+async fn n15_an_object_that_replaces_another_entirely_is_the_merged_one() {
+    let (folder, archive) = folder().await;
+    let (replaced, right) = (event(0, 1, 13, "token", Some(1)), event(0, 1, 12, "token", Some(2)));
+    archive.write(NS, object(0, vec![span(0, 13, 14)], vec![replaced.clone()])).await.unwrap();
+    archive.write(NS, object(1, vec![span(0, 0, 14)], vec![right.clone()])).await.unwrap();
+    assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 1);
+    assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 0);
+    assert_eq!(files(folder.path()).len(), 1);
+    assert_eq!((has(&archive, &right).await, has(&archive, &replaced).await), (true, false));
+}
+
 #[tokio::test]
 async fn n15_nothing_is_merged_with_a_damaged_object() {
     let (folder, archive) = folder().await;
@@ -368,7 +381,7 @@ proptest! {
 }
 
 async fn compare(drawn_objects: Vec<Drawn>, merges: u32, enough: usize, most: usize) {
-    let (_folder, archive) = folder().await;
+    let (folder, archive) = folder().await;
     let mut written: Vec<(Vec<ShardSpan>, Vec<ArchivedEvent>)> = Vec::new();
     for (number, (spans, events)) in drawn_objects.into_iter().enumerate() {
         let spans: Vec<ShardSpan> =
@@ -381,8 +394,10 @@ async fn compare(drawn_objects: Vec<Drawn>, merges: u32, enough: usize, most: us
         written.push((spans, events));
         // It changes nothing of what follows.
         if merges >> number & 1 == 1 {
-            let replaced = archive.merge(NS, NOON_MS, true).await.unwrap();
-            assert!(number == 0 || replaced > 1, "{replaced} objects");
+            let deleted = archive.merge(NS, NOON_MS, true).await.unwrap();
+            assert_eq!(deleted > 0, number > 0, "one object is left");
+            let rest = archive.merge(NS, NOON_MS, true).await.unwrap();
+            assert_eq!((rest, files(folder.path()).len()), (0, 1));
         }
     }
     // The last object with a span says what is in it.
