@@ -131,8 +131,9 @@ pub use config::{Backoff, BackoffKind, PriorityClasses, QueueConfig, QueueInfo, 
 pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connector;
 pub use counter::{
-    Added, AddedAndCounted, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, CounterType,
-    ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, Period, PeriodSum, PublishedTo, Sums,
+    Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
+    CounterType, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount, Period,
+    PeriodSum, PublishedTo, Recount, Sums,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

@@ -20,6 +20,17 @@ pub struct Checkpoint {
     /// The counter was deleted (N14), and no add since has been rolled up: `count` is 0, and `last_write_ms` is the time up
     /// to which its events are deleted.
     pub is_deleted: bool,
+    /// The recounts of the counter (N12).
+    pub epoch: Epoch,
+}
+
+/// What the recounts of a counter have made of its count (N12). The default: it was never recounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// The number of recounts. A rollup that began in an earlier epoch does not commit.
+    pub number: u32,
+    /// The sum of the adjustments since the last clear: the count is the sum of the events and this.
+    pub adjusted: i64,
 }
 
 impl Checkpoint {
@@ -64,8 +75,8 @@ pub trait Checkpoints: Send + Sync {
     /// The counters' checkpoints; the default for a counter that was never rolled up.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Checkpoint>, Refusal>> + Send;
 
-    /// Replaces each checkpoint whose `exact_to_ms` and `is_deleted` are still those of `before`, unless a later lease than
-    /// `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
+    /// Replaces each checkpoint whose `exact_to_ms`, `is_deleted` and `epoch.number` are still those of `before`, unless a later
+    /// lease than `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
     /// [`FIRST_AGE_MS_MAX`]. Each update is atomic.
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }

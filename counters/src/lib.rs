@@ -3,12 +3,14 @@
 //! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
-//! ([`read`]) and of sums by period ([`sums`]), and their publication ([`publish`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
+//! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), and their publication
+//! ([`publish`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
 //! that run rollups (tallystone-workers), and the queue, which is reached through its client only.
 //!
 //! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
 
 pub mod api;
+pub mod audit;
 pub mod cache;
 pub mod checkpoints;
 mod config;
@@ -18,6 +20,7 @@ pub mod namespace;
 pub mod oracle;
 pub mod publish;
 pub mod read;
+pub mod recount;
 pub mod redis;
 pub mod refusal;
 pub mod rollup;
@@ -27,7 +30,7 @@ pub mod sums;
 mod metrics;
 
 pub use cache::Cache;
-pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, LeaseOrder};
+pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, LeaseOrder};
 pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
 pub use log::{
     Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
@@ -35,5 +38,6 @@ pub use log::{
 };
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;
+pub use recount::{Recounted, Recounts};
 pub use refusal::Refusal;
 pub use rollup::{Job, RolledUp, roll_up};

@@ -3,9 +3,12 @@
 use tallystone_model::Applied;
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
-pub(crate) const REASONS: [&str; 15] = [
+pub(crate) const REASONS: [&str; 18] = [
     "INVALID_ARGUMENT",
     "NAMESPACE_NOT_FOUND",
+    "COUNTER_NOT_FOUND",
+    "COUNTER_CHANGED",
+    "EVENTS_DROPPED",
     "TOO_OLD",
     "TOO_EARLY",
     "OVERFLOW",
@@ -38,6 +41,26 @@ pub enum Refusal {
     NamespaceNotFound {
         /// Its name.
         namespace: String,
+    },
+    /// The counter has no count: nothing was added to it, or no rollup has counted it yet, or it was deleted (N12).
+    #[error("'{counter}' has no count: nothing was added to it, no rollup has counted it yet, or it was deleted")]
+    CounterNotFound {
+        /// Its name.
+        counter: String,
+    },
+    /// The counter is not what the audit has read any more; nothing has changed (N12).
+    #[error("the counter is not what it was at its audit: {why}; nothing was changed")]
+    CounterChanged {
+        /// What has changed.
+        why: &'static str,
+    },
+    /// Events of the count may be missing, so it is not replaced by their sum (N12).
+    #[error(
+        "events before {kept_from_ms} may have been dropped, so the count is not replaced by the sum of the others"
+    )]
+    EventsDropped {
+        /// The namespace keeps events from this time on, in Unix ms.
+        kept_from_ms: u64,
     },
     /// The event's time is before the accept limit or sealed. The event is certainly not counted (N3, N6).
     #[error("the event is too old, so it is not counted")]
@@ -110,6 +133,9 @@ impl Refusal {
         match self {
             Refusal::Invalid { .. } => "INVALID_ARGUMENT",
             Refusal::NamespaceNotFound { .. } => "NAMESPACE_NOT_FOUND",
+            Refusal::CounterNotFound { .. } => "COUNTER_NOT_FOUND",
+            Refusal::CounterChanged { .. } => "COUNTER_CHANGED",
+            Refusal::EventsDropped { .. } => "EVENTS_DROPPED",
             Refusal::TooOld => "TOO_OLD",
             Refusal::TooEarly => "TOO_EARLY",
             Refusal::Overflow => "OVERFLOW",

@@ -5,7 +5,7 @@
 //! settle. After a crash between any two steps the next rollup arrives at the same count: it sums the same windows, or
 //! the checkpoint says that they are counted.
 
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Epoch, LeaseOrder};
 use crate::log::{Closed, Pending, RollupLog, Sealed, Settlement, WINDOW_MS, Window};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
@@ -88,7 +88,13 @@ async fn roll_up_all(
             true => before.last_write_ms,
             false => before.last_write_ms.max(seen_ms.unwrap_or_default()),
         };
-        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted };
+        let epoch = match last_clear(&sealed.pending, span) {
+            _ if is_deleted => Epoch::default(),
+            // It removes adjustments as it removes adds.
+            Some(_) => Epoch { adjusted: 0, ..before.epoch },
+            None => before.epoch,
+        };
+        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted, epoch };
         let settle = settlement(&job.counter, &after, &sealed.pending);
         // Before the count commits: the adds that come meanwhile must still fit.
         if settle.closed != Closed::No {

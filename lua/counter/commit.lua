@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- commit: replaces checkpoints by compare-and-set, unless a later lease has written (N8).
--- KEYS counts deleted state
--- ARGV now_ms (lib/clock), (counter, exact_to_ms of the checkpoint before, behind it 'd' if the counter was deleted; checkpoint)...
+-- KEYS counts deleted state recounts
+-- ARGV now_ms (lib/clock), (counter, what stands (lib/home; '0': no checkpoint), checkpoint)...
 -- RETURNS {OK, code...}: OK | LOST
 -- WHY no first checkpoint that is old: the marks of deleted counters go in the end (forget), and then a rollup that began
 -- before the deletion and stood still since would pass as the first. Only a standstill makes a rollup so late.
 --@include clock
 --@include home
 local oldest_first = now - FIRST_AGE_MS_MAX
-local out, write, deleted, counters = {OK}, {}, {}, {}
+local out, write, deleted, gone, counters = {OK}, {}, {}, {}, {}
 for i = 2, #ARGV, 3 do counters[#counters + 1] = ARGV[i] end
 local found = call('HMGET', K_COUNTS, unpack(counters))
 for i = 2, #ARGV, 3 do
@@ -16,9 +16,8 @@ for i = 2, #ARGV, 3 do
   local before = found[(i + 1) / 3]
   local stands, leased_at, token = '0', 0, 0
   if before then
-    local _, _, exact_to, _, was_leased_at, was_token = unpick(CHECKPOINT, before)
-    stands = string.format('%.0f', exact_to) .. (is_deleted(before) and 'd' or '')
-    leased_at, token = was_leased_at, was_token
+    local _, _, _, _, was_leased_at, was_token = unpick(CHECKPOINT, before)
+    stands, leased_at, token = stand_of(before), was_leased_at, was_token
   end
   local _, _, exact_to, last_write, by_leased_at, by_token = unpick(CHECKPOINT, checkpoint)
   local is_older = by_leased_at < leased_at or by_leased_at == leased_at and by_token < token
@@ -31,9 +30,13 @@ for i = 2, #ARGV, 3 do
     if is_deleted(checkpoint) then
       deleted[#deleted + 1] = string.format('%.0f', last_write)
       deleted[#deleted + 1] = counter
+      gone[#gone + 1] = counter
     end
   end
 end
 if #write > 0 then call('HSET', K_COUNTS, unpack(write)) end
-if #deleted > 0 then call('ZADD', K_DELETED, 'GT', unpack(deleted)) end
+if #deleted > 0 then
+  call('ZADD', K_DELETED, 'GT', unpack(deleted))
+  call('HDEL', K_RECOUNTS, unpack(gone))
+end
 return out

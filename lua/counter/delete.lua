@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- delete: a counter has no count from now on; its clear of this time is in the log already (N14).
--- KEYS counts deleted state   ARGV now_ms (lib/clock), latest_ahead_ms, counter, time of the clear
+-- KEYS counts deleted state recounts   ARGV now_ms (lib/clock), latest_ahead_ms, counter, time of the clear
 -- RETURNS {OK} | {TOO_EARLY}: the clear's time is further ahead of the clock than that of any new event
 -- WHY it leaves a mark in place of the checkpoint: a rollup that began before then loses its compare-and-set. Events of
 -- earlier windows that still arrive never count, because the mark is exact to the window of the clear.
@@ -19,6 +19,7 @@ local is_empty = high == 0 and low == 0 and last_write == cleared_ms
 if exact_to <= window_ms or is_empty then
   local mark = pack(CHECKPOINT, 0, 0, math.max(exact_to, window_ms), cleared_ms, leased_at, token) .. DELETED
   call('HSET', K_COUNTS, counter, mark)
+  call('HDEL', K_RECOUNTS, counter)
 end
 call('ZADD', K_DELETED, 'GT', ARGV[4], counter)
 return {OK}

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- forget: the marks of these counters go if they were deleted up to a time: retention has dropped their events (N14).
--- KEYS counts deleted state   ARGV deleted_to_ms counter...
+-- KEYS counts deleted state recounts   ARGV deleted_to_ms counter...
 -- RETURNS {OK, how many}
 -- WHY the caller names them: nothing of them may be pending in any shard. A rollup without the mark would count it.
 --@include home

@@ -19,6 +19,8 @@ pub const KEPT: &str = "kept";
 /// Sorted set, in a home shard: deleted counters, scored by the time up to which their events are deleted (Unix ms). Lua
 /// knows it as `K_DELETED`.
 pub const DELETED: &str = "deleted";
+/// Hash, in a home shard: counter → its recounts, as JSON (N12). Lua knows it as `K_RECOUNTS`.
+pub const RECOUNTS: &str = "recounts";
 /// String: how far the archive has dropped events from the log, and the ticket of its archiver (`counter/archive.lua`). Lua
 /// knows it as `K_ARCHIVE`.
 pub const ARCHIVE: &str = "archive";
@@ -79,6 +81,8 @@ pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 pub const CHECKPOINT_BYTES: usize = 33;
 /// That byte.
 pub const DELETED_BYTE: u8 = 1;
+/// So many bytes more has the checkpoint of a counter that was recounted: its epoch (`counter/lib/home.lua`).
+pub const EPOCH_BYTES: usize = 12;
 
 answers! {
     /// The code of a script's reply, of the whole call or of one item.
@@ -151,6 +155,8 @@ scripts! {
     Drop = "drop",
     /// N8.
     Commit = "commit",
+    /// N12.
+    Recount = "recount",
     /// N14.
     Delete = "delete",
     /// N14.
@@ -174,6 +180,7 @@ fn prelude() -> String {
     local("K_COUNTS", &"KEYS[1]");
     local("K_DELETED", &"KEYS[2]");
     local("K_HOME_STATE", &"KEYS[3]");
+    local("K_RECOUNTS", &"KEYS[4]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
@@ -199,6 +206,7 @@ fn prelude() -> String {
     local("FIRST_AGE_MS_MAX", &FIRST_AGE_MS_MAX);
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
+    local("EPOCH_BYTES", &EPOCH_BYTES);
     text
 }
 
@@ -263,8 +271,8 @@ impl ShardKeys {
     }
 
     /// KEYS of the scripts that write checkpoints.
-    pub fn home(&self) -> [String; 3] {
-        [self.counts(), self.key(DELETED), self.key("state")]
+    pub fn home(&self) -> [String; 4] {
+        [self.counts(), self.key(DELETED), self.key("state"), self.key(RECOUNTS)]
     }
 }
 

@@ -10,6 +10,8 @@ mod get;
 mod ls;
 mod namespace;
 mod ndjson;
+mod recount;
+mod recounts;
 mod session;
 mod sums;
 mod text;
@@ -57,6 +59,10 @@ pub(crate) enum CounterVerb {
     Events(events::EventsArgs),
     /// Count the events of counters again, and compare
     Audit(audit::AuditArgs),
+    /// Replace the count of a counter by the sum of its events, or adjust it
+    Recount(recount::RecountArgs),
+    /// List the recounts of a counter
+    Recounts(recounts::RecountsArgs),
     /// Create, change, show and delete namespaces
     #[command(subcommand)]
     Namespace(NamespaceVerb),
@@ -77,6 +83,8 @@ pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> R
         CounterVerb::Ls(args) => ls::run(args, session).await,
         CounterVerb::Events(args) => events::run(args, session).await,
         CounterVerb::Audit(args) => audit::run(args, session).await,
+        CounterVerb::Recount(args) => recount::run(args, session).await,
+        CounterVerb::Recounts(args) => recounts::run(args, session).await,
         CounterVerb::Namespace(verb) => namespace::run(verb, session).await,
     }
 }

@@ -102,6 +102,11 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
         "NOT_EXACT_YET" => error.hint(
             "counts are behind by the namespace's accept limit and about a second: allow more with --wait; do rollup workers run?",
         ),
+        "EVENTS_DROPPED" => error.hint(
+            "--keep-count --adjust corrects the count without its events; --accept-dropped-events recounts those that are left",
+        ),
+        "COUNTER_CHANGED" => error.hint("run the same command again"),
+        "COUNTER_NOT_FOUND" => error.hint("a new counter has its first count after the accept limit and a few seconds"),
         "NAMESPACE_CHANGED" => error.hint("run the same command again"),
         _ => error,
     }

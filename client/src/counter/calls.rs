@@ -215,7 +215,7 @@ impl CounterClient {
     }
 
     /// A call that does not wait in the server.
-    async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
+    pub(super) async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
         F: Fn(usize, tonic::Request<Req>) -> Fut,

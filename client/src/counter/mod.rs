@@ -1,14 +1,16 @@
 //! The client of counters, on top of the generated code of `tallystone.counter.v1`: adds and clears ([`add`]), reads
-//! ([`read`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
+//! ([`read`]), audits and recounts ([`recount`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
 
 mod add;
 mod calls;
 mod namespace;
 mod read;
+mod recount;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo};
 pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, Period, PeriodSum, Sums};
+pub use recount::{Audit, NewRecount, Recount};
 
 use crate::calls::Calls;
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};

@@ -192,6 +192,27 @@ impl Counters for Script {
     async fn get_sums(&self, _: Request<wire::GetSumsRequest>) -> Result<Response<wire::GetSumsResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
     }
+
+    async fn audit_counter(
+        &self,
+        _: Request<wire::AuditCounterRequest>,
+    ) -> Result<Response<wire::AuditCounterResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn recount_counter(
+        &self,
+        _: Request<wire::RecountCounterRequest>,
+    ) -> Result<Response<wire::RecountCounterResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn list_recounts(
+        &self,
+        _: Request<wire::ListRecountsRequest>,
+    ) -> Result<Response<wire::ListRecountsResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
 }
 
 #[tonic::async_trait]

@@ -1,6 +1,6 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::{add, clear, delete, get, list, namespaces, sums};
+use super::{add, clear, delete, get, list, namespaces, recount, sums};
 use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
@@ -32,6 +32,9 @@ const RPCS: &[&str] = &[
     "ListCounters",
     "ListEvents",
     "GetSums",
+    "AuditCounter",
+    "RecountCounter",
+    "ListRecounts",
     "PutNamespace",
     "GetNamespace",
     "ListNamespaces",
@@ -130,6 +133,29 @@ impl CountersRpc for Api {
 
     async fn get_sums(&self, request: Request<GetSumsRequest>) -> Result<Response<GetSumsResponse>, Status> {
         self.rpcs.call(self.with_access(request), |request| sums::page(&self.counters, request.into_inner())).await
+    }
+
+    async fn audit_counter(
+        &self,
+        request: Request<AuditCounterRequest>,
+    ) -> Result<Response<AuditCounterResponse>, Status> {
+        self.rpcs.call(self.with_access(request), |request| recount::audit(&self.counters, request.into_inner())).await
+    }
+
+    async fn recount_counter(
+        &self,
+        request: Request<RecountCounterRequest>,
+    ) -> Result<Response<RecountCounterResponse>, Status> {
+        self.rpcs
+            .call(self.with_access(request), |request| recount::recount(&self.counters, request.into_inner()))
+            .await
+    }
+
+    async fn list_recounts(
+        &self,
+        request: Request<ListRecountsRequest>,
+    ) -> Result<Response<ListRecountsResponse>, Status> {
+        self.rpcs.call(self.with_access(request), |request| recount::list(&self.counters, request.into_inner())).await
     }
 }
 

@@ -11,6 +11,8 @@ mod grpc;
 mod http;
 mod list;
 mod namespaces;
+mod recount;
+mod sealed;
 mod status;
 mod sums;
 mod unread;

@@ -29,6 +29,15 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             metadata.insert("namespace".to_owned(), namespace.clone());
             Code::NotFound
         }
+        Refusal::CounterNotFound { counter } => {
+            metadata.insert("counter".to_owned(), counter.clone());
+            Code::NotFound
+        }
+        Refusal::CounterChanged { .. } => Code::Aborted,
+        Refusal::EventsDropped { kept_from_ms } => {
+            metadata.insert("kept_from_ms".to_owned(), kept_from_ms.to_string());
+            Code::FailedPrecondition
+        }
         Refusal::TooOld | Refusal::TooEarly | Refusal::Overflow => Code::OutOfRange,
         Refusal::BoundReached { count } => {
             metadata.insert("count".to_owned(), count.to_string());

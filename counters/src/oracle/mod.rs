@@ -14,10 +14,11 @@ mod rollup_log;
 mod schedule;
 mod shard;
 
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, deletion_ahead};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
+use crate::recount::{Recounted, Recounts};
 use crate::refusal::Refusal;
 use shard::Shard;
 use std::collections::BTreeMap;
@@ -45,6 +46,7 @@ struct World {
     checkpoints: BTreeMap<CounterName, Checkpoint>,
     /// Up to when the events of deleted counters are deleted (Unix ms).
     deleted: BTreeMap<CounterName, u64>,
+    recounts: BTreeMap<CounterName, Vec<Recounted>>,
     cached: BTreeMap<CounterName, i64>,
 }
 
@@ -159,18 +161,51 @@ impl Checkpoints for OracleNamespace {
             let stored = world.checkpoints.get(counter).copied();
             let is_late = stored.is_none() && after.exact_to_ms + FIRST_AGE_MS_MAX <= self.now_ms();
             let stored = stored.unwrap_or_default();
-            let stands = (stored.exact_to_ms, stored.is_deleted) == (before.exact_to_ms, before.is_deleted);
+            let stands = stand_of(&stored) == stand_of(before);
             if !stands || is_late || after.lease < stored.lease {
                 return Commit::Lost;
             }
             if after.is_deleted {
                 let deleted_ms = world.deleted.entry(counter.clone()).or_default();
                 *deleted_ms = after.last_write_ms.max(*deleted_ms);
+                world.recounts.remove(counter);
             }
             world.checkpoints.insert(counter.clone(), *after);
             Commit::Done
         };
         Ok(updates.iter().map(commit).collect())
+    }
+}
+
+/// What a compare-and-set compares.
+fn stand_of(checkpoint: &Checkpoint) -> (u64, bool, u32) {
+    (checkpoint.exact_to_ms, checkpoint.is_deleted, checkpoint.epoch.number)
+}
+
+impl Recounts for OracleNamespace {
+    async fn recounts(&self, counter: &CounterName) -> Result<Vec<Recounted>, Refusal> {
+        Ok(self.world().recounts.get(counter).cloned().unwrap_or_default())
+    }
+
+    async fn replace(
+        &self,
+        counter: &CounterName,
+        before: &Checkpoint,
+        after: &Checkpoint,
+        recounts: &[Recounted],
+    ) -> Result<Commit, Refusal> {
+        let mut world = self.world();
+        match world.checkpoints.get(counter) {
+            Some(stored) if stand_of(stored) == stand_of(before) => {}
+            _ => return Ok(Commit::Lost),
+        }
+        world.checkpoints.insert(counter.clone(), *after);
+        world.recounts.insert(counter.clone(), recounts.to_vec());
+        Ok(Commit::Done)
+    }
+
+    fn time_ms(&self) -> u64 {
+        self.now_ms()
     }
 }
 
@@ -186,9 +221,10 @@ impl Deletions for OracleNamespace {
         let is_empty = stored.count == 0 && stored.last_write_ms == cleared_ms;
         if stored.exact_to_ms <= window_ms || is_empty {
             let exact_to_ms = stored.exact_to_ms.max(window_ms);
-            let mark =
-                Checkpoint { count: 0, exact_to_ms, last_write_ms: cleared_ms, lease: stored.lease, is_deleted: true };
+            let (last_write_ms, lease, epoch) = (cleared_ms, stored.lease, Epoch::default());
+            let mark = Checkpoint { count: 0, exact_to_ms, last_write_ms, lease, is_deleted: true, epoch };
             world.checkpoints.insert(counter.clone(), mark);
+            world.recounts.remove(counter);
         }
         let deleted_ms = world.deleted.entry(counter.clone()).or_default();
         *deleted_ms = cleared_ms.max(*deleted_ms);

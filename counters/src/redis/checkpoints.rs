@@ -35,8 +35,7 @@ impl Checkpoints for RedisNamespace {
             let mut command = call(CounterScript::Commit, &self.keys(shard).home());
             self.stamp(shard, &mut command);
             for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
-                let expected = format!("{}{}", before.exact_to_ms, if before.is_deleted { "d" } else { "" });
-                command.arg(counter.as_str()).arg(expected).arg(record::encode_checkpoint(after));
+                command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after));
             }
             let mut reply = self.run(shard, &command).await?;
             let answer = |_: &usize| match reply.next_answer()? {

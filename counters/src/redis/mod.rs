@@ -2,7 +2,7 @@
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
 //! repair of one that was written under a wrong clock (`reset`); the stores (`append` with `late`, `log`, `events`, `prune`, `archive`,
-//! `expire`, `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
+//! `expire`, `checkpoints`, `recounts`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
 //! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
 
@@ -26,6 +26,7 @@ mod namespaces;
 mod partition;
 mod prune;
 mod record;
+mod recounts;
 mod reset;
 mod token;
 mod watcher;

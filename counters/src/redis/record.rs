@@ -3,10 +3,10 @@
 
 use super::calls::defect;
 use super::token::{Packed, unpack};
-use crate::checkpoints::{Checkpoint, LeaseOrder};
+use crate::checkpoints::{Checkpoint, Epoch, LeaseOrder};
 use crate::log::{Bounds, Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::refusal::Refusal;
-use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, HAS_OLDER};
+use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER};
 
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
@@ -215,7 +215,7 @@ pub(super) fn count(slot: &[u8]) -> Result<usize, Refusal> {
 }
 
 pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
-    let mut out = Vec::with_capacity(CHECKPOINT_BYTES + 1);
+    let mut out = Vec::with_capacity(CHECKPOINT_BYTES + EPOCH_BYTES);
     out.extend_from_slice(&checkpoint.count.to_be_bytes());
     put(&mut out, checkpoint.exact_to_ms, 6);
     put(&mut out, checkpoint.last_write_ms, 6);
@@ -223,14 +223,30 @@ pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     put(&mut out, checkpoint.lease.fencing_token, 7);
     if checkpoint.is_deleted {
         out.push(DELETED_BYTE);
+    } else if checkpoint.epoch != Epoch::default() {
+        out.extend_from_slice(&checkpoint.epoch.number.to_be_bytes());
+        out.extend_from_slice(&checkpoint.epoch.adjusted.to_be_bytes());
     }
     out
 }
 
+/// What the scripts compare of a checkpoint (`counter/lib/home.lua`).
+pub(super) fn stand_of(checkpoint: &Checkpoint) -> String {
+    let epoch = match checkpoint.epoch {
+        epoch if epoch == Epoch::default() => String::new(),
+        epoch => format!(".{}", epoch.number),
+    };
+    format!("{}{}{epoch}", checkpoint.exact_to_ms, if checkpoint.is_deleted { "d" } else { "" })
+}
+
 pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
-    let is_deleted = match raw.get(CHECKPOINT_BYTES..) {
-        Some([]) => false,
-        Some([DELETED_BYTE]) => true,
+    let (is_deleted, epoch) = match raw.get(CHECKPOINT_BYTES..) {
+        Some([]) => (false, Epoch::default()),
+        Some([DELETED_BYTE]) => (true, Epoch::default()),
+        Some(epoch) if epoch.len() == EPOCH_BYTES => {
+            let (number, adjusted) = epoch.split_at(4);
+            (false, Epoch { number: read(number) as u32, adjusted: read(adjusted) as i64 })
+        }
         _ => return Err(defect("an unreadable checkpoint")),
     };
     Ok(Checkpoint {
@@ -239,6 +255,7 @@ pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
         last_write_ms: read(&raw[14..20]),
         lease: LeaseOrder { leased_at_ms: read(&raw[20..26]), fencing_token: read(&raw[26..33]) },
         is_deleted,
+        epoch,
     })
 }
 
@@ -280,8 +297,9 @@ mod tests {
     #[test]
     fn n7_a_checkpoint_reads_back() {
         let lease = LeaseOrder { leased_at_ms: 3, fencing_token: 1 << 50 };
-        for is_deleted in [false, true] {
-            let checkpoint = Checkpoint { count: -5, exact_to_ms: 1, last_write_ms: 2, lease, is_deleted };
+        let recounted = Epoch { number: u32::MAX, adjusted: -7 };
+        for (is_deleted, epoch) in [(false, Epoch::default()), (true, Epoch::default()), (false, recounted)] {
+            let checkpoint = Checkpoint { count: -5, exact_to_ms: 1, last_write_ms: 2, lease, is_deleted, epoch };
             let mut raw = encode_checkpoint(&checkpoint);
             assert_eq!(decode_checkpoint(&raw), Ok(checkpoint));
             raw.extend([DELETED_BYTE, DELETED_BYTE]);

@@ -3,7 +3,7 @@
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
-//! wait for rollups, and `read_room`, their bound; `background`, `touches` and
+//! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -21,6 +21,7 @@ mod gathers;
 mod idle;
 mod open;
 mod read_room;
+mod recount;
 mod rollup_queue;
 mod room;
 mod slot;
@@ -30,6 +31,7 @@ mod trigger;
 pub use append::ChangeRequest;
 pub use archiving::{archive_queue, archive_queue_config};
 pub use fresh::Freshness;
+pub use recount::Audited;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 pub use room::WaitingBounds;
 
@@ -230,7 +232,7 @@ impl CounterService {
     ) -> Result<KeptSums, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
-        let kept_from_ms = open.store.now_ms().saturating_sub(open.config.delete_after_ms);
+        let kept_from_ms = kept_from_ms(&open);
         let from = from.unwrap_or_else(|| SumsPosition::first(period, within_ms, future_ms(&open.store)));
         Ok(KeptSums { page: sums(&open.store, counter, period, from).await?, kept_from_ms })
     }
@@ -287,6 +289,11 @@ impl CounterService {
     pub async fn namespaces(&self) -> Result<Vec<Namespace>, Refusal> {
         self.directory.namespaces.all().await
     }
+}
+
+/// Events of a namespace before this time may have been dropped, in Unix ms.
+fn kept_from_ms(open: &OpenNamespace) -> u64 {
+    open.store.now_ms().saturating_sub(open.config.delete_after_ms)
 }
 
 /// A time that no event can have yet, in Unix ms.

@@ -7,7 +7,7 @@ use tallystone_counters::oracle::OracleNamespace;
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
     Appended, Cache, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Deletions, Due, Event, EventScan,
-    Events, NewEvent, Pending, Refusal, RollupLog, RollupSchedule, Sealed, Settlement,
+    Events, NewEvent, Pending, Recounted, Recounts, Refusal, RollupLog, RollupSchedule, Sealed, Settlement,
 };
 use tokio::sync::Mutex;
 
@@ -144,6 +144,28 @@ impl Checkpoints for Compared {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         self.both(("commit", updates), self.redis.commit(updates), self.oracle.commit(updates)).await
+    }
+}
+
+impl Recounts for Compared {
+    async fn recounts(&self, counter: &CounterName) -> Result<Vec<Recounted>, Refusal> {
+        self.both(("recounts", counter), self.redis.recounts(counter), self.oracle.recounts(counter)).await
+    }
+
+    async fn replace(
+        &self,
+        counter: &CounterName,
+        before: &Checkpoint,
+        after: &Checkpoint,
+        recounts: &[Recounted],
+    ) -> Result<Commit, Refusal> {
+        let redis = self.redis.replace(counter, before, after, recounts);
+        let oracle = self.oracle.replace(counter, before, after, recounts);
+        self.both(("replace", counter, before, after), redis, oracle).await
+    }
+
+    fn time_ms(&self) -> u64 {
+        self.oracle.time_ms()
     }
 }
 

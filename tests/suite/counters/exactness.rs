@@ -8,6 +8,7 @@
 
 use super::draw::{self, Deltas, NAMES, any_counter, one, some_counters};
 use super::interrupted::{Dying, Last, Stopped};
+use super::recounts::{Adjustments, audited};
 use super::*;
 use crate::property::setting;
 use rand::rngs::StdRng;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_counters::log::Closed;
 use tallystone_counters::namespace::{Cardinality, FUTURE_LIMIT_MS, SKEW_MS};
 use tallystone_counters::read::accurate;
+use tallystone_counters::recount::{Recount, recount};
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
 use tallystone_counters::{Deletions, Settlement};
 use tallystone_lua::counter::HOLD_MAX_MS;
@@ -69,6 +71,7 @@ struct Program {
     deleted: BTreeMap<CounterName, u64>,
     /// Up to when each counter has expired: no earlier event counts.
     expired: BTreeMap<CounterName, u64>,
+    adjustments: Adjustments,
 }
 
 impl Program {
@@ -88,11 +91,13 @@ impl Program {
             deletions: Vec::new(),
             deleted: BTreeMap::new(),
             expired: BTreeMap::new(),
+            adjustments: Adjustments::default(),
         }
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..24) {
+        match self.random.random_range(0..26) {
+            24 | 25 => self.recount().await,
             20 => self.delete().await,
             21 => self.expire().await,
             22 | 23 => self.archive().await,
@@ -166,6 +171,31 @@ impl Program {
         self.deletions.push(deletion);
     }
 
+    /// An operator replaces a count, now and then by the sum of the events: nothing but the adjustment changes it.
+    async fn recount(&mut self) {
+        let name = any_counter(&mut self.random);
+        let before = self.ns.checkpoint(name.as_str()).await;
+        let adjustment = one(&mut self.random, &[0, 1, -1, 300, -70_000, 1 << 52]);
+        let token = draw::any_token(&mut self.random, &[36]);
+        let audit = if self.random.random() { Some(audited(&self.ns.store, &name).await) } else { None };
+        let request = Recount { token, audit, adjustment, reason: "a test".to_owned() };
+        match recount(&self.ns.store, &name, &request).await {
+            Ok(recounted) => {
+                let expected = (before.count, before.count + adjustment, before.epoch.number + 1);
+                assert_eq!(
+                    (recounted.old_count, recounted.new_count, recounted.epoch),
+                    expected,
+                    "'{name}': {before:?}"
+                );
+                // As the service does: the next rollup decides what the counter accepts.
+                self.ns.store.touch(&[(name.clone(), true)]).await.expect("touched");
+                self.adjustments.note(name, before.exact_to_ms, adjustment);
+            }
+            Err(Refusal::CounterNotFound { .. }) => assert!(before.is_deleted || before.exact_to_ms == 0, "{before:?}"),
+            Err(refusal) => assert_eq!(refusal, Refusal::Overflow),
+        }
+    }
+
     /// An archiver moves what is old enough, and may die at any of its steps. Every answer stays that of the oracle (N15).
     async fn archive(&mut self) {
         if !self.ns.config.archived {
@@ -200,14 +230,16 @@ impl Program {
     fn count(&self, name: &CounterName, before_ms: u64) -> i128 {
         let expired_ms = self.expired.get(name).copied().unwrap_or_default();
         // No event was between the last one that has expired and that time, so all of them were in the count.
-        self.ns.oracle.count_since(name, expired_ms, before_ms)
+        let of_events = self.ns.oracle.count_since(name, expired_ms, before_ms);
+        of_events + self.adjustments.sum(&self.ns.oracle, name, expired_ms, before_ms)
     }
 
     /// A deleted counter answers like one that was never written, until an add comes that happened later.
     async fn check_deleted(&self, name: &CounterName) {
         let Some(deleted_ms) = self.deleted.get(name) else { return };
         let events = self.ns.oracle.events(name).into_values().flatten();
-        let is_written = events.filter(|event| event.change != Change::Clear).any(|event| event.time_ms > *deleted_ms);
+        let is_written = events.filter(|event| event.change != Change::Clear).any(|event| event.time_ms > *deleted_ms)
+            || self.adjustments.any_after(name, *deleted_ms);
         let checkpoint = self.ns.checkpoint(name.as_str()).await;
         assert!(checkpoint.is_deleted || is_written, "'{name}' was deleted at {deleted_ms} and has {checkpoint:?}");
     }
@@ -267,6 +299,9 @@ impl Program {
             }
             if self.random.random_ratio(1, 3) {
                 self.delete().await;
+            }
+            if self.random.random() {
+                self.recount().await;
             }
             roll_up(&store, &store, &jobs[1]).await
         };

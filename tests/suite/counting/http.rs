@@ -31,6 +31,11 @@ impl Http {
         let house = House::without_rollups().await;
         let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
         house.put("my_dataset", config).await;
+        Http::of(house)
+    }
+
+    /// The calls to a house.
+    pub(super) fn of(house: House) -> Self {
         let client = Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().expect("a client");
         Http { house, client }
     }
@@ -366,7 +371,8 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         .collect();
     let posts = ["add_count", "add_and_get_count", "add_counts", "add_and_get_counts", "get_count", "get_counts"];
     let more_posts = ["clear_count", "clear_counts", "delete_counter", "list_counters", "list_events", "get_sums"];
-    let posts = posts.iter().chain(&more_posts).map(|name| format!("post /v1/{name}"));
+    let of_recounts = ["audit_counter", "recount_counter", "list_recounts"];
+    let posts = posts.iter().chain(&more_posts).chain(&of_recounts).map(|name| format!("post /v1/{name}"));
     let others = [
         "get /v1/namespaces",
         "get /v1/namespaces/{namespace}",

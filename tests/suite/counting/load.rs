@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tallystone_client::{CounterClient, IdempotencyToken, NewAdd};
+use tallystone_client::{Audit, CounterClient, IdempotencyToken, NewAdd, NewRecount};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -30,10 +30,22 @@ enum Verdict {
 pub(super) struct Ledger {
     /// The sum of what was counted, by counter.
     pub(super) sums: BTreeMap<String, i64>,
+    /// The sum of the adjustments of recounts, by counter.
+    pub(super) adjusted: BTreeMap<String, i64>,
+    pub(super) recounts: usize,
     pub(super) counted: usize,
     /// Counted; its first reply was lost, and the call was repeated.
     pub(super) duplicates: usize,
     pub(super) too_old: usize,
+}
+
+impl Ledger {
+    /// What each count is.
+    pub(super) fn counts(&self) -> BTreeMap<String, i64> {
+        let mut counts = self.sums.clone();
+        self.adjusted.iter().for_each(|(counter, sum)| *counts.entry(counter.clone()).or_default() += sum);
+        counts
+    }
 }
 
 /// A call, and what was answered.
@@ -100,6 +112,60 @@ impl Load {
             self.answered.send_modify(|answered| *answered += adds.len());
             // Those who roll up need the machine too.
             sleep(Duration::from_millis(rng.random_range(5..20))).await;
+        }
+    }
+
+    /// Recounts counters one after the other, from their events or not, each with an adjustment; repeats each recount until it is
+    /// answered.
+    pub(super) async fn recount(self, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut number = 0;
+        while !*self.until.borrow() {
+            number += 1;
+            let via = &self.clients[rng.random_range(0..self.clients.len())];
+            let counter = if rng.random() { HOT.to_owned() } else { format!("cold/{}", rng.random_range(0..COLD)) };
+            let (adjustment, reason) = (rng.random_range(1..1_000), "a round");
+            let audit = if rng.random() { Some(self.audited(via, &counter).await) } else { None };
+            let recount = match audit {
+                Some(audit) => NewRecount::from_events(&audit, adjustment, reason),
+                None => NewRecount::of_count(adjustment, reason),
+            };
+            let recount = recount.token(format!("{seed:x}-{number}"));
+            let answer = loop {
+                match via.recount(&self.namespace, &counter, recount.clone()).await {
+                    Err(error) if error.is_unavailable() => {}
+                    answer => break answer,
+                }
+            };
+            match answer {
+                Ok(recounted) => {
+                    assert_eq!(recounted.new_count, recounted.old_count + adjustment, "{counter}: {recounted:?}");
+                    let mut ledger = self.ledger.lock().unwrap();
+                    *ledger.adjusted.entry(counter).or_default() += adjustment;
+                    ledger.recounts += 1;
+                }
+                Err(error) => {
+                    let reason = &error.refused().expect("an answer").reason;
+                    assert!(["COUNTER_NOT_FOUND", "COUNTER_CHANGED"].contains(&reason.as_str()), "{counter}: {error}");
+                }
+            }
+            sleep(Duration::from_millis(rng.random_range(5..50))).await;
+        }
+    }
+
+    /// A finished audit. Whatever is killed, the events agree with the count.
+    async fn audited(&self, via: &CounterClient, counter: &str) -> Audit {
+        let mut page_token = String::new();
+        loop {
+            match via.audit(&self.namespace, counter, &page_token).await {
+                Ok(page) if page.next_page_token.is_empty() => {
+                    assert!(page.agrees, "{counter}: {page:?}");
+                    return page;
+                }
+                Ok(page) => page_token = page.next_page_token,
+                Err(error) if error.is_unavailable() => {}
+                Err(error) => panic!("{counter}: {error}"),
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, `cluster`, on `machines`), of a
 //! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
-//! (`deleted`), of conditional adds (`bounded`), of reads that wait for rollups (`fresh`), of `sums` by period, of what browsers send (`http_browser`), of
+//! (`deleted`), of conditional adds (`bounded`), of reads that wait for rollups (`fresh`), of `sums` by period, of `recounts`, of what browsers send (`http_browser`), of
 //! very many queues (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this process, and how the workers'
 //! records are judged (`judge`). What may not: what
 //! can be shown at the stores alone (`counters`).
@@ -27,6 +27,7 @@ mod namespaces;
 mod overload;
 mod parameters;
 mod paused;
+mod recounts;
 mod retention;
 mod rounds;
 mod service;

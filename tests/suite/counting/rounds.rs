@@ -93,6 +93,7 @@ async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
         // A token is never another run's.
         tasks.spawn(load.clone().add(rng.random()));
     }
+    tasks.spawn(load.clone().recount(rng.random()));
     for round in 0..rounds {
         let any = rng.random_range(0..2);
         let victims =
@@ -206,7 +207,7 @@ async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
 /// When all is quiet, the replies to clients, the counts of rollups and the records of workers agree: so long after the last
 /// restart, at most.
 pub(super) async fn conclude<R>(machines: &Machines<R>, load: &Load, restarted: Instant, within: Duration) {
-    let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().sums.clone();
+    let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().counts();
     let converged = machines.until_rolled_up(NAMESPACE, &expected).await;
     let lives = machines.lives();
     let rollups = all_rollups(&lives);
@@ -214,10 +215,11 @@ pub(super) async fn conclude<R>(machines: &Machines<R>, load: &Load, restarted: 
     {
         let ledger = load.ledger.lock().unwrap();
         println!(
-            "{} counted, {} of them known only when sent again, {} too old; {} rollups: {} committed, {} nothing, {} lost, {} failed, {} killed",
+            "{} counted, {} of them known only when sent again, {} too old; {} recounts; {} rollups: {} committed, {} nothing, {} lost, {} failed, {} killed",
             ledger.counted,
             ledger.duplicates,
             ledger.too_old,
+            ledger.recounts,
             rollups.len(),
             ended(RollupStage::Committed),
             ended(RollupStage::Nothing),

@@ -186,7 +186,25 @@ impl CounterTable {
             "read" => {
                 let checkpoint = self.store().read(&[counter(words[0])]).await?[0];
                 let deleted = if checkpoint.is_deleted { ", deleted" } else { "" };
-                format!("{} exact to {}{deleted}", checkpoint.count, since_start(checkpoint.exact_to_ms))
+                let epoch = match checkpoint.epoch {
+                    epoch if epoch == Epoch::default() => String::new(),
+                    Epoch { number, adjusted } => format!(", epoch {number}, adjusted {adjusted}"),
+                };
+                format!("{} exact to {}{deleted}{epoch}", checkpoint.count, since_start(checkpoint.exact_to_ms))
+            }
+            "recount" => {
+                let update = update(words[0]);
+                let recounts: Vec<Recounted> = words[1..].iter().map(|reason| recounted(reason)).collect();
+                let CheckpointUpdate { counter, before, after } = &update;
+                match self.store().replace(counter, before, after, &recounts).await? {
+                    Commit::Done => "done",
+                    Commit::Lost => "lost",
+                }
+                .to_owned()
+            }
+            "recounts" => {
+                let recounts = self.store().recounts(&counter(words[0])).await?;
+                recounts.into_iter().map(|recounted| recounted.reason).collect::<Vec<_>>().join(", ")
             }
             "delete" => {
                 self.store().delete(&counter(words[0]), at(words[1])).await?;
@@ -286,7 +304,7 @@ impl CounterTable {
         for key in found {
             let structure = key.split("}:").nth(1).and_then(|name| name.split(':').next()).expect("a structure");
             let count = match structure {
-                "events" | "pending" | "counts" => "HLEN",
+                "events" | "pending" | "counts" | "recounts" => "HLEN",
                 "dirty" | "deleted" | "names" => "ZCARD",
                 _ => continue,
             };
@@ -347,13 +365,30 @@ fn settlement(words: &[&str]) -> Settlement {
     Settlement { counter: counter(words[0]), to_ms, closed, last_write_ms, is_deleted, idle_shards }
 }
 
-/// `counter:from:to:count[@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from and count: of a
-/// deleted counter.
+/// A recount of which only the reason matters.
+fn recounted(reason: &str) -> Recounted {
+    let (exact_to_ms, from_events, token) = (0, false, String::new());
+    let (epoch, recounted_ms, old_count, new_count, adjustment) = (1, 0, 0, 0, 0);
+    let reason = reason.to_owned();
+    Recounted { epoch, recounted_ms, exact_to_ms, old_count, new_count, adjustment, from_events, reason, token }
+}
+
+/// `[epoch[.adjusted]]`, behind a point.
+fn epoch(word: &str) -> (&str, Epoch) {
+    let mut parts = word.split('.');
+    let front = parts.next().unwrap_or_default();
+    let number = parts.next().map_or(0, |epoch| epoch.parse().expect("an epoch"));
+    let adjusted = parts.next().map_or(0, |adjusted| adjusted.parse().expect("a number"));
+    (front, Epoch { number, adjusted })
+}
+
+/// `counter:from[.epoch]:to:count[.epoch.adjusted][@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from
+/// and count: of a deleted counter.
 fn update(word: &str) -> CheckpointUpdate {
     let (word, lease) = word.split_once('#').expect("#lease");
     let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
     let parts: Vec<&str> = word.split(':').collect();
-    let [from, count] = [parts[1], parts[3]].map(|part| part.trim_end_matches('d'));
+    let [(from, from_epoch), (count, to_epoch)] = [parts[1], parts[3]].map(|part| epoch(part.trim_end_matches('d')));
     let exact_to_ms = if from == "never" { 0 } else { at(from) };
     let after = Checkpoint {
         count: count.parse().expect("a count"),
@@ -361,8 +396,10 @@ fn update(word: &str) -> CheckpointUpdate {
         last_write_ms: if last_write.is_empty() { 0 } else { at(last_write) },
         lease: LeaseOrder { leased_at_ms: number(lease), fencing_token: 1 },
         is_deleted: parts[3].ends_with('d'),
+        epoch: to_epoch,
     };
-    let before = Checkpoint { exact_to_ms, is_deleted: parts[1].ends_with('d'), ..Checkpoint::default() };
+    let (is_deleted, epoch) = (parts[1].ends_with('d'), from_epoch);
+    let before = Checkpoint { exact_to_ms, is_deleted, epoch, ..Checkpoint::default() };
     CheckpointUpdate { counter: counter(parts[0]), before, after }
 }
 

@@ -29,10 +29,10 @@ use tallystone_serving::http::{FaultBody, Faults, JsonBody, PathParams};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
-type HttpResult<T> = Result<Json<T>, FaultBody>;
+pub(super) type HttpResult<T> = Result<Json<T>, FaultBody>;
 
 /// The calls of the caller of this request.
-pub(crate) struct ApiState(Api);
+pub(crate) struct ApiState(pub(super) Api);
 
 impl FromRequestParts<Api> for ApiState {
     type Rejection = Infallible;
@@ -42,14 +42,14 @@ impl FromRequestParts<Api> for ApiState {
     }
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
     serde_json::from_slice(body).map_err(|error| {
         crate::metrics::refused(&Refusal::invalid("body", error.to_string()));
         FaultBody::malformed(error)
     })
 }
 
-fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T> {
+pub(super) fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T> {
     Ok(Json(answered?.into_inner().into()))
 }
 

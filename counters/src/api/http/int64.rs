@@ -17,8 +17,8 @@ pub(super) const PARAMETER: &str = "int64";
 /// Its only value.
 pub(super) const AS_TEXT: &str = "string";
 /// Numbers of 32 bits in the protocol file: they stay numbers.
-pub(super) const SHORT: [&str; 5] =
-    ["rollup_batch_count", "num_queues", "buckets_per_id", "seconds_per_bucket", "seconds_per_slice"];
+pub(super) const SHORT: [&str; 6] =
+    ["rollup_batch_count", "num_queues", "buckets_per_id", "seconds_per_bucket", "seconds_per_slice", "epoch"];
 
 /// A 64-bit integer of a request: a number, or its decimal digits as text.
 #[derive(Clone, Copy, Default, ToSchema)]

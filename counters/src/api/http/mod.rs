@@ -6,8 +6,10 @@ mod int64;
 mod item;
 mod messages;
 mod openapi;
+mod recounts;
 
 use calls::*;
+use recounts::*;
 
 use super::grpc::Api;
 use axum::Router;
@@ -32,6 +34,9 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/list_counters", post(list_counters))
         .route("/v1/list_events", post(list_events))
         .route("/v1/get_sums", post(get_sums))
+        .route("/v1/audit_counter", post(audit_counter))
+        .route("/v1/recount_counter", post(recount_counter))
+        .route("/v1/list_recounts", post(list_recounts))
         .route("/v1/namespaces", get(list_namespaces))
         .route("/v1/namespaces/{namespace}", get(get_namespace).put(put_namespace).delete(delete_namespace))
         .route("/v1/namespaces/{namespace}/persistence_configuration", put(put_persistence_configuration))

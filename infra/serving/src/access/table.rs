@@ -106,6 +106,9 @@ rights! {
         "ListCounters": ListCountersRequest => CountRead, |it| Resource::One(&it.namespace);
         "ListEvents": ListEventsRequest => CountRead, |it| Resource::One(&it.namespace);
         "GetSums": GetSumsRequest => CountRead, |it| Resource::One(&it.namespace);
+        "AuditCounter": AuditCounterRequest => CountRead, |it| Resource::One(&it.namespace);
+        "RecountCounter": RecountCounterRequest => CountAdmin, |it| Resource::One(&it.namespace);
+        "ListRecounts": ListRecountsRequest => CountRead, |it| Resource::One(&it.namespace);
     }
     "tallystone.counter.v1.CounterAdmin" {
         "PutNamespace": PutNamespaceRequest => CountAdmin, |it| Resource::One(&it.name);

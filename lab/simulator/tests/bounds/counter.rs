@@ -97,9 +97,11 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
             let keys = [&space.keys.archive()[..], &[events]].concat();
             alone("of many slots", COUNTERS, space.metered(script, &keys, &arguments))
         }
-        CounterScript::Commit | CounterScript::Delete | CounterScript::Forget | CounterScript::Lower => {
-            home(script, &space, size)
-        }
+        CounterScript::Commit
+        | CounterScript::Recount
+        | CounterScript::Delete
+        | CounterScript::Forget
+        | CounterScript::Lower => home(script, &space, size),
     }
 }
 
@@ -145,11 +147,15 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
             let update = |number| [counter(number), digits(at_ms), checkpoint(NOW_MS, NOW_MS)];
             [digits(NOW_MS)].into_iter().chain((0..COUNTERS).flat_map(update)).collect()
         }
+        CounterScript::Recount => {
+            // As many recounts as a counter keeps, with the longest reasons and tokens.
+            vec![counter(0), digits(at_ms), checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512]]
+        }
         CounterScript::Delete => vec![digits(NOW_MS), digits(1_000), counter(0), digits(NOW_MS)],
         CounterScript::Forget => [digits(NOW_MS)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
         _ => [digits(at_ms), digits(at_ms - 1)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
     };
-    let items = if script == CounterScript::Delete { 1 } else { COUNTERS };
+    let items = if matches!(script, CounterScript::Delete | CounterScript::Recount) { 1 } else { COUNTERS };
     let calls = space.metered(script, &space.keys.home(), &arguments);
     vec![Case::new(script.name(), "of many checkpoints", size, Scope { items, ..Scope::default() }, calls)]
 }

@@ -1,0 +1,69 @@
+//! Audits and recounts (N12).
+
+use super::{CounterService, kept_from_ms};
+use crate::audit::{Audit, begin, go_on};
+use crate::names::{CounterName, NamespaceName};
+use crate::recount::{Recount, Recounted, Recounts, recount};
+use crate::refusal::Refusal;
+
+/// An audit, and how far back its namespace keeps events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// The audit so far.
+    pub audit: Audit,
+    /// Events before this time may have been dropped, in Unix ms.
+    pub kept_from_ms: u64,
+}
+
+impl CounterService {
+    /// A page of an audit. `from`: where the previous page has ended.
+    pub async fn audit(
+        &self,
+        namespace: &NamespaceName,
+        counter: &CounterName,
+        from: Option<Audit>,
+    ) -> Result<Audited, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        open.check_has_events()?;
+        let audit = match from {
+            None => begin(&open.store, counter).await?,
+            Some(audit) => go_on(&open.store, counter, audit).await?,
+        };
+        Ok(Audited { audit, kept_from_ms: kept_from_ms(&open) })
+    }
+
+    /// Replaces the count of a counter.
+    ///
+    /// # Errors
+    /// As [`recount`]. [`Refusal::EventsDropped`]: the count would become the sum of the events, some of which may have been
+    /// dropped, and `accepts_dropped_events` is false.
+    pub async fn recount(
+        &self,
+        namespace: &NamespaceName,
+        counter: &CounterName,
+        request: &Recount,
+        accepts_dropped_events: bool,
+    ) -> Result<Recounted, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        open.check_has_events()?;
+        let kept_from_ms = kept_from_ms(&open);
+        let may_be_wrong = |audit: &Audit| {
+            let agrees = audit.recounted() == i128::from(audit.count);
+            !agrees && !audit.is_complete(kept_from_ms)
+        };
+        if !accepts_dropped_events && request.audit.as_ref().is_some_and(may_be_wrong) {
+            return Err(Refusal::EventsDropped { kept_from_ms });
+        }
+        let recounted = recount(&open.store, counter, request).await?;
+        // The next rollup publishes the count, and decides what the counter accepts.
+        open.touches.add(counter, true);
+        Ok(recounted)
+    }
+
+    /// The latest recounts of a counter, in their order.
+    pub async fn recounts(&self, namespace: &NamespaceName, counter: &CounterName) -> Result<Vec<Recounted>, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        open.check_has_events()?;
+        open.store.recounts(counter).await
+    }
+}
