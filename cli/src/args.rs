@@ -14,6 +14,7 @@ use crate::global::Global;
 use crate::health::HealthArgs;
 use crate::history::HistoryVerb;
 use crate::indexer::IndexerArgs;
+use crate::ingest::IngestArgs;
 use crate::msg::MsgVerb;
 use crate::queue::QueueVerb;
 use crate::rollup_worker::RollupWorkerArgs;
@@ -82,6 +83,8 @@ pub(crate) enum Verb {
     Counters(CountersArgs),
     /// Count views of videos, posted over HTTP; each user once in a window
     Views(ViewsArgs),
+    /// Count adds from a Kafka topic, each exactly once
+    Ingest(IngestArgs),
     /// Process the rollup jobs of counters
     RollupWorker(RollupWorkerArgs),
     /// Write queue events from Kafka into Elasticsearch, and serve history queries

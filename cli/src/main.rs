@@ -24,6 +24,7 @@ mod global;
 mod health;
 mod history;
 mod indexer;
+mod ingest;
 mod limits;
 mod logs;
 mod msg;
@@ -124,7 +125,12 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let global = cli.global;
     let serves = matches!(
         cli.verb,
-        Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_) | Verb::Views(_)
+        Verb::Server(_)
+            | Verb::Indexer(_)
+            | Verb::Counters(_)
+            | Verb::RollupWorker(_)
+            | Verb::Views(_)
+            | Verb::Ingest(_)
     );
     let filter = global.log.as_deref().unwrap_or(if serves { "info" } else { "warn" });
     logs::start(filter, global.log_format)?;
@@ -139,6 +145,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::Counters(args) => counters::run(args, &global, output).await,
         Verb::RollupWorker(args) => rollup_worker::run(args, &global).await,
         Verb::Views(args) => views::run(args, &global).await,
+        Verb::Ingest(args) => ingest::run(args, &global).await,
         Verb::Dev(args) => dev::run(args, &global, output).await,
         Verb::Queue(QueueVerb::Depth(args)) => {
             let session = args.history.session(&global, output).await?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tallystone_counters::{ArchiveConfig, CountersConfig};
 use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
+use tallystone_ingest::IngestConfig;
 use tallystone_kafka::KafkaConfig;
 use tallystone_link::{CompactConfig, ConnectError, RedisConfig};
 use tallystone_model::ConfigError;
@@ -60,6 +61,8 @@ pub struct Config {
     pub rollup_worker: RollupWorkerConfig,
     /// The view counter.
     pub views: ViewsConfig,
+    /// Adds from a Kafka topic.
+    pub ingest: IngestConfig,
     /// The Redis with the counter sets that the rollup worker publishes to.
     pub compact: CompactConfig,
 }
@@ -112,6 +115,22 @@ impl Config {
         self.redis.check()
     }
 
+    /// Checks the sections that an ingest process uses.
+    pub fn check_ingest(&self) -> Result<(), ConfigError> {
+        self.ingest.check()?;
+        self.check_ports("ingest", self.ingest.listen.into(), self.ingest.metrics_listen)?;
+        self.client.check()?;
+        self.kafka.check()?;
+        let [topic, late, dead] = self.ingest.topics().ok_or_else(|| {
+            ConfigError::new("ingest.topic", "is not set, but an ingest process reads adds from a topic")
+        })?;
+        let fields = [("ingest.topic", topic), ("ingest.late_topic", late), ("ingest.dead_letter_topic", dead)];
+        for (field, topic) in fields {
+            self.check_topic(field, topic)?;
+        }
+        Ok(())
+    }
+
     /// Checks the sections that an indexer uses.
     pub fn check_indexer(&self) -> Result<(), ConfigError> {
         self.indexer.check()?;
@@ -157,13 +176,19 @@ impl Config {
             if *topic == self.kafka.topic {
                 return Err(ConfigError::new(field(), format!("{topic:?} is kafka.topic")));
             }
-            let kafka = KafkaConfig { topic: topic.clone(), ..self.kafka.clone() };
-            kafka.options().map_err(|error| match error.field.as_str() {
-                "kafka.topic" => ConfigError::new(field(), error.why),
-                _ => error,
-            })?;
+            self.check_topic(&field(), topic.clone())?;
         }
         Ok(())
+    }
+
+    /// Checks the name of another topic of the same Kafka.
+    fn check_topic(&self, field: &str, topic: String) -> Result<(), ConfigError> {
+        let kafka = KafkaConfig { topic, ..self.kafka.clone() };
+        let checked = kafka.options().map_err(|error| match error.field.as_str() {
+            "kafka.topic" => ConfigError::new(field, error.why),
+            _ => error,
+        });
+        checked.map(drop)
     }
 
     /// Whether a relay of this server reads the outboxes.

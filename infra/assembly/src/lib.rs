@@ -1,7 +1,7 @@
 //! How a process is put together from parts. The command line, the demo, the bench and the tests all use it.
 //!
 //! What lives here: the whole configuration ([`Config`]), and one file per process: the queue's server with its relay and
-//! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the view counter ([`views`]), the indexer ([`indexer`]), and
+//! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the view counter ([`views`]), adds from a Kafka topic ([`ingest`]), the indexer ([`indexer`]), and
 //! several of them in one process ([`AllInOne`]); the operator's word on a Redis ([`accept_store`]), and the
 //! refill of counter sets ([`republish`]). What may not: command-line arguments, output for people, and the work
 //! that a part does.
@@ -15,6 +15,7 @@ mod counters;
 mod error;
 mod history;
 mod indexer;
+mod ingest;
 mod queue;
 mod rollup_worker;
 mod store;
@@ -29,6 +30,7 @@ pub use counters::{attach_counters, connect_namespaces, counters, queue_client};
 pub use error::AssemblyError;
 pub use history::History;
 pub use indexer::{attach_indexer, indexer};
+pub use ingest::ingest;
 pub use queue::{queue, queue_over};
 pub use rollup_worker::{RollupWorker, own_name, rollup_worker};
 pub use store::{AcceptedStore, accept_store};

@@ -11,6 +11,7 @@ mod access;
 mod config;
 mod context;
 mod error;
+mod exact;
 #[cfg(test)]
 mod fake_broker;
 mod logging;
@@ -27,6 +28,7 @@ pub use access::{KafkaAccess, KafkaSecurity, SaslMechanism};
 pub use config::KafkaConfig;
 pub use context::ReaderObserver;
 pub use error::KafkaConfigError;
+pub use exact::{Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, Place, Transactions};
 pub use options::KafkaOptions;
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};

@@ -1,0 +1,115 @@
+//! The callbacks of an exact reader's consumer: log, statistics, rebalances.
+
+use super::ledger::{Ledger, Place};
+use super::start::{Positions, starts};
+use crate::logging::{log_client_error, log_line};
+use crate::stuck::{ValidationWaits, has_no_brokers};
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::statistics::Statistics;
+use rdkafka::types::RDKafkaRespErr;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Receives what a reader reports in addition to its records. It must not block.
+pub trait ExactObserver: Send + Sync + 'static {
+    /// How many records behind the end of each assigned partition of this topic the decided position is, about every 5 s. The
+    /// mark at the end of a transaction counts as a record.
+    fn lag(&self, topic: &str, records_by_partition: &BTreeMap<i32, i64>);
+    /// The group has given exactly these partitions to this reader; none: they were taken.
+    fn assigned(&self, places: &[Place]);
+    /// The group has taken these partitions.
+    fn revoked(&self, places: &[Place]);
+}
+
+/// The partitions that the reader has, and what was durable of them when it got them.
+#[derive(Default)]
+pub(super) struct Assignment {
+    /// Rises with every change.
+    pub(super) number: u64,
+    pub(super) ledgers: BTreeMap<Place, Option<Ledger>>,
+    /// Why the reader cannot go on.
+    pub(super) failed: Option<String>,
+}
+
+pub(super) struct ExactContext<O> {
+    pub(super) observer: O,
+    pub(super) positions: Positions,
+    pub(super) assignment: Mutex<Assignment>,
+    pub(super) waits: Mutex<Vec<ValidationWaits>>,
+}
+
+impl<O: ExactObserver> ExactContext<O> {
+    pub(super) fn assignment(&self) -> MutexGuard<'_, Assignment> {
+        self.assignment.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, why: impl Into<String>) {
+        self.assignment().failed.get_or_insert(why.into());
+    }
+}
+
+impl<O: ExactObserver> ClientContext for ExactContext<O> {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        log_client_error(&error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        if has_no_brokers(&statistics) {
+            self.fail("the Kafka client knows no broker any more");
+        }
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, waits) in self.positions.topics.iter().zip(waits.iter_mut()) {
+            let Some(topic) = statistics.topics.get(name) else { continue };
+            let mut lags = BTreeMap::new();
+            for (number, partition) in topic.partitions.iter().filter(|(number, _)| **number >= 0) {
+                if partition.desired && partition.consumer_lag_stored >= 0 {
+                    lags.insert(*number, partition.consumer_lag_stored);
+                }
+                if waits.report(*number, &partition.fetch_state) {
+                    self.fail(format!("the Kafka client has stopped reading partition {number} of {name}"));
+                }
+            }
+            self.observer.lag(name, &lags);
+        }
+    }
+}
+
+impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
+    /// The whole assignment is given and taken at once: the assignor is not a cooperative one.
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, code: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        let mut ledgers = BTreeMap::new();
+        let rebalanced = if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            match starts(&self.positions, consumer, partitions) {
+                Ok(found) => {
+                    ledgers = found;
+                    consumer.assign(partitions)
+                }
+                // Without durable positions nothing is read.
+                Err(error) => {
+                    self.fail(format!("the durable positions are not known: {error}"));
+                    consumer.assign(&TopicPartitionList::new())
+                }
+            }
+        } else {
+            consumer.unassign()
+        };
+        if let Err(error) = rebalanced {
+            self.fail(format!("rebalance of the consumer group: {error}"));
+        }
+        tracing::info!(count = ledgers.len(), "partitions assigned");
+        let places = |ledgers: &BTreeMap<Place, Option<Ledger>>| ledgers.keys().copied().collect::<Vec<_>>();
+        let mut assignment = self.assignment();
+        self.observer.revoked(&places(&assignment.ledgers));
+        self.observer.assigned(&places(&ledgers));
+        assignment.number += 1;
+        assignment.ledgers = ledgers;
+    }
+}

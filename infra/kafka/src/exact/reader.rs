@@ -1,0 +1,191 @@
+//! A member of a consumer group that reads several topics, and begins where the ledgers say.
+
+use super::ExactOptions;
+use super::context::{Assignment, ExactContext, ExactObserver};
+use super::ledger::{Ledger, Place};
+use super::start::{Positions, verdicts};
+use crate::error::KafkaConfigError;
+use crate::logging::LogContext;
+use crate::options::KafkaOptions;
+use crate::position::Position;
+use crate::stuck::ValidationWaits;
+use crate::verifier::Verifier;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerGroupMetadata};
+use rdkafka::error::KafkaError;
+use rdkafka::message::BorrowedMessage;
+use rdkafka::{Message, Offset, TopicPartitionList};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+/// How long [`ExactReader::close`] waits for Kafka.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// As those of the other reader.
+const SESSION_TIMEOUT_MS: &str = "8000";
+const HEARTBEAT_INTERVAL_MS: &str = "2000";
+const POLL_INTERVAL_MS_MAX: &str = "60000";
+
+/// Why outputs must not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotVerified {
+    /// A topic was deleted and created again while it was read.
+    #[error("a topic was created again")]
+    CreatedAgain,
+    /// Kafka does not answer.
+    #[error("the log is not verified: {0}")]
+    Unanswered(#[from] KafkaError),
+}
+
+/// The member. One thread uses it: it must poll at least once a minute.
+pub struct ExactReader<O: ExactObserver> {
+    consumer: BaseConsumer<ExactContext<O>>,
+}
+
+impl<O: ExactObserver> ExactReader<O> {
+    /// Checks the options and joins the group in the background. The topics must exist.
+    ///
+    /// # Errors
+    /// An option cannot be used.
+    pub fn join(options: &ExactOptions, observer: O) -> Result<ExactReader<O>, KafkaConfigError> {
+        let defaults = [
+            ("queued.max.messages.kbytes", "16384"),
+            ("fetch.queue.backoff.ms", "10"),
+            ("session.timeout.ms", SESSION_TIMEOUT_MS),
+            ("heartbeat.interval.ms", HEARTBEAT_INTERVAL_MS),
+            ("max.poll.interval.ms", POLL_INTERVAL_MS_MAX),
+        ];
+        let mut fixed = vec![
+            ("group.id", options.group.as_str()),
+            ("enable.auto.commit", "false"),
+            ("enable.auto.offset.store", "false"),
+            ("auto.offset.reset", "earliest"),
+            ("isolation.level", "read_committed"),
+            // One member gets the partitions of the same number of all topics.
+            ("partition.assignment.strategy", "range"),
+            ("statistics.interval.ms", "5000"),
+        ];
+        fixed.extend(options.instance.as_deref().map(|instance| ("group.instance.id", instance)));
+        let config = options.client_config(&defaults, &fixed)?;
+        let decided_group = options.decided_group();
+        let fixed = [
+            ("group.id", decided_group.as_str()),
+            ("enable.auto.commit", "false"),
+            ("isolation.level", "read_committed"),
+        ];
+        let decided: BaseConsumer<LogContext> = options.client_config(&[], &fixed)?.create_with_context(LogContext)?;
+        let verifier = |topic: &String| {
+            Verifier::new(&KafkaOptions { topic: topic.clone(), ..options.kafka.clone() }, &options.group)
+        };
+        let verifiers = options.topics.iter().map(verifier).collect::<Result<_, _>>()?;
+        let positions = Positions { topics: options.topics.clone(), decided, verifiers };
+        let waits = Mutex::new(options.topics.iter().map(|_| ValidationWaits::default()).collect());
+        let context = ExactContext { observer, positions, assignment: Mutex::default(), waits };
+        let consumer: BaseConsumer<ExactContext<O>> = config.create_with_context(context)?;
+        let topics: Vec<&str> = options.topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics)?;
+        Ok(ExactReader { consumer })
+    }
+
+    /// The next record; waits at most for this long, except during a rebalance, which happens within this call.
+    pub fn poll(&self, wait: Duration) -> Option<Result<BorrowedMessage<'_>, KafkaError>> {
+        self.consumer.poll(wait)
+    }
+
+    /// Where a record of this reader is.
+    pub fn place(&self, record: &impl Message) -> Option<Place> {
+        let topic = self.topics().iter().position(|topic| topic == record.topic())?;
+        Some(Place { topic, partition: record.partition() })
+    }
+
+    /// The number of the assignment. It rises when partitions are given or taken: whatever was read before is void.
+    pub fn assignment_number(&self) -> u64 {
+        self.assignment().number
+    }
+
+    /// The assigned partitions, and what was durable of each when it was assigned.
+    pub fn ledgers(&self) -> BTreeMap<Place, Option<Ledger>> {
+        self.assignment().ledgers.clone()
+    }
+
+    /// Why this reader cannot go on. Another one can.
+    pub fn failed(&self) -> Option<String> {
+        let failed = self.assignment().failed.clone();
+        failed.or_else(|| self.consumer.client().fatal_error().map(|(_, why)| why))
+    }
+
+    fn assignment(&self) -> std::sync::MutexGuard<'_, Assignment> {
+        self.consumer.context().assignment()
+    }
+
+    fn topics(&self) -> &[String] {
+        &self.consumer.context().positions.topics
+    }
+
+    /// Verifies that the logs of these partitions still have these records, so that what was read before this call is of the
+    /// same topics. Blocks for some seconds at most.
+    ///
+    /// # Errors
+    /// A topic was created again, or Kafka has not answered.
+    pub fn verify(&self, marks: &BTreeMap<Place, Position>) -> Result<(), NotVerified> {
+        let verdicts = verdicts(&self.consumer.context().positions, marks)?;
+        if verdicts.values().all(|is_same| *is_same) { Ok(()) } else { Err(NotVerified::CreatedAgain) }
+    }
+
+    /// Stops or goes on reading the assigned partitions that are chosen.
+    ///
+    /// # Errors
+    /// The client has failed.
+    pub fn pause(&self, is_paused: bool, is_chosen: impl Fn(Place) -> bool) -> Result<(), KafkaError> {
+        let mut chosen = TopicPartitionList::new();
+        for place in self.assignment().ledgers.keys().filter(|place| is_chosen(**place)) {
+            chosen.add_partition(&self.topics()[place.topic], place.partition);
+        }
+        if chosen.count() == 0 {
+            return Ok(());
+        }
+        if is_paused { self.consumer.pause(&chosen) } else { self.consumer.resume(&chosen) }
+    }
+
+    /// The offsets of ledgers, without and with their text.
+    pub(super) fn offsets(
+        &self,
+        ledgers: &BTreeMap<Place, Ledger>,
+    ) -> Result<(TopicPartitionList, TopicPartitionList), KafkaError> {
+        let (mut plain, mut with_text) = (TopicPartitionList::new(), TopicPartitionList::new());
+        for (place, ledger) in ledgers {
+            let topic = &self.topics()[place.topic];
+            let offset = Offset::Offset(ledger.next_offset);
+            plain.add_partition_offset(topic, place.partition, offset)?;
+            let mut decided = with_text.add_partition(topic, place.partition);
+            decided.set_offset(offset)?;
+            decided.set_metadata(ledger.metadata());
+        }
+        Ok((plain, with_text))
+    }
+
+    /// The member of the group, and that of the decided group, which has no members.
+    pub(super) fn members(&self) -> Option<(ConsumerGroupMetadata, ConsumerGroupMetadata)> {
+        let decided = self.consumer.context().positions.decided.group_metadata()?;
+        Some((self.consumer.group_metadata()?, decided))
+    }
+
+    /// Lets the statistics know what is decided; the source of the lag. Nothing is committed by it.
+    pub(super) fn note(&self, offsets: &TopicPartitionList) {
+        if let Err(error) = self.consumer.store_offsets(offsets) {
+            tracing::debug!(%error, "the lag is not known");
+        }
+    }
+
+    /// Leaves the group, unless this member has an instance name. Waits some seconds at most for Kafka.
+    pub fn close(self) {
+        let (closed, is_closed) = mpsc::channel();
+        std::thread::spawn(move || {
+            drop(self);
+            let _ = closed.send(());
+        });
+        if is_closed.recv_timeout(CLOSE_TIMEOUT).is_err() {
+            tracing::warn!("Kafka did not answer; the group removes this consumer when its session times out");
+        }
+    }
+}

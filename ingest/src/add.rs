@@ -1,0 +1,105 @@
+//! The value of a record: the JSON object of one add, as the HTTP API takes it, without a token and without bounds.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+use std::fmt;
+
+/// A longer value is no add: the names in it are far shorter.
+pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// What a record adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Add {
+    pub(crate) namespace: String,
+    pub(crate) counter: String,
+    pub(crate) delta: i64,
+}
+
+/// The object. Bounds and tokens are refused as unknown fields: a token is the record's place, and an add with a bound that is
+/// refused now may count later.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    namespace: Option<String>,
+    #[serde(alias = "counter_name")]
+    counter: String,
+    delta: Int64,
+}
+
+impl Add {
+    /// Reads a value; `namespace` is that of records that name none.
+    ///
+    /// # Errors
+    /// Why the value is no add.
+    pub(crate) fn read(value: Option<&[u8]>, namespace: Option<&str>) -> Result<Add, String> {
+        let value = value.ok_or("the record has no value")?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(format!("the value has {} bytes; at most {VALUE_BYTES_MAX} are read", value.len()));
+        }
+        let Body { namespace: named, counter, delta: Int64(delta) } =
+            serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let namespace = named.or_else(|| namespace.map(str::to_owned));
+        Ok(Add { namespace: namespace.ok_or("the record names no namespace, and none is configured")?, counter, delta })
+    }
+}
+
+/// A 64-bit integer: a number, or its decimal digits as text, as in the HTTP API.
+struct Int64(i64);
+
+impl<'de> Deserialize<'de> for Int64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfInt64;
+
+        impl Visitor<'_> for OfInt64 {
+            type Value = Int64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a 64-bit integer, as a number or as text")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Int64, E> {
+                Ok(Int64(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Int64, E> {
+                i64::try_from(number).map(Int64).map_err(|_| E::custom(format!("{number} does not fit 64 bits")))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Int64, E> {
+                text.parse().map(Int64).map_err(|_| E::custom(format!("'{text}' is no 64-bit integer")))
+            }
+        }
+
+        deserializer.deserialize_any(OfInt64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n17_a_value_is_an_add_of_the_http_api() {
+        let add = |namespace: &str, delta| Ok(Add { namespace: namespace.to_owned(), counter: "c".to_owned(), delta });
+        let read = |text: &str| Add::read(Some(text.as_bytes()), Some("default"));
+        assert_eq!(read(r#"{"counter":"c","delta":5}"#), add("default", 5));
+        assert_eq!(read(r#"{"namespace":"n","counter_name":"c","delta":"-9223372036854775808"}"#), add("n", i64::MIN));
+        assert!(Add::read(Some(br#"{"counter":"c","delta":5}"#), None).unwrap_err().contains("names no namespace"));
+        assert!(Add::read(None, Some("default")).is_err());
+        for (bad, why) in [
+            ("", "EOF"),
+            ("5", "invalid type"),
+            (r#"{"counter":"c"}"#, "missing field `delta`"),
+            (r#"{"counter":"c","delta":1.5}"#, "64-bit integer"),
+            (r#"{"counter":"c","delta":9223372036854775808}"#, "does not fit"),
+            (r#"{"counter":"c","delta":1,"max":5}"#, "unknown field `max`"),
+            (r#"{"counter":"c","delta":1,"token":{}}"#, "unknown field `token`"),
+            (r#"{"counter":"c","delta":1} x"#, "trailing"),
+        ] {
+            let error = read(bad).unwrap_err();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+        let long = format!(r#"{{"counter":"{}","delta":1}}"#, "c".repeat(VALUE_BYTES_MAX));
+        assert!(read(&long).unwrap_err().contains("bytes"));
+    }
+}

@@ -1,0 +1,136 @@
+//! A batch: the records that are decided together, and what their partitions' ledgers become by it.
+
+use crate::add::Add;
+use crate::record::Record;
+use crate::route::{Dead, Fate, Late, Route, route};
+use std::collections::BTreeMap;
+use tallystone_kafka::{Ledger, Place, Position};
+
+/// Records as they are read, in the order of each partition.
+#[derive(Default)]
+pub(crate) struct Batch {
+    records: Vec<Record>,
+    bytes: usize,
+}
+
+/// A batch is full at this size, too: one record may have a megabyte.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(crate) fn is_full(&self, records_max: usize) -> bool {
+        self.records.len() >= records_max || self.bytes >= BYTES_MAX
+    }
+
+    pub(crate) fn push(&mut self, record: Record) {
+        self.bytes += record.key.as_ref().map_or(0, Vec::len) + record.value.as_ref().map_or(0, Vec::len);
+        self.records.push(record);
+    }
+
+    /// Decides which adds are sent, as of this time (Unix ms), and claims all records in the ledgers of their partitions. The
+    /// claims must be durable before the first add is sent.
+    pub(crate) fn claim(self, ledgers: &mut BTreeMap<Place, Ledger>, now_ms: i64, namespace: Option<&str>) -> Claimed {
+        let mut claimed = Claimed::default();
+        for record in self.records {
+            let ledger = &ledgers[&record.place];
+            match Add::read(record.value.as_deref(), namespace) {
+                Err(why) => claimed.decide(record, Fate::Dead(Dead::Malformed, why)),
+                Ok(add) => match route(record.offset, record.at_ms, &ledger.claim, now_ms) {
+                    Route::Rewrite(late) => claimed.decide(record, Fate::Late(late)),
+                    Route::Send { perhaps_counted } => claimed.sent.push(Sent { record, add, perhaps_counted }),
+                },
+            }
+        }
+        for (place, position) in &claimed.positions() {
+            if let Some(ledger) = ledgers.get_mut(place) {
+                ledger.claim(position.next_offset, now_ms);
+            }
+        }
+        claimed
+    }
+}
+
+/// An add that is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) record: Record,
+    pub(crate) add: Add,
+    pub(crate) perhaps_counted: bool,
+}
+
+/// A batch whose records are claimed.
+#[derive(Default)]
+pub(crate) struct Claimed {
+    pub(crate) sent: Vec<Sent>,
+    decided: Vec<Decided>,
+}
+
+/// A record that is written again or given up.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub(crate) record: Record,
+    pub(crate) what: Written,
+}
+
+/// What is written for a record.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    Again(Late),
+    DeadLetter(Dead, String),
+}
+
+impl Claimed {
+    /// The number of its records.
+    pub(crate) fn len(&self) -> usize {
+        self.sent.len() + self.decided.len()
+    }
+
+    fn decide(&mut self, record: Record, fate: Fate) {
+        let what = match fate {
+            Fate::Counted { .. } => return,
+            Fate::Late(late) => Written::Again(late),
+            Fate::Dead(dead, why) => Written::DeadLetter(dead, why),
+        };
+        self.decided.push(Decided { record, what });
+    }
+
+    /// Of each partition, the position after its last record.
+    fn positions(&self) -> BTreeMap<Place, Position> {
+        let mut positions: BTreeMap<Place, Position> = BTreeMap::new();
+        let decided = self.decided.iter().map(|decided| &decided.record);
+        for record in self.sent.iter().map(|sent| &sent.record).chain(decided) {
+            let last = positions.entry(record.place).or_insert(record.position);
+            if record.position.next_offset > last.next_offset {
+                *last = record.position;
+            }
+        }
+        positions
+    }
+
+    /// The batch once each add has its fate, in the order of `sent`.
+    pub(crate) fn settled(mut self, fates: Vec<Fate>) -> Settled {
+        let positions = self.positions();
+        for (sent, fate) in std::mem::take(&mut self.sent).into_iter().zip(fates) {
+            self.decide(sent.record, fate);
+        }
+        Settled { positions, decided: self.decided }
+    }
+}
+
+/// A batch in which each record is decided.
+#[derive(Default)]
+pub(crate) struct Settled {
+    /// Of each partition, the position after its last record.
+    pub(crate) positions: BTreeMap<Place, Position>,
+    /// What must be written.
+    pub(crate) decided: Vec<Decided>,
+}
+
+impl Settled {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.positions.is_empty()
+    }
+}

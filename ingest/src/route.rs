@@ -1,0 +1,256 @@
+//! What becomes of a record: whether its add is sent, and what the answer means. Pure decisions.
+
+use tallystone_client::{Added, Refused};
+use tallystone_kafka::Claim;
+
+/// No namespace accepts an event that is older: `accept_limit_ms` is at most 1 h. The second hour is for clocks that differ.
+const OLD_MS: i64 = 2 * 3_600_000;
+/// The store accepts an event whose time is up to 1 s ahead of its clock.
+const AHEAD_MS: i64 = 500;
+
+/// Why a record is written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// It has no time.
+    NoTime,
+    /// Its time is in the future.
+    Future,
+    /// It is older than any namespace accepts, and was certainly never sent.
+    Old,
+    /// The counters refused it: it has certainly not counted, and never will.
+    TooOld,
+    /// The counters no longer know its token, but it was certainly never sent before.
+    Expired,
+}
+
+impl Late {
+    /// All of them.
+    pub(crate) const ALL: [Late; 5] = [Late::NoTime, Late::Future, Late::Old, Late::TooOld, Late::Expired];
+
+    /// Its name in headers and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Late::NoTime => "NO_TIME",
+            Late::Future => "FUTURE",
+            Late::Old => "OLD",
+            Late::TooOld => "TOO_OLD",
+            Late::Expired => "EXPIRED",
+        }
+    }
+}
+
+/// Why a record is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dead {
+    /// It is no add.
+    Malformed,
+    /// The counters refuse it: a bad name, or a namespace in which a token counts more than once.
+    Invalid,
+    /// There is no such namespace.
+    NamespaceNotFound,
+    /// The count could exceed its range.
+    Overflow,
+    /// Its token has counted with another delta.
+    TokenConflict,
+    /// It can never be said whether it has counted.
+    Unresolved,
+}
+
+impl Dead {
+    /// All of them.
+    pub(crate) const ALL: [Dead; 6] = [
+        Dead::Malformed,
+        Dead::Invalid,
+        Dead::NamespaceNotFound,
+        Dead::Overflow,
+        Dead::TokenConflict,
+        Dead::Unresolved,
+    ];
+
+    /// Its name in headers and metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Dead::Malformed => "MALFORMED",
+            Dead::Invalid => "INVALID_ARGUMENT",
+            Dead::NamespaceNotFound => "NAMESPACE_NOT_FOUND",
+            Dead::Overflow => "OVERFLOW",
+            Dead::TokenConflict => "TOKEN_CONFLICT",
+            Dead::Unresolved => "UNRESOLVED",
+        }
+    }
+}
+
+/// What becomes of a record for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has counted, now or before.
+    Counted { duplicate: bool },
+    /// It is written again, and its place there is its new token.
+    Late(Late),
+    /// It becomes a dead letter.
+    Dead(Dead, String),
+}
+
+/// Whether an add is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// It is sent. `perhaps_counted`: an earlier member may have sent it.
+    Send { perhaps_counted: bool },
+    /// It is not sent, because it cannot count with its time. The reason is the same for every member that may decide this:
+    /// only the durable claim and the record are used for what may have been sent.
+    Rewrite(Late),
+}
+
+/// Decides it for a record at this offset and time (Unix ms). `open` is the claim that was durable when the record was read; the
+/// caller's claim is made with the same `now_ms`.
+pub(crate) fn route(offset: i64, at_ms: Option<i64>, open: &Claim, now_ms: i64) -> Route {
+    let Some(at_ms) = at_ms else { return Route::Rewrite(Late::NoTime) };
+    let may_be_sent = |from_ms: i64, until_ms: i64| (from_ms - OLD_MS..=until_ms + AHEAD_MS).contains(&at_ms);
+    if offset < open.to_offset && may_be_sent(open.from_ms, open.until_ms) {
+        return Route::Send { perhaps_counted: true };
+    }
+    match at_ms {
+        _ if may_be_sent(now_ms, now_ms) => Route::Send { perhaps_counted: false },
+        _ if at_ms > now_ms => Route::Rewrite(Late::Future),
+        _ => Route::Rewrite(Late::Old),
+    }
+}
+
+/// What an answer of the counters means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is definite.
+    Is(Fate),
+    /// The same add may have another answer later.
+    Later { why: String, perhaps_counted: bool },
+}
+
+/// Reads the answer to an add; `perhaps_counted`: an earlier call may have counted it.
+pub(crate) fn answer(result: Result<&Added, &Refused>, perhaps_counted: bool) -> Answer {
+    let refused = match result {
+        Ok(added) => return Answer::Is(Fate::Counted { duplicate: added.duplicate }),
+        Err(refused) => refused,
+    };
+    let dead = |dead| Answer::Is(Fate::Dead(dead, refused.message.clone()));
+    match refused.reason.as_str() {
+        "TOO_OLD" => Answer::Is(Fate::Late(Late::TooOld)),
+        "TOKEN_EXPIRED" if perhaps_counted => dead(Dead::Unresolved),
+        "TOKEN_EXPIRED" => Answer::Is(Fate::Late(Late::Expired)),
+        "INVALID_ARGUMENT" => dead(Dead::Invalid),
+        "NAMESPACE_NOT_FOUND" => dead(Dead::NamespaceNotFound),
+        "OVERFLOW" => dead(Dead::Overflow),
+        "TOKEN_CONFLICT" => dead(Dead::TokenConflict),
+        reason => {
+            let is_certain = matches!(reason, "TOO_EARLY" | "NAMESPACE_CHANGED")
+                || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
+            let why = format!("{reason}: {}", refused.message);
+            Answer::Later { why, perhaps_counted: perhaps_counted || !is_certain }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn claim(to_offset: i64, from_ms: i64, until_ms: i64) -> Claim {
+        Claim { to_offset, from_ms, until_ms }
+    }
+
+    #[test]
+    fn n17_what_was_never_claimed_is_sent_while_it_may_count() {
+        let none = claim(5, 0, 0);
+        let route = |at_ms| route(5, at_ms, &none, NOW);
+        let sent = Route::Send { perhaps_counted: false };
+        for at_ms in [NOW, NOW + AHEAD_MS, NOW - OLD_MS] {
+            assert_eq!(route(Some(at_ms)), sent);
+        }
+        assert_eq!(route(None), Route::Rewrite(Late::NoTime));
+        assert_eq!(route(Some(NOW + AHEAD_MS + 1)), Route::Rewrite(Late::Future));
+        assert_eq!(route(Some(NOW - OLD_MS - 1)), Route::Rewrite(Late::Old));
+        assert_eq!(route(Some(-5)), Route::Rewrite(Late::Old));
+    }
+
+    /// Another member has claimed these offsets and may have sent some of them. What it may have sent must get an answer of the
+    /// counters; what it cannot have sent must not be sent later, when its time has come.
+    #[test]
+    fn n17_what_was_claimed_is_sent_again_if_it_was_sent() {
+        let day_ms = 86_400_000;
+        let open = claim(10, NOW - day_ms, NOW - day_ms + 2_000);
+        let route = |offset, at_ms| route(offset, Some(at_ms), &open, NOW);
+        let again = Route::Send { perhaps_counted: true };
+        assert_eq!(route(9, NOW - day_ms), again, "old, but it may have counted a day ago");
+        assert_eq!(route(9, NOW - day_ms - OLD_MS), again);
+        assert_eq!(route(9, NOW - day_ms + 2_000 + AHEAD_MS), again);
+        assert_eq!(route(9, NOW - day_ms - OLD_MS - 1), Route::Rewrite(Late::Old), "it was too old then already");
+        assert_eq!(route(9, NOW - 12 * 3_600_000), Route::Rewrite(Late::Old), "it was in the future then");
+        assert_eq!(route(9, NOW), Route::Send { perhaps_counted: false });
+        assert_eq!(route(10, NOW - day_ms), Route::Rewrite(Late::Old), "beyond the claim");
+    }
+
+    /// A member that takes over claims with its clock; what it sends is within its claim, also if its clock is behind.
+    #[test]
+    fn n17_what_is_sent_is_within_the_claim() {
+        for (open, now_ms) in [(claim(0, 0, 0), NOW), (claim(10, NOW, NOW + 5_000), NOW - 7_000)] {
+            let (from_ms, until_ms) = if open.to_offset > 0 {
+                (open.from_ms.min(now_ms), open.until_ms.max(now_ms))
+            } else {
+                (now_ms, now_ms)
+            };
+            for at_ms in (NOW - 2 * OLD_MS..NOW + 20_000).step_by(997) {
+                if let Route::Send { .. } = route(5, Some(at_ms), &open, now_ms) {
+                    let later = route(5, Some(at_ms), &claim(10, from_ms, until_ms), NOW + 30 * 86_400_000);
+                    assert_eq!(later, Route::Send { perhaps_counted: true }, "{at_ms}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn n17_answers_are_definite_or_come_later() {
+        let refused = |reason: &str, applied: Option<&str>| Refused {
+            code: tonic::Code::Unknown,
+            reason: reason.to_owned(),
+            message: "why".to_owned(),
+            field: None,
+            metadata: applied
+                .map(|applied| ("applied".to_owned(), applied.to_owned()))
+                .into_iter()
+                .collect::<BTreeMap<_, _>>(),
+            retry_after: None,
+        };
+        let of = |reason, perhaps| answer(Err(&refused(reason, None)), perhaps);
+        let dead = |dead| Answer::Is(Fate::Dead(dead, "why".to_owned()));
+        for perhaps in [false, true] {
+            let added = Added { event_time_ms: 5, duplicate: perhaps };
+            assert_eq!(answer(Ok(&added), false), Answer::Is(Fate::Counted { duplicate: perhaps }));
+            assert_eq!(of("TOO_OLD", perhaps), Answer::Is(Fate::Late(Late::TooOld)));
+            assert_eq!(of("OVERFLOW", perhaps), dead(Dead::Overflow));
+            assert_eq!(of("INVALID_ARGUMENT", perhaps), dead(Dead::Invalid));
+            assert_eq!(of("TOKEN_CONFLICT", perhaps), dead(Dead::TokenConflict));
+            assert_eq!(of("NAMESPACE_NOT_FOUND", perhaps), dead(Dead::NamespaceNotFound));
+        }
+        assert_eq!(of("TOKEN_EXPIRED", false), Answer::Is(Fate::Late(Late::Expired)));
+        assert_eq!(of("TOKEN_EXPIRED", true), dead(Dead::Unresolved));
+        for (reason, applied, unsure) in [
+            ("STORE_UNAVAILABLE", Some("no"), false),
+            ("STORE_UNAVAILABLE", Some("unknown"), true),
+            ("OVERLOADED", Some("no"), false),
+            ("TOO_EARLY", None, false),
+            ("NAMESPACE_CHANGED", None, false),
+            ("DATA_LOSS", None, true),
+            ("PERMISSION_DENIED", None, true),
+            ("", None, true),
+        ] {
+            for before in [false, true] {
+                let Answer::Later { perhaps_counted, .. } = answer(Err(&refused(reason, applied)), before) else {
+                    panic!("{reason} is not definite");
+                };
+                assert_eq!(perhaps_counted, before || unsure, "{reason}");
+            }
+        }
+    }
+}

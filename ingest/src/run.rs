@@ -1,0 +1,138 @@
+//! An ingest process: memberships one after the other, until it is stopped.
+
+use crate::member::{Failure, Member, Work};
+use crate::metrics;
+use crate::outputs::Targets;
+use crate::sender::Sender;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_client::CounterClient;
+use tallystone_kafka::{ExactOptions, KafkaConfigError, KafkaOptions, Topic, TopicSpec};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// The first and the longest pause before the group is joined again.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// For how long late records are kept: as long as Kafka keeps the offsets of a group that is stopped.
+const LATE_RETENTION_MS: u64 = 7 * 86_400_000;
+
+/// What to ingest, and how.
+#[derive(Clone, Debug)]
+pub struct IngestOptions {
+    /// The cluster.
+    pub kafka: KafkaOptions,
+    /// The topic of adds, that of late records, and that of dead letters.
+    pub topics: [String; 3],
+    /// The consumer group.
+    pub group: String,
+    /// The name of this process in the group; `None`: each start is a new member.
+    pub instance: Option<String>,
+    /// The namespace of records that name none.
+    pub namespace: Option<String>,
+    /// The most records in a batch.
+    pub batch_records_max: usize,
+}
+
+/// Why an ingest process cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// An option cannot be used.
+    #[error(transparent)]
+    Config(#[from] KafkaConfigError),
+}
+
+/// Counts the adds of the topic until the token is cancelled. Waits through outages of Kafka and of the counters. `counters`
+/// repeats no call by itself. `is_serving` is true while adds are counted. Blocks its thread, so it needs a dedicated one.
+///
+/// # Errors
+/// An option cannot be used.
+pub async fn run(
+    options: IngestOptions,
+    counters: CounterClient,
+    is_serving: watch::Sender<bool>,
+    stopping: CancellationToken,
+) -> Result<(), IngestError> {
+    metrics::describe();
+    let Some(late_partitions) = stopping.run_until_cancelled(topics(&options)).await.transpose()? else {
+        return Ok(());
+    };
+    let IngestOptions { kafka, topics: [source, late, dead], group, instance, namespace, batch_records_max } = options;
+    let name = instance.clone().unwrap_or_else(|| Uuid::new_v4().simple().to_string());
+    let work = Work {
+        transactional_id: format!("{group}.{name}"),
+        reader: ExactOptions { kafka, topics: vec![source, late.clone()], group, instance },
+        targets: Targets { late, late_partitions, dead },
+        sender: Arc::new(Sender::new(counters)),
+        namespace,
+        batch_records_max,
+        is_serving,
+    };
+    let mut pause = PAUSE_MIN;
+    while !stopping.is_cancelled() {
+        let (ended, has_committed) = membership(&work, &stopping).await;
+        let Err(failure) = ended else { return Ok(()) };
+        if let Failure::Config(error) = failure {
+            return Err(error.into());
+        }
+        if has_committed {
+            pause = PAUSE_MIN;
+        }
+        work.is_serving.send_replace(false);
+        metrics::joined_again();
+        tracing::warn!(why = %failure, "joining the consumer group again");
+        let _ = stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+    Ok(())
+}
+
+/// One membership, and whether it has written anything.
+async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), Failure>, bool) {
+    let mut member = match Member::join(work) {
+        Ok(member) => member,
+        Err(failure) => return (Err(failure), false),
+    };
+    let ended = member.run(stopping).await;
+    let has_committed = member.has_committed;
+    member.leave();
+    (ended, has_committed)
+}
+
+/// Waits until the topic of adds exists, and creates the others if they are missing. Returns the number of partitions of the
+/// topic of late records.
+async fn topics(options: &IngestOptions) -> Result<i32, KafkaConfigError> {
+    let [source, late, dead] = &options.topics;
+    let spec = |name: &String, partitions, retention_ms| TopicSpec {
+        name: name.clone(),
+        partitions,
+        retention_ms,
+        message_bytes_max: Some(2 * 1024 * 1024),
+    };
+    let source = Topic::new(&options.kafka, spec(source, 1, None))?;
+    let partitions = until(source.name(), || source.partitions()).await;
+    let late = Topic::new(&options.kafka, spec(late, partitions, Some(LATE_RETENTION_MS)))?;
+    let dead = Topic::new(&options.kafka, spec(dead, 1, None))?;
+    for topic in [&late, &dead] {
+        until(topic.name(), || topic.ensure()).await;
+    }
+    let late_partitions = until(late.name(), || late.partitions()).await;
+    Ok(i32::try_from(late_partitions).unwrap_or(i32::MAX))
+}
+
+/// Repeats a request until Kafka has answered it.
+async fn until<T, F: Future<Output = Result<T, rdkafka::error::KafkaError>>>(
+    topic: &str,
+    request: impl Fn() -> F,
+) -> T {
+    let mut pause = PAUSE_MIN;
+    loop {
+        match request().await {
+            Ok(done) => return done,
+            Err(error) => tracing::warn!(topic, %error, "the topic is not there yet; waiting"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}

@@ -1,0 +1,179 @@
+//! Sends adds to the counters until each has a definite answer. A repetition sends the same bytes.
+
+use crate::batch::Sent;
+use crate::metrics;
+use crate::route::{Answer, Dead, Fate, answer};
+use crate::token::token;
+use futures::stream::{self, StreamExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tallystone_client::{Applied, CounterClient, CounterType, Error, IdempotencyToken, NewAdd, Refused};
+use tokio::time::{Instant, sleep};
+
+/// Adds of one call.
+const CALL_MAX: usize = 1_000;
+/// Calls at the same time.
+const CALLS_MAX: usize = 4;
+/// The first and the longest pause before adds without a definite answer are sent again.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// For how long the type of a namespace is known. Only a deletion changes whether it counts each token once.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Namespaces that are known at once.
+const KNOWN_MAX: usize = 10_000;
+
+/// Sends adds.
+pub(crate) struct Sender {
+    counters: CounterClient,
+    /// Namespaces that count each token once, and since when that is known.
+    known: Mutex<HashMap<String, Instant>>,
+}
+
+/// Whether adds of a namespace may be sent.
+enum Checked {
+    Ready,
+    Refused(Dead, String),
+    Later(String),
+}
+
+impl Sender {
+    /// `counters` repeats no call by itself.
+    pub(crate) fn new(counters: CounterClient) -> Sender {
+        Sender { counters, known: Mutex::default() }
+    }
+
+    /// Returns the fate of each add, in their order. Waits through outages, however long they last.
+    pub(crate) async fn settle(&self, sent: &[Sent]) -> Vec<Fate> {
+        let mut by_namespace: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (number, one) in sent.iter().enumerate() {
+            by_namespace.entry(&one.add.namespace).or_default().push(number);
+        }
+        let mut calls: Vec<(String, Vec<usize>)> = Vec::new();
+        for (namespace, numbers) in &by_namespace {
+            calls.extend(numbers.chunks(CALL_MAX).map(|chunk| ((*namespace).to_owned(), chunk.to_vec())));
+        }
+        let settle = |(namespace, numbers)| self.settle_some(namespace, numbers, sent);
+        let settled: Vec<Vec<(usize, Fate)>> =
+            stream::iter(calls).map(settle).buffer_unordered(CALLS_MAX).collect().await;
+        let mut fates: Vec<(usize, Fate)> = settled.into_iter().flatten().collect();
+        fates.sort_by_key(|(number, _)| *number);
+        fates.into_iter().map(|(_, fate)| fate).collect()
+    }
+
+    /// Settles adds of one namespace, at most those of one call.
+    async fn settle_some(&self, namespace: String, numbers: Vec<usize>, sent: &[Sent]) -> Vec<(usize, Fate)> {
+        let mut waiting: Vec<(usize, bool)> =
+            numbers.into_iter().map(|number| (number, sent[number].perhaps_counted)).collect();
+        let (mut fates, mut pause) = (Vec::with_capacity(waiting.len()), PAUSE_MIN);
+        loop {
+            let why = self.attempt(&namespace, sent, &mut waiting, &mut fates).await;
+            if waiting.is_empty() {
+                return fates;
+            }
+            metrics::sent_again(waiting.len());
+            tracing::debug!(namespace, why, adds = waiting.len(), "adds will be sent again");
+            sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    /// Sends the waiting adds once, and moves those with a definite answer to `fates`. Returns why others wait.
+    async fn attempt(
+        &self,
+        namespace: &str,
+        sent: &[Sent],
+        waiting: &mut Vec<(usize, bool)>,
+        fates: &mut Vec<(usize, Fate)>,
+    ) -> String {
+        match self.check(namespace).await {
+            Checked::Ready => {}
+            Checked::Later(why) => return why,
+            Checked::Refused(dead, why) => {
+                fates.extend(waiting.drain(..).map(|(number, _)| (number, Fate::Dead(dead, why.clone()))));
+                return String::new();
+            }
+        }
+        let adds = waiting.iter().map(|(number, _)| add(&sent[*number])).collect();
+        let answered = match self.counters.add_many(namespace, adds).await {
+            Ok(results) => {
+                let answers = waiting.iter().zip(&results);
+                answers.map(|((_, perhaps), result)| answer(result.as_ref(), *perhaps)).collect::<Vec<_>>()
+            }
+            Err(error) => {
+                if let Error::Refused(Refused { reason, .. }) = &error
+                    && reason == "NAMESPACE_NOT_FOUND"
+                {
+                    self.known().remove(namespace);
+                }
+                waiting.iter().map(|(_, perhaps)| whole(&error, *perhaps)).collect()
+            }
+        };
+        let mut last = String::new();
+        let called = std::mem::take(waiting);
+        for ((number, _), answered) in called.into_iter().zip(answered) {
+            match answered {
+                Answer::Is(fate) => fates.push((number, fate)),
+                Answer::Later { why, perhaps_counted } => {
+                    last = why;
+                    waiting.push((number, perhaps_counted));
+                }
+            }
+        }
+        last
+    }
+
+    /// Whether the namespace counts each token once. One of type BEST_EFFORT ignores tokens.
+    async fn check(&self, namespace: &str) -> Checked {
+        if self.known().get(namespace).is_some_and(|since| since.elapsed() < KNOWN) {
+            return Checked::Ready;
+        }
+        let found = match self.counters.get_namespace(namespace).await {
+            Ok(found) => found,
+            Err(Error::Refused(refused)) => {
+                return match refused.reason.as_str() {
+                    "NAMESPACE_NOT_FOUND" => Checked::Refused(Dead::NamespaceNotFound, refused.message),
+                    "INVALID_ARGUMENT" => Checked::Refused(Dead::Invalid, refused.message),
+                    _ => Checked::Later(refused.to_string()),
+                };
+            }
+            Err(error) => return Checked::Later(error.to_string()),
+        };
+        match found.config.counter_type {
+            Some(CounterType::Eventual | CounterType::Accurate) => {
+                let mut known = self.known();
+                if known.len() >= KNOWN_MAX {
+                    known.clear();
+                }
+                known.insert(namespace.to_owned(), Instant::now());
+                Checked::Ready
+            }
+            Some(CounterType::BestEffort) => {
+                let why = format!("the namespace '{namespace}' is BEST_EFFORT, so an add could count twice");
+                Checked::Refused(Dead::Invalid, why)
+            }
+            None => Checked::Later(format!("the type of the namespace '{namespace}' is not known here")),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add(sent: &Sent) -> NewAdd {
+    // A record without a time, or with a negative one, is not sent.
+    let at_ms = sent.record.at_ms.unwrap_or_default().unsigned_abs();
+    NewAdd::new(&sent.add.counter, sent.add.delta).token(IdempotencyToken::new(token(&sent.record), at_ms))
+}
+
+/// What the failure of a whole call means for each of its adds.
+fn whole(error: &Error, perhaps_counted: bool) -> Answer {
+    match error {
+        Error::Refused(refused) => answer(Err(refused), perhaps_counted),
+        error => {
+            let is_certain = matches!(error, Error::Unavailable { applied: Applied::No, .. } | Error::Connect { .. });
+            Answer::Later { why: error.to_string(), perhaps_counted: perhaps_counted || !is_certain }
+        }
+    }
+}
