@@ -134,3 +134,55 @@ impl Settled {
         self.positions.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::Timestamp;
+    use rdkafka::message::OwnedMessage;
+
+    const NOW: i64 = 1_800_000_000_000;
+    const PLACE: Place = Place { topic: 0, partition: 2 };
+
+    fn message(offset: i64, at_ms: i64, value: &str) -> OwnedMessage {
+        let time = Timestamp::CreateTime(at_ms);
+        OwnedMessage::new(Some(value.into()), None, "adds".to_owned(), time, PLACE.partition, offset, None)
+    }
+
+    #[test]
+    fn n17_a_batch_is_claimed_before_it_is_sent_and_settled_as_a_whole() {
+        let add = r#"{"counter":"c","delta":1}"#;
+        let messages = [
+            message(5, NOW, add),
+            message(6, NOW, "no add"),
+            message(7, NOW - 86_400_000, add),
+            message(9, NOW - 10, add),
+        ];
+        let mut batch = Batch::default();
+        for message in &messages {
+            batch.push(Record::of(message, PLACE, false));
+        }
+        assert!(batch.is_full(4) && !batch.is_full(5));
+        let mut ledgers = BTreeMap::from([(PLACE, Ledger::begin(&messages[0]))]);
+        let claimed = batch.claim(&mut ledgers, NOW, Some("n"));
+        assert_eq!((ledgers[&PLACE].next_offset, ledgers[&PLACE].claim.to_offset), (5, 10), "also across a gap");
+        let sent: Vec<(i64, bool)> =
+            claimed.sent.iter().map(|sent| (sent.record.offset, sent.perhaps_counted)).collect();
+        assert_eq!((sent, claimed.len()), (vec![(5, false), (9, false)], 4));
+        let settled = claimed.settled(vec![Fate::Counted { duplicate: false }, Fate::Late(Late::TooOld)]);
+        let written: Vec<(i64, bool)> = settled
+            .decided
+            .iter()
+            .map(|decided| (decided.record.offset, matches!(decided.what, Written::Again(_))))
+            .collect();
+        assert_eq!(written, [(6, false), (7, true), (9, true)]);
+        assert_eq!(settled.positions, BTreeMap::from([(PLACE, Position::after(&messages[3]))]));
+
+        // The next member has the claim, and reads the same records.
+        let mut batch = Batch::default();
+        batch.push(Record::of(&messages[0], PLACE, false));
+        let claimed = batch.claim(&mut ledgers, NOW + 1_000, Some("n"));
+        assert!(claimed.sent[0].perhaps_counted);
+        assert_eq!(ledgers[&PLACE].claim.to_offset, 10, "a claim does not shrink");
+    }
+}

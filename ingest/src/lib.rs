@@ -2,7 +2,7 @@
 //!
 //! What lives here: what a record means (`record`, `add`), its identity (`token`), and what becomes of it (`route`), without
 //! I/O; the calls of the counters (`sender`); what is written again or given up (`outputs`); the loop of a member of the
-//! consumer group (`member`, over `batch`), and its repetition (`run`). What may not: how counters count, and how positions
+//! consumer group (`member`, over `batch`; `work` is what all share), and its repetition (`run`). What may not: how counters count, and how positions
 //! are kept in Kafka, which `tallystone-kafka` does (`exact`).
 //!
 //! The order of steps must not change. One transaction writes what became of a batch together with the positions after it,
@@ -20,6 +20,7 @@ mod route;
 mod run;
 mod sender;
 mod token;
+mod work;
 
 pub use config::IngestConfig;
 pub use run::{IngestError, IngestOptions, run};

@@ -4,21 +4,14 @@
 
 use crate::batch::{Batch, Settled};
 use crate::metrics::{self, Observer};
-use crate::outputs::{Targets, written};
+use crate::outputs::written;
 use crate::record::Record;
-use crate::sender::Sender;
+use crate::work::{Failure, LATE, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tallystone_kafka::{
-    ExactOptions, ExactReader, KafkaConfigError, Ledger, NotVerified, Place, Position, Transactions,
-};
-use tokio::sync::watch;
+use tallystone_kafka::{ExactReader, Ledger, NotVerified, Place, Position, Transactions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// The number of the topic of late records in the reader's list; the topic of adds is number 0.
-pub(crate) const LATE: usize = 1;
 
 /// How long one poll of an idle member waits.
 const IDLE: Duration = Duration::from_millis(250);
@@ -42,31 +35,6 @@ const REWRITES_MANY: u32 = 5;
 /// The pause before such a record is written again.
 const REWRITE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a membership has ended. Another one can do better.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error(transparent)]
-    Config(#[from] KafkaConfigError),
-    #[error("Kafka: {0}")]
-    Kafka(#[from] rdkafka::error::KafkaError),
-    #[error(transparent)]
-    NotVerified(#[from] NotVerified),
-    #[error("{0}")]
-    Reader(String),
-}
-
-/// What memberships share.
-pub(crate) struct Work {
-    pub(crate) reader: ExactOptions,
-    pub(crate) transactional_id: String,
-    pub(crate) targets: Targets,
-    pub(crate) sender: Arc<Sender>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) batch_records_max: usize,
-    /// Whether adds are counted without trouble.
-    pub(crate) is_serving: watch::Sender<bool>,
-}
-
 /// A member. Its calls of Kafka block, so it runs on a dedicated thread.
 pub(crate) struct Member<'a> {
     work: &'a Work,
@@ -83,8 +51,8 @@ pub(crate) struct Member<'a> {
     unread_late: BTreeMap<i32, i64>,
     settled: Settled,
     verify_at: Instant,
-    /// The partition that was verified last.
-    verified: Option<Place>,
+    /// Of each topic, the partition that was verified last.
+    verified: [i32; 2],
     refresh_at: Instant,
     /// Whether something was written, so that Kafka works.
     pub(crate) has_committed: bool,
@@ -108,7 +76,7 @@ impl<'a> Member<'a> {
             unread_late: BTreeMap::new(),
             settled: Settled::default(),
             verify_at: now + VERIFY_EVERY,
-            verified: None,
+            verified: [-1; 2],
             refresh_at: now + REFRESH_EVERY,
             has_committed: false,
         })
@@ -126,7 +94,7 @@ impl<'a> Member<'a> {
             if !batch.is_empty() || !self.settled.is_empty() {
                 self.step(batch, stopping).await?;
             }
-            self.verify_one()?;
+            self.verify_some()?;
         }
         if !self.settled.is_empty() {
             self.step(Batch::default(), stopping).await?;
@@ -206,7 +174,7 @@ impl<'a> Member<'a> {
         if self.unread_late.get(&place.partition).is_some_and(is_last) {
             self.unread_late.remove(&place.partition);
             if self.unread_late.is_empty() {
-                self.reader.pause(false, |place| place.topic != LATE)?;
+                self.reader.pause(false, |place| place.topic == SOURCE)?;
             }
         }
         Ok(())
@@ -302,7 +270,7 @@ impl<'a> Member<'a> {
             }
         }
         if !self.unread_late.is_empty() {
-            self.reader.pause(true, |place| place.topic != LATE)?;
+            self.reader.pause(true, |place| place.topic == SOURCE)?;
         }
         Ok(())
     }
@@ -316,29 +284,36 @@ impl<'a> Member<'a> {
         if anchors.is_empty() { Ok(()) } else { Ok(self.reader.verify(&anchors)?) }
     }
 
-    /// Verifies one partition now and then: all partitions of a topic are from the same creation.
-    fn verify_one(&mut self) -> Result<(), Failure> {
+    /// Verifies one partition of each topic now and then, also where nothing comes: a topic that was created again may have as
+    /// many records as the old one. All partitions of a topic are from the same creation.
+    fn verify_some(&mut self) -> Result<(), Failure> {
         if self.verify_at > Instant::now() {
             return Ok(());
         }
         self.verify_at = Instant::now() + VERIFY_EVERY;
-        // Where nothing was read since, there is nothing to verify.
-        let mut unverified = self.ledgers.iter().filter(|(_, ledger)| ledger.anchor != ledger.latest);
-        let next = unverified.clone().find(|(place, _)| self.verified.is_none_or(|last| **place > last));
-        let Some((place, ledger)) = next.or_else(|| unverified.next()) else { return Ok(()) };
-        let (place, anchor) = (*place, ledger.anchor);
-        self.verified = Some(place);
-        match self.reader.verify(&BTreeMap::from([(place, anchor)])) {
+        let mut anchors = BTreeMap::new();
+        for topic in [SOURCE, LATE] {
+            let mut places = self.ledgers.iter().filter(|(place, _)| place.topic == topic);
+            let last = self.verified[topic];
+            let next = places.clone().find(|(place, _)| place.partition > last).or_else(|| places.next());
+            if let Some((place, ledger)) = next {
+                self.verified[topic] = place.partition;
+                anchors.insert(*place, ledger.anchor);
+            }
+        }
+        match self.reader.verify(&anchors) {
             Ok(()) => {}
             Err(NotVerified::Unanswered(error)) => {
-                tracing::debug!(%error, "the topic is not verified now");
+                tracing::debug!(%error, "the topics are not verified now");
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         }
         // It was the same topic when the latest position was read.
-        if let Some(ledger) = self.ledgers.get_mut(&place) {
-            ledger.anchor = ledger.latest;
+        for place in anchors.keys() {
+            if let Some(ledger) = self.ledgers.get_mut(place) {
+                ledger.anchor = ledger.latest;
+            }
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! An ingest process: memberships one after the other, until it is stopped.
 
-use crate::member::{Failure, Member, Work};
+use crate::member::Member;
 use crate::metrics;
 use crate::outputs::Targets;
 use crate::sender::Sender;
+use crate::work::{Failure, Work};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::CounterClient;

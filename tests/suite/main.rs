@@ -15,6 +15,7 @@ mod histories;
 mod history;
 mod history_api;
 mod house;
+mod ingest;
 mod kafka;
 mod local;
 mod pipeline;

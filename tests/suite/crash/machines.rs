@@ -169,6 +169,12 @@ impl Server {
         self.process.take().expect("it runs").kill().await;
     }
 
+    /// Stops it in order.
+    pub(crate) async fn stop(&mut self) {
+        let ended = self.process.take().expect("it runs").stop().await;
+        assert!(ended.success(), "it ends with {ended}");
+    }
+
     /// kill -9; its metrics, and what it had written.
     pub(crate) async fn killed(&mut self) -> String {
         let Some(mut process) = self.process.take() else { return String::new() };

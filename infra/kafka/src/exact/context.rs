@@ -7,12 +7,12 @@ use crate::stuck::{ValidationWaits, has_no_brokers};
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata};
 use rdkafka::error::KafkaError;
 use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Receives what a reader reports in addition to its records. It must not block.
 pub trait ExactObserver: Send + Sync + 'static {
@@ -31,6 +31,9 @@ pub(super) struct Assignment {
     /// Rises with every change.
     pub(super) number: u64,
     pub(super) ledgers: BTreeMap<Place, Option<Ledger>>,
+    /// The member as which the reader has them. Kafka refuses the transactions of an earlier one. That of the consumer may
+    /// change at any time: once it has lost its partitions it has no name, and Kafka would refuse nothing.
+    pub(super) member: Option<Arc<ConsumerGroupMetadata>>,
     /// Why the reader cannot go on.
     pub(super) failed: Option<String>,
 }
@@ -85,8 +88,9 @@ impl<O: ExactObserver> ClientContext for ExactContext<O> {
 impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
     /// The whole assignment is given and taken at once: the assignor is not a cooperative one.
     fn rebalance(&self, consumer: &BaseConsumer<Self>, code: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
-        let mut ledgers = BTreeMap::new();
+        let (mut ledgers, mut member) = (BTreeMap::new(), None);
         let rebalanced = if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            member = consumer.group_metadata().filter(|_| !consumer.assignment_lost());
             match starts(&self.positions, consumer, partitions) {
                 Ok(found) => {
                     ledgers = found;
@@ -111,5 +115,6 @@ impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
         self.observer.assigned(&places(&ledgers));
         assignment.number += 1;
         assignment.ledgers = ledgers;
+        assignment.member = member.map(Arc::new);
     }
 }

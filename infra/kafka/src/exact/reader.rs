@@ -15,7 +15,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::{Message, Offset, TopicPartitionList};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// How long [`ExactReader::close`] waits for Kafka.
@@ -164,10 +164,10 @@ impl<O: ExactObserver> ExactReader<O> {
         Ok((plain, with_text))
     }
 
-    /// The member of the group, and that of the decided group, which has no members.
-    pub(super) fn members(&self) -> Option<(ConsumerGroupMetadata, ConsumerGroupMetadata)> {
+    /// The member of the group as which this reader has its partitions, and that of the decided group, which has no members.
+    pub(super) fn members(&self) -> Option<(Arc<ConsumerGroupMetadata>, ConsumerGroupMetadata)> {
         let decided = self.consumer.context().positions.decided.group_metadata()?;
-        Some((self.consumer.group_metadata()?, decided))
+        Some((self.assignment().member.clone()?, decided))
     }
 
     /// Lets the statistics know what is decided; the source of the lag. Nothing is committed by it.

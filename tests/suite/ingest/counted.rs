@@ -1,0 +1,63 @@
+//! Records count once, at their time, while members come and go.
+
+use super::stage::{NAMESPACE, Stage};
+use super::topics::{Written, now_ms};
+use std::collections::BTreeMap;
+
+/// Adds of now to some counters, in all partitions.
+fn burst(round: i64, records: i32) -> Vec<Written> {
+    let add = |number: i32| {
+        let at_ms = now_ms() - i64::from(number % 50);
+        Written::add(number % 4, at_ms, &format!("c{}", number % 3), 1 + round * 1_000 + i64::from(number))
+    };
+    (0..records).map(add).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_records_count_once_at_their_time_while_members_come_and_go() {
+    let mut stage = Stage::start("counted", 4, 600_000).await;
+    let mut written = Vec::new();
+    let write = async |stage: &mut Stage, written: &mut Vec<Written>, round| {
+        let records = burst(round, 600);
+        stage.write(&records).await;
+        written.extend(records);
+    };
+    write(&mut stage, &mut written, 1).await;
+    stage.ingest(None).await;
+    write(&mut stage, &mut written, 2).await;
+    stage.ingest(None).await;
+    write(&mut stage, &mut written, 3).await;
+    stage.assert_exact().await;
+    write(&mut stage, &mut written, 4).await;
+    stage.ingests[0].stop().await;
+    write(&mut stage, &mut written, 5).await;
+    stage.ingest(None).await;
+    write(&mut stage, &mut written, 6).await;
+    stage.assert_exact().await;
+
+    // Each is one event, at the time of its record.
+    for counter in ["c0", "c1", "c2"] {
+        let mut expected: BTreeMap<(u64, i64), usize> = BTreeMap::new();
+        for record in written.iter().filter(|record| record.key == counter) {
+            let add: serde_json::Value = serde_json::from_str(&record.value).expect("an add");
+            let delta = add["delta"].as_i64().expect("a number");
+            *expected.entry((record.at_ms.unsigned_abs(), delta)).or_default() += 1;
+        }
+        let (mut found, mut page_token) = (BTreeMap::new(), String::new());
+        loop {
+            let to_ms = now_ms().unsigned_abs() + 10_000;
+            let page = stage.client.list_events(NAMESPACE, counter, to_ms - 900_000, to_ms, 1_000, &page_token).await;
+            let page = page.expect("events");
+            for event in page.items {
+                *found.entry((event.event_time_ms, event.delta)).or_default() += 1;
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(found, expected, "{counter}");
+    }
+    assert!(stage.topics.records(&stage.topics.late(), 4).await.is_empty(), "none was late");
+    assert!(stage.topics.dead_letters().await.is_empty());
+}

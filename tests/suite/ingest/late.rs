@@ -1,0 +1,92 @@
+//! Records that come too late for their time: nothing is lost, nothing counts twice, and a replay changes nothing.
+
+use super::kills::{mixed, rng};
+use super::stage::Stage;
+use super::topics::{Written, header, now_ms};
+use std::collections::{BTreeMap, BTreeSet};
+use tallystone_client::NamespaceConfig;
+
+/// Written while no process runs, so that all of them are late when one starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_a_lag_beyond_the_accept_limit_loses_nothing() {
+    let mut random = rng();
+    let mut stage = Stage::start("lag", 3, 1_000).await;
+    let records: Vec<Written> = (0..9_000).map(|number| Written::late(number % 3, "late", 1)).collect();
+    stage.write(&records).await;
+    stage.ingest(Some("a")).await;
+    // In the middle of writing again and of reading back.
+    for round in 0..5_u64 {
+        let give_up_at = tokio::time::Instant::now() + crate::system::program::SOON;
+        while stage.topics.records(&stage.topics.late(), 3).await.len() < 1_500 * round as usize {
+            assert!(tokio::time::Instant::now() < give_up_at, "no more records are written again");
+        }
+        stage.ingests[0].kill().await;
+        stage.ingests[0].restart().await;
+    }
+    stage.assert_exact().await;
+    stage.write(&mixed(&mut random, 500)).await;
+    stage.assert_exact().await;
+    let origins = stage.topics.records(&stage.topics.late(), 3).await.into_iter().map(|record| {
+        let of = |name: &str| header(&record, name).expect("a header");
+        (of("tallystone-source-partition"), of("tallystone-source-offset"), of("tallystone-source-topic"))
+    });
+    let mut copies: BTreeMap<_, usize> = BTreeMap::new();
+    origins.for_each(|origin| *copies.entry(origin).or_default() += 1);
+    assert!(copies.len() >= 9_000 && copies.keys().all(|(_, _, topic)| *topic == stage.topics.source));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_a_replay_from_the_beginning_changes_nothing() {
+    let mut random = rng();
+    let mut stage = Stage::start("replay", 3, 1_500).await;
+    stage.ingest(None).await;
+    for _ in 0..2 {
+        stage.write(&mixed(&mut random, 1_000)).await;
+        stage.assert_exact().await;
+        let late = stage.topics.records(&stage.topics.late(), 3).await.len();
+        stage.ingests[0].stop().await;
+        stage.topics.reset_group().await;
+        stage.ingests[0].restart().await;
+        // It has worked when it has counted these.
+        let last: Vec<Written> = (0..3).map(|partition| Written::add(partition, now_ms(), "last", 1)).collect();
+        stage.write(&last).await;
+        stage.assert_exact().await;
+        let written_again = stage.topics.records(&stage.topics.late(), 3).await.len() - late;
+        assert!(written_again <= last.len(), "{written_again} records were written again");
+    }
+}
+
+/// The counters forget tokens after `close_after_ms`. What was certainly never sent before is still not lost; what perhaps was
+/// becomes a dead letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_records_whose_tokens_are_forgotten_are_written_again_only_if_they_were_never_sent() {
+    let mut stage = Stage::start("forgotten", 1, 1_000).await;
+    let short = NamespaceConfig { close_after_ms: Some(3_000), ..NamespaceConfig::default() };
+    stage.namespace(short).await;
+    stage.ingest(Some("a")).await;
+    // Too old to be recognized, but sent: the namespace might accept them.
+    let records: Vec<Written> = (0..300).map(|_| Written::add(0, now_ms() - 60_000, "never-sent", 1)).collect();
+    stage.write(&records).await;
+    stage.assert_exact().await;
+    assert!(stage.topics.dead_letters().await.is_empty());
+
+    // These are claimed and sent, but no answer comes before the process dies.
+    stage.redis.kill().await;
+    let records: Vec<Written> = (0..300).map(|_| Written::add(0, now_ms(), "sent", 1)).collect();
+    stage.topics.write(&records).await;
+    let written_at_ms = now_ms();
+    let claimed = async || stage.topics.claimed_to().await;
+    crate::counting::house::until(claimed, |claimed| *claimed > 300).await;
+    stage.ingests[0].kill().await;
+    // A batch is claimed as a whole, and the rest was certainly never sent.
+    let claimed = usize::try_from(stage.topics.claimed_to().await).expect("an offset") - 300;
+    stage.expect(&records[claimed..]);
+    stage.redis.restart().await;
+    crate::counting::house::until(async || now_ms(), |now_ms| *now_ms > written_at_ms + 4_500).await;
+    stage.ingests[0].restart().await;
+    stage.assert_exact().await;
+    assert_eq!(stage.topics.dead_letters().await, BTreeMap::from([("UNRESOLVED".to_owned(), claimed)]));
+    let origins = stage.topics.records(&stage.topics.late(), 1).await.into_iter();
+    let origins: BTreeSet<_> = origins.map(|record| header(&record, "tallystone-source-offset")).collect();
+    assert_eq!(origins.len(), 600 - claimed, "only those that were never sent");
+}

@@ -1,0 +1,15 @@
+//! Adds from a Kafka topic (N17), on a real Kafka, a real Redis, and processes that are killed, stopped and paused: each
+//! record counts exactly once.
+//!
+//! What lives here: the processes (`stage`), what producers write and what is left on the topics (`topics`); records at their
+//! time and members that come and go (`counted`), kills (`kills`), records that are late, replays and tokens that are no longer
+//! known (`late`), topics that are created again (`recreated`), records that cannot be counted (`bad`). What may not: the pure
+//! decisions, which the crate tests.
+
+mod bad;
+mod counted;
+mod kills;
+mod late;
+mod recreated;
+mod stage;
+mod topics;
