@@ -156,6 +156,8 @@ impl<'a> Member<'a> {
         self.durable = self.ledgers.clone();
         self.read_to = self.ledgers.iter().map(|(place, ledger)| (*place, ledger.next_offset)).collect();
         (self.unread_late, self.settled) = (BTreeMap::new(), Settled::default());
+        // A partition that this member had before may still be paused.
+        self.reader.pause(false, |_| true)?;
         self.serving(true);
         Ok(true)
     }
@@ -196,8 +198,8 @@ impl<'a> Member<'a> {
             return Ok(());
         }
         metrics::read(claimed.len());
-        let (work, sent) = (self.work, claimed.sent.clone());
-        let settling = work.sender.settle(&sent);
+        let work = self.work;
+        let settling = work.sender.settle(&claimed.sent);
         let Some(fates) = self.poll_while(settling, stopping).await? else { return Ok(()) };
         metrics::decided(&fates);
         self.settled = claimed.settled(fates);
