@@ -22,6 +22,7 @@ async fn n17_a_lag_beyond_the_accept_limit_loses_nothing() {
         let give_up_at = tokio::time::Instant::now() + crate::system::program::SOON;
         while stage.topics.records(&stage.topics.late(), 3).await.len() < 1_500 * round as usize {
             assert!(tokio::time::Instant::now() < give_up_at, "no more records are written again");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         stage.ingests[0].kill().await;
         stage.ingests[0].restart().await;
