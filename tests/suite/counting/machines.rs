@@ -51,6 +51,14 @@ impl WorkerProcess {
         self.lives.push(Life { records, killed_us: None });
     }
 
+    /// Starts it again if it found no Redis when it started: then it ends, and whoever runs it starts it again.
+    pub(super) fn start_if_it_found_no_redis(&mut self) {
+        if self.process.as_mut().is_some_and(Running::has_ended) {
+            assert_eq!(self.text(), "", "{} has ended in the middle of its work", self.name);
+            self.start();
+        }
+    }
+
     /// kill -9.
     pub(super) async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;

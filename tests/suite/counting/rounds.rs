@@ -4,7 +4,7 @@
 use super::POLL;
 use super::judge::all_rollups;
 use super::load::Load;
-use super::machines::Machines;
+use super::machines::{Machines, WorkerProcess};
 use crate::crash::machines::Redis;
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
@@ -170,6 +170,8 @@ async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
         Victim::Worker(which) => (false, None, None, Some(which)),
         Victim::Most(which) => (true, Some(which), Some(which), Some(which)),
     };
+    // Redis may have been killed before it had started.
+    machines.workers.iter_mut().for_each(WorkerProcess::start_if_it_found_no_redis);
     if let Victim::Worker(which) = victim {
         let give_up_at = Instant::now() + SOON;
         while !machines.workers[which].is_at_it() {
