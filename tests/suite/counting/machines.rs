@@ -51,7 +51,7 @@ impl WorkerProcess {
         self.lives.push(Life { records, killed_us: None });
     }
 
-    /// Starts it again if it found no Redis when it started: then it ends, and whoever runs it starts it again.
+    /// Starts it again if it found no Redis when it started: then it ends, and its supervisor starts it again.
     pub(super) fn start_if_it_found_no_redis(&mut self) {
         if self.process.as_mut().is_some_and(Running::has_ended) {
             assert_eq!(self.text(), "", "{} has ended in the middle of its work", self.name);
