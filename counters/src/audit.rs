@@ -13,6 +13,8 @@ const SCANS_MAX: usize = 2;
 /// How far an audit has got, and what it has found. It is finished when it has read every event of the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audit {
+    /// Identifies the namespace among those of the same name; the service sets it.
+    pub namespace: u64,
     /// The first time that is not read yet, in Unix ms.
     pub next_ms: u64,
     /// The count that the events are compared with.
@@ -34,7 +36,7 @@ pub struct Audit {
 impl Audit {
     fn of(Checkpoint { count, exact_to_ms, epoch, .. }: Checkpoint, undeleted_from_ms: u64) -> Audit {
         let next_ms = undeleted_from_ms;
-        Audit { next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events: 0, sum: 0, cleared_ms: 0 }
+        Audit { namespace: 0, next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events: 0, sum: 0, cleared_ms: 0 }
     }
 
     /// Whether it has read every event of the count.
@@ -50,6 +52,12 @@ impl Audit {
     /// Whether no event of the count can have been dropped, in a namespace that keeps those from a time on (Unix ms).
     pub fn is_complete(&self, kept_from_ms: u64) -> bool {
         self.undeleted_from_ms.max(self.cleared_ms) >= kept_from_ms
+    }
+
+    /// Whether a recount could leave adds out because events were dropped, before the audit or since.
+    pub(crate) fn may_lack_events(&self, kept_from_ms: u64) -> bool {
+        let differs = self.recounted() != i128::from(self.count);
+        self.exact_to_ms < kept_from_ms || differs && !self.is_complete(kept_from_ms)
     }
 
     /// Events come in the order of their times. A clear removes every add up to its time, also those of the same time that
@@ -91,7 +99,7 @@ pub async fn go_on(log: &(impl Events + Deletions), counter: &CounterName, mut a
     }
     // Read after the events: a deletion takes them away.
     if log.undeleted_from(counter).await? != audit.undeleted_from_ms {
-        return Err(Refusal::CounterChanged { why: "it was deleted since the audit began" });
+        return Err(Refusal::CounterChanged { why: "the counter was deleted since the audit began" });
     }
     Ok(audit)
 }

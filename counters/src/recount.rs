@@ -6,10 +6,10 @@
 
 use crate::audit::{Audit, counted, go_on};
 use crate::checkpoints::{Checkpoint, Checkpoints, Commit, Deletions, Epoch};
-use crate::log::Events;
+use crate::log::{Events, RollupLog};
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
-use crate::rollup::COUNT_SOFT_MAX;
+use crate::rollup::{COUNT_SOFT_MAX, RollupSpan, last_clear};
 use serde::{Deserialize, Serialize};
 
 /// How often a recount is tried while rollups commit before it.
@@ -83,16 +83,19 @@ pub trait Recounts: Send + Sync {
     fn time_ms(&self) -> u64;
 }
 
-/// Replaces the count of a counter. A repeated call with the same token returns what the first one has done.
+/// Replaces the count of a counter. A repeated call with the same token returns what the first one has done. `kept_from_ms`: events
+/// before this time (Unix ms) may have been dropped; 0: this does not matter to the caller.
 ///
 /// # Errors
 /// [`Refusal::CounterNotFound`]: it has no count. [`Refusal::CounterChanged`]: since the audit it was recounted or deleted, or so
-/// many events were counted that a new audit is needed. [`Refusal::TokenConflict`]: another recount had this token.
-/// [`Refusal::Overflow`]: the count or the sum of the adjustments would exceed its range.
+/// many events were counted that a new audit is needed; or a clear waits for its rollup. [`Refusal::EventsDropped`].
+/// [`Refusal::TokenConflict`]: another recount had this token. [`Refusal::Overflow`]: the count or the sum of the adjustments
+/// would exceed its range.
 pub async fn recount(
-    store: &(impl Events + Checkpoints + Deletions + Recounts),
+    store: &(impl Events + RollupLog + Checkpoints + Deletions + Recounts),
     counter: &CounterName,
     recount: &Recount,
+    kept_from_ms: u64,
 ) -> Result<Recounted, Refusal> {
     let mut audit = recount.audit;
     for _ in 0..TRIES {
@@ -102,6 +105,15 @@ pub async fn recount(
         let mut recounts = store.recounts(counter).await?;
         if let Some(earlier) = recounts.iter().find(|earlier| earlier.token == recount.token.as_str()) {
             return if earlier.is_of(recount) { Ok(earlier.clone()) } else { Err(Refusal::TokenConflict) };
+        }
+        if recount.audit.is_some_and(|audit| audit.may_lack_events(kept_from_ms)) {
+            return Err(Refusal::EventsDropped { kept_from_ms });
+        }
+        // The adjustment would be part of a count that is exact to a time before the clear, and go with it.
+        let since = RollupSpan { from_ms: before.exact_to_ms, to_ms: u64::MAX };
+        let pending = store.pending(std::slice::from_ref(counter)).await?;
+        if pending.iter().any(|shards| last_clear(shards, since).is_some()) {
+            return Err(Refusal::CounterChanged { why: "a clear of the counter waits for its rollup" });
         }
         let base = match audit {
             Some(earlier) => audit.insert(brought_to(store, counter, earlier, &before).await?).recounted(),
@@ -129,7 +141,7 @@ pub async fn recount(
             return recounts.pop().ok_or_else(|| Refusal::Internal("no recount".to_owned()));
         }
     }
-    Err(Refusal::CounterChanged { why: "rollups committed before each try; call again" })
+    Err(Refusal::CounterChanged { why: "a rollup committed before each try" })
 }
 
 /// An audit of the present count: it goes on from where an earlier one has ended.
@@ -140,7 +152,7 @@ async fn brought_to(
     present: &Checkpoint,
 ) -> Result<Audit, Refusal> {
     if !audit.is_finished() || audit.exact_to_ms > present.exact_to_ms || audit.epoch.number != present.epoch.number {
-        return Err(Refusal::CounterChanged { why: "it was recounted since the audit, or its clock was reset" });
+        return Err(Refusal::CounterChanged { why: "the counter was recounted since the audit, or its clock was reset" });
     }
     let Checkpoint { count, exact_to_ms, epoch, .. } = *present;
     let mut audit = Audit { count, exact_to_ms, epoch, ..audit };

@@ -48,8 +48,8 @@ pub enum Refusal {
         /// Its name.
         counter: String,
     },
-    /// The counter is not what the audit has read any more; nothing has changed (N12).
-    #[error("the counter is not what it was at its audit: {why}; nothing was changed")]
+    /// The audit is void, or the counter cannot be recounted at this moment; nothing has changed (N12).
+    #[error("{why}, so nothing was changed")]
     CounterChanged {
         /// What has changed.
         why: &'static str,
@@ -77,8 +77,8 @@ pub enum Refusal {
         /// The count, exact at the time of the refusal.
         count: i64,
     },
-    /// The token has counted with another change (N3).
-    #[error("this token was already counted with another delta")]
+    /// The token has counted with another change (N3), or another recount had it (N12).
+    #[error("this token was already used for another change")]
     TokenConflict,
     /// So long ago that its token is no longer looked up: it may have been counted by an earlier call (N3).
     #[error("the event is so old that its token is no longer known; an earlier call may have counted it")]

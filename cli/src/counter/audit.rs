@@ -66,7 +66,11 @@ pub(super) async fn audit(counter: &str, namespace: &str, session: &CounterSessi
 }
 
 fn row(Audited { counter, audit }: &Audited<'_>) -> Vec<String> {
-    let verdict = if audit.agrees { "agrees" } else { "differs" };
+    let verdict = match audit {
+        Audit { exact_to_ms: 0, .. } => "no count yet",
+        Audit { agrees: true, .. } => "agrees",
+        _ => "differs",
+    };
     let (count, recounted) = (count_text(audit.count), count_text(audit.recounted));
     vec![(*counter).to_owned(), count, recounted, grouped(audit.events), verdict.to_owned()]
 }

@@ -1,9 +1,10 @@
 //! `tallystone counter recount COUNTER --reason TEXT`: replaces a count by the sum of its events, or adjusts it (N12).
 
 use super::audit::audit;
-use super::session::{CounterSession, InNamespace};
+use super::session::{CounterSession, InNamespace, dropped};
 use super::text::count_text;
 use crate::consent::Consent;
+use crate::duration::format_time;
 use crate::error::CliError;
 use crate::text::visible;
 use clap::Args;
@@ -23,7 +24,7 @@ pub(crate) struct RecountArgs {
     /// Keep the present count, and only adjust it
     #[arg(long, requires = "adjust")]
     keep_count: bool,
-    /// Recount although events may have been dropped
+    /// Recount although events may have been dropped; their adds are then lost from the count
     #[arg(long, conflicts_with = "keep_count")]
     accept_dropped_events: bool,
     /// A token: the same command with the same token recounts once [default: a new token]
@@ -62,6 +63,12 @@ pub(crate) async fn run(args: RecountArgs, session: &CounterSession) -> Result<(
         }
         false => {
             let audit = audit(counter, namespace, session).await?;
+            // As the server does, also in a dry run.
+            if !audit.agrees && !audit.complete && !args.accept_dropped_events {
+                let kept_from = format_time(audit.kept_from_ms);
+                let why = format!("the events differ, and those before {kept_from} may have been dropped");
+                return Err(dropped(CliError::refused(why).reason("EVENTS_DROPPED")));
+            }
             (audit.count, audit.recounted, NewRecount::from_events(&audit, args.adjust, args.reason))
         }
     };

@@ -98,16 +98,21 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
             "the event is older than the namespace's accept limit (`tallystone counter namespace get`); is the clock right?",
         ),
         "TOO_EARLY" => error.hint("the event's time is ahead of the store's clock; is this machine's clock right?"),
-        "TOKEN_CONFLICT" => error.hint("the token was used with another delta; a new event needs a new token"),
+        "TOKEN_CONFLICT" => error.hint("a new event, and a new recount, needs a new token"),
         "NOT_EXACT_YET" => error.hint(
             "counts are behind by the namespace's accept limit and about a second: allow more with --wait; do rollup workers run?",
         ),
-        "EVENTS_DROPPED" => error.hint(
-            "--keep-count --adjust corrects the count without its events; --accept-dropped-events recounts those that are left",
-        ),
+        "EVENTS_DROPPED" => dropped(error),
         "COUNTER_CHANGED" => error.hint("run the same command again"),
-        "COUNTER_NOT_FOUND" => error.hint("a new counter has its first count after the accept limit and a few seconds"),
+        "COUNTER_NOT_FOUND" => error.hint("a new counter has its first count after the accept limit, the coalesce time and a few seconds"),
         "NAMESPACE_CHANGED" => error.hint("run the same command again"),
         _ => error,
     }
+}
+
+/// What to do about events that may have been dropped.
+pub(super) fn dropped(error: CliError) -> CliError {
+    error.hint(
+        "--keep-count --adjust corrects the count without its events; --accept-dropped-events recounts those that are left",
+    )
 }

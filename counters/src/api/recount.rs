@@ -105,10 +105,11 @@ fn entry(recounted: Recounted) -> wire::Recount {
 
 /// An audit of a counter, as a later call gives it back.
 fn token(audit: &Audit, name: &NamespaceName, counter: &CounterName) -> String {
-    let Audit { next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events, sum, cleared_ms } = audit;
+    let Audit { namespace, next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events, sum, cleared_ms } = audit;
     let Epoch { number, adjusted } = epoch;
-    let numbers =
-        format!("{next_ms}.{count}.{exact_to_ms}.{number}.{adjusted}.{undeleted_from_ms}.{events}.{sum}.{cleared_ms}");
+    let numbers = format!(
+        "{namespace}.{next_ms}.{count}.{exact_to_ms}.{number}.{adjusted}.{undeleted_from_ms}.{events}.{sum}.{cleared_ms}"
+    );
     seal(&numbers, &of_counter(name, counter))
 }
 
@@ -119,9 +120,10 @@ fn of_counter(name: &NamespaceName, counter: &CounterName) -> String {
 fn read(field: &'static str, token: &str, name: &NamespaceName, counter: &CounterName) -> Result<Audit, Refusal> {
     let audit = || {
         let parts = unseal(token, &of_counter(name, counter))?;
-        let [next_ms, count, exact_to_ms, number, adjusted, undeleted_from_ms, events, sum, cleared_ms] =
-            <[&str; 9]>::try_from(parts).ok()?;
+        let [namespace, next_ms, count, exact_to_ms, number, adjusted, undeleted_from_ms, events, sum, cleared_ms] =
+            <[&str; 10]>::try_from(parts).ok()?;
         Some(Audit {
+            namespace: namespace.parse().ok()?,
             next_ms: next_ms.parse().ok()?,
             count: count.parse().ok()?,
             exact_to_ms: exact_to_ms.parse().ok()?,
@@ -142,6 +144,7 @@ mod tests {
     #[test]
     fn n12_a_token_of_an_audit_reads_back_and_no_other_text_does() {
         let audit = Audit {
+            namespace: u64::MAX,
             next_ms: 1,
             count: i64::MIN,
             exact_to_ms: 1_795_176_000_000,

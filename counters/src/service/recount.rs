@@ -1,10 +1,12 @@
 //! Audits and recounts (N12).
 
+use super::open::OpenNamespace;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, begin, go_on};
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
 use crate::refusal::Refusal;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// An audit, and how far back its namespace keeps events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +27,10 @@ impl CounterService {
     ) -> Result<Audited, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
+        let namespace = hash_of(&open);
         let audit = match from {
-            None => begin(&open.store, counter).await?,
+            None => Audit { namespace, ..begin(&open.store, counter).await? },
+            Some(audit) if audit.namespace != namespace => return Err(other_namespace()),
             Some(audit) => go_on(&open.store, counter, audit).await?,
         };
         Ok(Audited { audit, kept_from_ms: kept_from_ms(&open) })
@@ -46,18 +50,14 @@ impl CounterService {
     ) -> Result<Recounted, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
-        let kept_from_ms = kept_from_ms(&open);
-        let may_be_wrong = |audit: &Audit| {
-            let agrees = audit.recounted() == i128::from(audit.count);
-            !agrees && !audit.is_complete(kept_from_ms)
-        };
-        if !accepts_dropped_events && request.audit.as_ref().is_some_and(may_be_wrong) {
-            return Err(Refusal::EventsDropped { kept_from_ms });
+        if request.audit.is_some_and(|audit| audit.namespace != hash_of(&open)) {
+            return Err(other_namespace());
         }
-        let recounted = recount(&open.store, counter, request).await?;
-        // The next rollup publishes the count, and decides what the counter accepts.
+        let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
+        let recounted = recount(&open.store, counter, request, kept_from_ms).await;
+        // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
         open.touches.add(counter, true);
-        Ok(recounted)
+        recounted
     }
 
     /// The latest recounts of a counter, in their order.
@@ -66,4 +66,13 @@ impl CounterService {
         open.check_has_events()?;
         open.store.recounts(counter).await
     }
+}
+
+/// Distinguishes a namespace from those that had its name before.
+fn hash_of(open: &OpenNamespace) -> u64 {
+    xxh3_64(open.tag.as_bytes())
+}
+
+fn other_namespace() -> Refusal {
+    Refusal::CounterChanged { why: "the audit is of a namespace that was deleted" }
 }

@@ -179,7 +179,10 @@ impl Program {
         let token = draw::any_token(&mut self.random, &[36]);
         let audit = if self.random.random() { Some(audited(&self.ns.store, &name).await) } else { None };
         let request = Recount { token, audit, adjustment, reason: "a test".to_owned() };
-        match recount(&self.ns.store, &name, &request).await {
+        let pending = self.ns.pending(name.as_str()).await;
+        let windows = pending.iter().flat_map(|(_, pending)| &pending.windows);
+        let waits = windows.filter_map(|window| window.cleared_ms).any(|cleared_ms| cleared_ms >= before.exact_to_ms);
+        match recount(&self.ns.store, &name, &request, 0).await {
             Ok(recounted) => {
                 let expected = (before.count, before.count + adjustment, before.epoch.number + 1);
                 assert_eq!(
@@ -192,6 +195,7 @@ impl Program {
                 self.adjustments.note(name, before.exact_to_ms, adjustment);
             }
             Err(Refusal::CounterNotFound { .. }) => assert!(before.is_deleted || before.exact_to_ms == 0, "{before:?}"),
+            Err(Refusal::CounterChanged { .. }) => assert!(waits, "'{name}' has no clear that waits"),
             Err(refusal) => assert_eq!(refusal, Refusal::Overflow),
         }
     }

@@ -59,7 +59,7 @@ impl TestNamespace {
     }
 
     async fn recount(&self, name: &str, request: &Recount) -> Result<Recounted, Refusal> {
-        recount(&self.store, &counter(name), request).await
+        recount(&self.store, &counter(name), request, 0).await
     }
 
     /// The count is wrong from now on, as a defect would leave it.
@@ -129,6 +129,41 @@ async fn n12_a_clear_between_audit_and_recount_is_no_loss() {
     ns.counted("a", &[clear, later]).await;
     let recounted = ns.recount("a", &of_events("r", audit, 1)).await.expect("a recount");
     assert_eq!((recounted.old_count, recounted.new_count), (4, 5));
+}
+
+/// The adjustment would be part of a count from before the clear.
+#[tokio::test]
+async fn n12_a_recount_waits_for_the_rollup_of_a_clear() {
+    let mut ns = namespace("pending-clear").await;
+    ns.counted("a", &[add("a", "t", NOON_MS, 5)]).await;
+    ns.append_one(event("a", "clear", ns.now_ms(), Change::Clear)).await.expect("a clear");
+    let refused = ns.recount("a", &of_count("r", 7)).await;
+    assert!(matches!(refused, Err(Refusal::CounterChanged { .. })), "{refused:?}");
+    assert_eq!(ns.settled("a").await, 0);
+    ns.recount("a", &of_count("r", 7)).await.expect("a recount");
+    assert_eq!((ns.count("a").await, ns.settled("a").await), (7, 7));
+}
+
+#[tokio::test]
+async fn n12_a_recount_refuses_what_retention_may_have_dropped_unless_it_was_made_before() {
+    let mut ns = namespace("dropped").await;
+    ns.counted("a", &[add("a", "t", NOON_MS, 5)]).await;
+    let (right, name) = (audited(&ns.store, &counter("a")).await, counter("a"));
+    ns.damage("a", 6).await;
+    let wrong = audited(&ns.store, &name).await;
+    let kept_from_ms = NOON_MS + 1;
+    let refused = Refusal::EventsDropped { kept_from_ms };
+    let request = of_events("r", wrong, 0);
+    assert_eq!(recount(&ns.store, &name, &request, kept_from_ms).await, Err(refused));
+    let first = recount(&ns.store, &name, &request, NOON_MS - 1).await;
+    assert!(matches!(first, Err(Refusal::EventsDropped { .. })), "it was never cleared: {first:?}");
+    let first = recount(&ns.store, &name, &request, 0).await;
+    assert_eq!(first.as_ref().map(|recounted| recounted.new_count), Ok(5));
+    assert_eq!(recount(&ns.store, &name, &request, kept_from_ms).await, first, "a retry");
+    // What was counted since an audit may be gone, whatever the audit has found.
+    let late = right.exact_to_ms + 1;
+    let refused = Refusal::EventsDropped { kept_from_ms: late };
+    assert_eq!(recount(&ns.store, &name, &of_events("s", right, 0), late).await, Err(refused));
 }
 
 /// A rollup that read the checkpoint before a recount would write its count over the new one.

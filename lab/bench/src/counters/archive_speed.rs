@@ -23,7 +23,7 @@ const ROLLED_UP_LIMIT: Duration = Duration::from_secs(600);
 const NEVER_MS: u64 = 3_600_000;
 /// Counters that are counted again in the second row of that kind: in the order of their events.
 const MANY: usize = 100;
-/// The page of `tallystone counter audit`.
+/// The largest page of ListEvents.
 const PAGE: u32 = 1_000;
 
 /// The samples of each row.
@@ -34,6 +34,7 @@ struct Measured {
     one: Samples,
     many: Samples,
     pages: Samples,
+    audits: Samples,
     sums: Samples,
     /// Events of the most frequent counter, and of the many.
     events: [u64; 2],
@@ -75,6 +76,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
             &all.pages,
             Goal::None,
         ),
+        row("the most frequent counter by AuditCounter".to_owned(), "events/s", &all.audits, Goal::None),
         row("the most frequent counter by hour, GetSums".to_owned(), "events/s", &all.sums, Goal::None),
     ])
 }
@@ -115,6 +117,10 @@ async fn sample(
     let began = Instant::now();
     let listed = plan.profiled(rig, "ours, ListEvents", listed(&service.url(), &counters.names()[0])).await?;
     note(&mut all.pages, listed, began);
+    let began = Instant::now();
+    let audited = plan.profiled(rig, "ours, AuditCounter", audited(&service.url(), &counters.names()[0])).await?;
+    ensure!(audited == listed, "{audited} of {listed} events are in the audit");
+    note(&mut all.audits, audited, began);
     let began = Instant::now();
     let summed = plan.profiled(rig, "ours, GetSums", summed(&service.url(), &counters.names()[0])).await?;
     ensure!(summed == listed, "{summed} of {listed} events are in the sums");
@@ -163,7 +169,20 @@ async fn recounted(store: &RedisNamespace, names: &[String]) -> Result<u64> {
     Ok(events)
 }
 
-/// Lists the events of a counter as `tallystone counter audit` does. Returns their number.
+/// Audits a counter as `tallystone counter audit` does. Returns the number of its events.
+async fn audited(url: &str, name: &str) -> Result<u64> {
+    let (client, mut page_token) = (CounterClient::connect(url).await?, String::new());
+    loop {
+        let page = client.audit(NAMESPACE, name, &page_token).await?;
+        if page.next_page_token.is_empty() {
+            ensure!(page.agrees, "{name}: {page:?}");
+            return Ok(page.events);
+        }
+        page_token = page.next_page_token;
+    }
+}
+
+/// Lists the events of a counter. Returns their number.
 async fn listed(url: &str, name: &str) -> Result<u64> {
     let (client, mut events, mut page_token) = (CounterClient::connect(url).await?, 0, String::new());
     loop {
