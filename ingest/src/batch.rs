@@ -133,6 +133,18 @@ impl Settled {
     pub(crate) fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }
+
+    /// How often the record that was written again most often was.
+    pub(crate) fn rewrites(&self) -> u32 {
+        self.decided.iter().map(|decided| decided.record.origin.rewrites).max().unwrap_or_default()
+    }
+
+    /// Both batches; `later` was read after this one.
+    pub(crate) fn with(mut self, later: Settled) -> Settled {
+        self.positions.extend(later.positions);
+        self.decided.extend(later.decided);
+        self
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +189,13 @@ mod tests {
             .collect();
         assert_eq!(written, [(6, false), (7, true), (9, true)]);
         assert_eq!(settled.positions, BTreeMap::from([(PLACE, Position::after(&messages[3]))]));
+
+        let position = Position::after(&messages[0]);
+        let earlier =
+            Settled { positions: BTreeMap::from([(PLACE, position)]), decided: settled.decided[..1].to_vec() };
+        let both = earlier.with(settled);
+        assert_eq!(both.positions, BTreeMap::from([(PLACE, Position::after(&messages[3]))]));
+        assert_eq!((both.decided.len(), both.rewrites()), (4, 0));
 
         // The next member has the claim, and reads the same records.
         let mut batch = Batch::default();

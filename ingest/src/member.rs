@@ -184,7 +184,13 @@ impl<'a> Member<'a> {
 
     /// Writes what became of the last batch, and claims this one; then sends it.
     async fn step(&mut self, batch: Batch, stopping: &CancellationToken) -> Result<(), Failure> {
-        let settled = std::mem::take(&mut self.settled);
+        let mut settled = std::mem::take(&mut self.settled);
+        // The pause before records are written again must not delay the adds of this batch: they would be late by it, and then
+        // delay the next ones, for ever. What is held stays claimed, and is written once nothing else is there to be sent.
+        let is_held = settled.rewrites() >= REWRITES_MANY
+            && !batch.is_empty()
+            && settled.decided.len() < self.work.batch_records_max;
+        let held = if is_held { std::mem::take(&mut settled) } else { Settled::default() };
         let mut ledgers = self.ledgers.clone();
         for (place, position) in &settled.positions {
             if let Some(ledger) = ledgers.get_mut(place) {
@@ -202,7 +208,7 @@ impl<'a> Member<'a> {
         let settling = work.sender.settle(&claimed.sent);
         let Some(fates) = self.poll_while(settling, stopping).await? else { return Ok(()) };
         metrics::decided(&fates);
-        self.settled = claimed.settled(fates);
+        self.settled = held.with(claimed.settled(fates));
         Ok(())
     }
 
@@ -322,7 +328,7 @@ impl<'a> Member<'a> {
 
     /// Pauses if records are written again for ever.
     async fn slow_down(&self, settled: &Settled) {
-        let rewrites = settled.decided.iter().map(|decided| decided.record.origin.rewrites).max().unwrap_or_default();
+        let rewrites = settled.rewrites();
         if rewrites >= REWRITES_MANY {
             tracing::warn!(
                 rewrites,
