@@ -152,7 +152,9 @@ async fn brought_to(
     present: &Checkpoint,
 ) -> Result<Audit, Refusal> {
     if !audit.is_finished() || audit.exact_to_ms > present.exact_to_ms || audit.epoch.number != present.epoch.number {
-        return Err(Refusal::CounterChanged { why: "the counter was recounted since the audit, or its clock was reset" });
+        return Err(Refusal::CounterChanged {
+            why: "the counter was recounted since the audit, or its clock was reset",
+        });
     }
     let Checkpoint { count, exact_to_ms, epoch, .. } = *present;
     let mut audit = Audit { count, exact_to_ms, epoch, ..audit };
