@@ -1,14 +1,9 @@
 //! The audit of a counter (N12): its events are counted again, page by page, and compared with the count of its last rollup.
 
 use crate::checkpoints::{Checkpoint, Checkpoints, Deletions, Epoch};
-use crate::log::{Change, Event, Events, WINDOW_MS};
+use crate::log::{Change, Event, Events, WINDOW_MS, read_page};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
-
-/// With so many events, a page begins no further scan.
-const EVENTS_MAX: usize = 100_000;
-/// Scans of the log for one page, at most.
-const SCANS_MAX: usize = 2;
 
 /// How far an audit has got, and what it has found. It is finished when it has read every event of the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,17 +80,15 @@ pub async fn begin(log: &(impl Events + Checkpoints + Deletions), counter: &Coun
 /// # Errors
 /// [`Refusal::CounterChanged`]: the counter was deleted since the audit began.
 pub async fn go_on(log: &(impl Events + Deletions), counter: &CounterName, mut audit: Audit) -> Result<Audit, Refusal> {
-    let (end, mut events) = (audit.exact_to_ms.div_ceil(WINDOW_MS), 0);
-    for _ in 0..SCANS_MAX {
-        let next = audit.next_ms / WINDOW_MS;
-        if audit.is_finished() || events >= EVENTS_MAX {
-            break;
-        }
-        let scan = log.scan(counter, next..end, EVENTS_MAX - events).await?;
-        events += scan.events.len();
+    if !audit.is_finished() {
         let unread = audit.next_ms..audit.exact_to_ms;
-        scan.events.iter().filter(|event| unread.contains(&event.time_ms)).for_each(|event| audit.take(event));
-        audit.next_ms = (scan.next_window * WINDOW_MS).min(audit.exact_to_ms);
+        let windows = unread.start / WINDOW_MS..unread.end.div_ceil(WINDOW_MS);
+        let take = |events: &[Event]| {
+            events.iter().filter(|event| unread.contains(&event.time_ms)).for_each(|event| audit.take(event));
+            true
+        };
+        let next_window = read_page(log, counter, windows, take).await?;
+        audit.next_ms = (next_window * WINDOW_MS).min(audit.exact_to_ms);
     }
     // Read after the events: a deletion takes them away.
     if log.undeleted_from(counter).await? != audit.undeleted_from_ms {

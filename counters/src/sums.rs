@@ -1,17 +1,13 @@
 //! Sums of a counter's adds by minute, hour and day (N16): what events there are is read and added up, page by page.
 
 use crate::checkpoints::Deletions;
-use crate::log::{Change, Events, WINDOW_MS};
+use crate::log::{Change, Event, Events, WINDOW_MS, read_page};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::ops::Range;
 
-/// With so many events, a page begins no further scan.
-const EVENTS_MAX: usize = 100_000;
 /// With more periods than this, a page begins no further scan.
 const PERIODS_MAX: usize = 1_000;
-/// Scans of the log for one page, at most.
-const SCANS_MAX: usize = 2;
 
 /// The length of the periods by which adds are summed. A day begins at 00:00 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,22 +116,18 @@ pub async fn sums(
     };
     let undeleted_from_ms = log.undeleted_from(counter).await?;
     let mut sums: Vec<PeriodSum> = from.unfinished.into_iter().collect();
-    let (mut next, end, mut events) = (from.next_ms / WINDOW_MS, from.end_ms.div_ceil(WINDOW_MS), 0);
-    for _ in 0..SCANS_MAX {
-        if next >= end || events >= EVENTS_MAX || sums.len() > PERIODS_MAX {
-            break;
-        }
-        let scan = log.scan(counter, next..end, EVENTS_MAX - events).await?;
-        events += scan.events.len();
-        for event in &scan.events {
+    let end = from.end_ms.div_ceil(WINDOW_MS);
+    let take = |events: &[Event]| {
+        for event in events {
             if let Change::Add(delta) = event.change
                 && (undeleted_from_ms..from.end_ms).contains(&event.time_ms)
             {
                 add(&mut sums, period.begin_ms(event.time_ms), delta);
             }
         }
-        next = scan.next_window;
-    }
+        sums.len() <= PERIODS_MAX
+    };
+    let next = read_page(log, counter, from.next_ms / WINDOW_MS..end, take).await?;
     let next_ms = next * WINDOW_MS;
     let next = (next < end).then(|| {
         let unfinished = sums.pop_if(|last| last.from_ms + period.length_ms() > next_ms);

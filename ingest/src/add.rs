@@ -1,8 +1,7 @@
 //! The value of a record: the JSON object of one add, as the HTTP API takes it, without a token and without bounds.
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
-use std::fmt;
+use tallystone_serving::http::Int64;
 
 /// A longer value is no add: the names in it are far shorter.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
@@ -40,37 +39,6 @@ impl Add {
             serde_json::from_slice(value).map_err(|error| error.to_string())?;
         let namespace = named.or_else(|| namespace.map(str::to_owned));
         Ok(Add { namespace: namespace.ok_or("the record names no namespace, and none is configured")?, counter, delta })
-    }
-}
-
-/// A 64-bit integer: a number, or its decimal digits as text, as in the HTTP API.
-struct Int64(i64);
-
-impl<'de> Deserialize<'de> for Int64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfInt64;
-
-        impl Visitor<'_> for OfInt64 {
-            type Value = Int64;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a 64-bit integer, as a number or as text")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Int64, E> {
-                Ok(Int64(number))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Int64, E> {
-                i64::try_from(number).map(Int64).map_err(|_| E::custom(format!("{number} does not fit 64 bits")))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Int64, E> {
-                text.parse().map(Int64).map_err(|_| E::custom(format!("'{text}' is no 64-bit integer")))
-            }
-        }
-
-        deserializer.deserialize_any(OfInt64)
     }
 }
 

@@ -30,7 +30,9 @@ struct Audited<'a> {
 pub(crate) async fn run(args: AuditArgs, session: &CounterSession) -> Result<(), CliError> {
     let mut audits = Vec::with_capacity(args.counters.len());
     for counter in &args.counters {
-        audits.push(Audited { counter, audit: audit(counter, &args.within.namespace, session).await? });
+        let namespace = &args.within.namespace;
+        let audit = session.call(namespace, session.client.audit(namespace, counter)).await?;
+        audits.push(Audited { counter, audit });
     }
     session
         .output
@@ -51,18 +53,6 @@ pub(crate) async fn run(args: AuditArgs, session: &CounterSession) -> Result<(),
         }
         None => refused.hint("`tallystone counter recount` makes a count the sum of its events"),
     })
-}
-
-/// A finished audit.
-pub(super) async fn audit(counter: &str, namespace: &str, session: &CounterSession) -> Result<Audit, CliError> {
-    let mut page_token = String::new();
-    loop {
-        let page = session.call(namespace, session.client.audit(namespace, counter, &page_token)).await?;
-        if page.next_page_token.is_empty() {
-            return Ok(page);
-        }
-        page_token = page.next_page_token;
-    }
 }
 
 fn row(Audited { counter, audit }: &Audited<'_>) -> Vec<String> {

@@ -1,6 +1,5 @@
 //! `tallystone counter recount COUNTER --reason TEXT`: replaces a count by the sum of its events, or adjusts it (N12).
 
-use super::audit::audit;
 use super::session::{CounterSession, InNamespace, dropped};
 use super::text::count_text;
 use crate::consent::Consent;
@@ -62,7 +61,7 @@ pub(crate) async fn run(args: RecountArgs, session: &CounterSession) -> Result<(
             (counted.count, counted.count, NewRecount::of_count(args.adjust, args.reason))
         }
         false => {
-            let audit = audit(counter, namespace, session).await?;
+            let audit = session.call(namespace, session.client.audit(namespace, counter)).await?;
             // As the server does, also in a dry run.
             if !audit.agrees && !audit.complete && !args.accept_dropped_events {
                 let kept_from = format_time(audit.kept_from_ms);

@@ -122,9 +122,17 @@ impl Recount {
 }
 
 impl CounterClient {
-    /// Counts the events of a counter again, a page at a time, and compares the sum with its count. The first page has the empty
-    /// token.
-    pub async fn audit(&self, namespace: &str, counter: &str, page_token: &str) -> Result<Audit> {
+    /// Counts the events of a counter again, and compares the sum with its count. Returns the finished audit.
+    pub async fn audit(&self, namespace: &str, counter: &str) -> Result<Audit> {
+        let mut audit = self.audit_page(namespace, counter, "").await?;
+        while !audit.next_page_token.is_empty() {
+            audit = self.audit_page(namespace, counter, &audit.next_page_token).await?;
+        }
+        Ok(audit)
+    }
+
+    /// One page of an audit. The first page has the empty token.
+    pub async fn audit_page(&self, namespace: &str, counter: &str, page_token: &str) -> Result<Audit> {
         let request = wire::AuditCounterRequest {
             namespace: namespace.to_owned(),
             counter: counter.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! What lives here: the contract of the log as three traits, each what one kind of caller needs. [`Events`] takes events
 //! and reads them back (the service), [`RollupLog`] sums them (rollups and accurate reads), [`RollupSchedule`] says which
-//! rollups are due (the trigger). What may not: an implementation. There are two, [`redis`](crate::redis) and the
+//! rollups are due (the trigger); `page`, one page of a read. What may not: an implementation. There are two, [`redis`](crate::redis) and the
 //! [`oracle`](crate::oracle); the property tests compare their replies.
 //!
 //! Rules that all of them share:
@@ -16,11 +16,13 @@
 //!   [`Refusal::Stale`](crate::Refusal::Stale) and changes nothing.
 
 mod events;
+mod page;
 mod rollup_log;
 mod schedule;
 
 pub(crate) use events::untimed;
 pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent};
+pub(crate) use page::read_page;
 pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
 pub use schedule::{Due, RollupSchedule};
 pub use tallystone_lua::counter::WINDOW_MS;

@@ -5,7 +5,7 @@
 
 use crate::context::{KnownPosition, ReaderContext, ReaderObserver};
 use crate::error::KafkaConfigError;
-use crate::options::KafkaOptions;
+use crate::options::{KafkaOptions, MEMBER};
 use crate::position::Position;
 use crate::stuck::{StuckPartition, Trouble};
 use crate::verifier::{Verdict, Verifier};
@@ -23,13 +23,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long [`GroupReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// After this time without a heartbeat the group takes a member for dead and gives its partitions to others. They
-/// learn it with their next heartbeat. A shorter time would take a member for dead whose process pauses for a moment.
-const SESSION_TIMEOUT_MS: &str = "8000";
-const HEARTBEAT_INTERVAL_MS: &str = "2000";
-/// The longest time between two polls. It also bounds how long a rebalance waits for one member.
-const POLL_INTERVAL_MS_MAX: &str = "60000";
 
 /// A member of a consumer group that reads one topic. Closing it waits for Kafka, so a drop closes it on another
 /// thread.
@@ -49,16 +42,8 @@ impl<O: ReaderObserver> GroupReader<O> {
         instance: Option<&str>,
         observer: O,
     ) -> Result<(GroupReader<O>, mpsc::UnboundedReceiver<Trouble>), KafkaConfigError> {
-        let defaults = [
-            ("queued.max.messages.kbytes", "16384"),
-            // Fetch again soon after the prefetch buffer was full.
-            ("fetch.queue.backoff.ms", "10"),
-            ("partition.assignment.strategy", "cooperative-sticky"),
-            ("auto.commit.interval.ms", "1000"),
-            ("session.timeout.ms", SESSION_TIMEOUT_MS),
-            ("heartbeat.interval.ms", HEARTBEAT_INTERVAL_MS),
-            ("max.poll.interval.ms", POLL_INTERVAL_MS_MAX),
-        ];
+        let own = [("partition.assignment.strategy", "cooperative-sticky"), ("auto.commit.interval.ms", "1000")];
+        let defaults = [&MEMBER[..], &own].concat();
         let mut fixed = vec![
             ("group.id", group),
             ("enable.auto.commit", "true"),

@@ -155,14 +155,12 @@ impl Load {
 
     /// A finished audit. Whatever is killed, the events agree with the count.
     async fn audited(&self, via: &CounterClient, counter: &str) -> Audit {
-        let mut page_token = String::new();
         loop {
-            match via.audit(&self.namespace, counter, &page_token).await {
-                Ok(page) if page.next_page_token.is_empty() => {
-                    assert!(page.agrees, "{counter}: {page:?}");
-                    return page;
+            match via.audit(&self.namespace, counter).await {
+                Ok(audit) => {
+                    assert!(audit.agrees, "{counter}: {audit:?}");
+                    return audit;
                 }
-                Ok(page) => page_token = page.next_page_token,
                 Err(error) if error.is_unavailable() => {}
                 Err(error) => panic!("{counter}: {error}"),
             }

@@ -29,7 +29,7 @@ async fn exact(client: &CounterClient, namespace: &str, counter: &str) -> i64 {
 async fn audit(client: &CounterClient, counter: &str) -> Audit {
     let mut page_token = String::new();
     loop {
-        let page = client.audit(NS, counter, &page_token).await.expect("a page");
+        let page = client.audit_page(NS, counter, &page_token).await.expect("a page");
         assert_eq!(page.audit_token.is_empty(), !page.next_page_token.is_empty());
         if page.next_page_token.is_empty() {
             return page;
@@ -134,7 +134,7 @@ async fn n12_best_effort_counters_are_neither_audited_nor_recounted() {
     let house = House::without_rollups().await;
     let config = NamespaceConfig { counter_type: Some(CounterType::BestEffort), ..NamespaceConfig::default() };
     house.put(NS, config).await;
-    let refused = house.clients[0].audit(NS, "c", "").await.expect_err("it has no events");
+    let refused = house.clients[0].audit(NS, "c").await.expect_err("it has no events");
     assert_eq!(refused.refused().expect("an answer").reason, "INVALID_ARGUMENT");
     let refused = house.clients[0].recount(NS, "c", NewRecount::of_count(1, "a reason")).await;
     assert_eq!(refused.expect_err("it has no epochs").refused().expect("an answer").reason, "INVALID_ARGUMENT");

@@ -7,10 +7,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde_json::{Map, Value};
-use std::fmt;
-use utoipa::ToSchema;
 
 /// The parameter of the query with which a caller requests text.
 pub(super) const PARAMETER: &str = "int64";
@@ -19,45 +16,6 @@ pub(super) const AS_TEXT: &str = "string";
 /// Numbers of 32 bits in the protocol file: they stay numbers.
 pub(super) const SHORT: [&str; 6] =
     ["rollup_batch_count", "num_queues", "buckets_per_id", "seconds_per_bucket", "seconds_per_slice", "epoch"];
-
-/// A 64-bit integer of a request: a number, or its decimal digits as text.
-#[derive(Clone, Copy, Default, ToSchema)]
-pub(crate) struct Int64(pub(super) i64);
-
-impl Int64 {
-    /// As 32 bits; what does not fit becomes the nearest number that does, which no call accepts.
-    pub(super) fn short(self) -> i32 {
-        self.0.clamp(i32::MIN.into(), i32::MAX.into()) as i32
-    }
-}
-
-impl<'de> Deserialize<'de> for Int64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfInt64;
-
-        impl Visitor<'_> for OfInt64 {
-            type Value = Int64;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a 64-bit integer, as a number or as text")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Int64, E> {
-                Ok(Int64(number))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Int64, E> {
-                i64::try_from(number).map(Int64).map_err(|_| E::custom(format!("{number} does not fit 64 bits")))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Int64, E> {
-                text.parse().map(Int64).map_err(|_| E::custom(format!("'{text}' is no 64-bit integer")))
-            }
-        }
-
-        deserializer.deserialize_any(OfInt64)
-    }
-}
 
 /// Numbers that a change of a namespace has as text become numbers.
 pub(super) fn read_text(change: &mut Map<String, Value>) {

@@ -1,12 +1,11 @@
 //! Bodies: the messages of the protocol file, as JSON. The names in Netflix's article (`counter_name`,
 //! `idempotency_token`) are read too.
 
-use super::int64::Int64;
 use super::item::Item;
 use crate::Refusal;
 use serde::{Deserialize, Deserializer, Serialize};
 use tallystone_proto::counter::v1 as wire;
-use tallystone_serving::http::FaultBody;
+use tallystone_serving::http::{FaultBody, Int64};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use utoipa::ToSchema;

@@ -1,12 +1,11 @@
 //! Audits and recounts (N12): their bodies, and a function for each path.
 
 use super::calls::{ApiState, HttpResult, answer, read};
-use super::int64::Int64;
 use axum::Json;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
-use tallystone_serving::http::{Faults, JsonBody};
+use tallystone_serving::http::{Faults, Int64, JsonBody};
 use tonic::Request;
 use utoipa::ToSchema;
 

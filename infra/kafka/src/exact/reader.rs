@@ -6,7 +6,7 @@ use super::ledger::{Ledger, Place};
 use super::start::{Positions, verdicts};
 use crate::error::KafkaConfigError;
 use crate::logging::LogContext;
-use crate::options::KafkaOptions;
+use crate::options::{KafkaOptions, MEMBER};
 use crate::position::Position;
 use crate::stuck::ValidationWaits;
 use crate::verifier::Verifier;
@@ -20,11 +20,6 @@ use std::time::Duration;
 
 /// How long [`ExactReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// As those of the other reader.
-const SESSION_TIMEOUT_MS: &str = "8000";
-const HEARTBEAT_INTERVAL_MS: &str = "2000";
-const POLL_INTERVAL_MS_MAX: &str = "60000";
 
 /// Why outputs must not be written.
 #[derive(Debug, thiserror::Error)]
@@ -48,13 +43,6 @@ impl<O: ExactObserver> ExactReader<O> {
     /// # Errors
     /// An option cannot be used.
     pub fn join(options: &ExactOptions, observer: O) -> Result<ExactReader<O>, KafkaConfigError> {
-        let defaults = [
-            ("queued.max.messages.kbytes", "16384"),
-            ("fetch.queue.backoff.ms", "10"),
-            ("session.timeout.ms", SESSION_TIMEOUT_MS),
-            ("heartbeat.interval.ms", HEARTBEAT_INTERVAL_MS),
-            ("max.poll.interval.ms", POLL_INTERVAL_MS_MAX),
-        ];
         let mut fixed = vec![
             ("group.id", options.group.as_str()),
             ("enable.auto.commit", "false"),
@@ -66,7 +54,7 @@ impl<O: ExactObserver> ExactReader<O> {
             ("statistics.interval.ms", "5000"),
         ];
         fixed.extend(options.instance.as_deref().map(|instance| ("group.instance.id", instance)));
-        let config = options.client_config(&defaults, &fixed)?;
+        let config = options.client_config(&MEMBER, &fixed)?;
         let decided_group = options.decided_group();
         let fixed = [
             ("group.id", decided_group.as_str()),

@@ -1,4 +1,4 @@
-//! What HTTP services share: the error body, the extractors that answer with it, the path of the host's health, and the
+//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers in JSON, the path of the host's health, and the
 //! guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls themselves live with
 //! their service.
 
@@ -8,6 +8,7 @@ mod guard;
 mod headers;
 mod health;
 mod hosts;
+mod int64;
 mod origin;
 
 pub use extract::{JsonBody, PathParams};
@@ -17,3 +18,4 @@ pub(crate) use guard::GuardLayer;
 pub(crate) use health::{health_paths, is_http_probe, is_probe, live_path};
 pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;
+pub use int64::Int64;
