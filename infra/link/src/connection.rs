@@ -58,12 +58,18 @@ impl Connection {
         Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
     }
 
-    /// The timeline of the node that it leads to. A node that leaves its timeline refuses writes in between, and then the
-    /// connection is dropped.
+    /// The timeline of the node that it leads to, as of its opening. A node that leaves its timeline refuses writes in between,
+    /// and then the connection is dropped.
     pub(crate) fn lineage(&self) -> Lineage {
         match self {
             Connection::Network { lineage, .. } | Connection::Node { lineage, .. } => *lineage,
         }
+    }
+
+    /// Whether it works, and the node is still on the timeline of its opening. It may be closed without having said so yet.
+    pub(crate) async fn is_on_its_timeline(&mut self) -> bool {
+        let now = lineage(self.call(redis::cmd("INFO").arg("replication")).await);
+        now.is_ok_and(|now| now.current == self.lineage().current)
     }
 
     /// Whether it leads to the primary, as far as is known.

@@ -199,9 +199,17 @@ impl Link {
     }
 
     async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
-        let open = self.open(self.slot_of(writes, first_key(command))).await?;
+        let slot = self.slot_of(writes, first_key(command));
+        let mut open = self.open(slot).await?;
+        let is_for_another = |found| timeline.is_some_and(|timeline| timeline != found);
+        // No call would find out that Redis has closed this connection, because none is sent over it; and what it says of
+        // itself would keep calls from the connections to the Redis that runs now.
+        if is_for_another(open.connection.lineage().current) && !open.connection.clone().is_on_its_timeline().await {
+            open.abandon().await;
+            open = self.open(slot).await?;
+        }
         let found = open.connection.lineage().current;
-        if timeline.is_some_and(|timeline| timeline != found) {
+        if is_for_another(found) {
             return Err(LinkError::other_timeline(found));
         }
         // All over one connection: WAIT covers only what was written over its own.

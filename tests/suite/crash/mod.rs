@@ -7,6 +7,7 @@ pub(crate) mod cluster;
 mod cluster_failover;
 mod cluster_slots;
 mod conclude;
+mod connections;
 mod data_loss;
 mod demoted;
 mod failover;
