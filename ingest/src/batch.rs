@@ -38,7 +38,7 @@ impl Batch {
             let ledger = &ledgers[&record.place];
             match Add::read(record.value.as_deref(), namespace) {
                 Err(why) => claimed.decide(record, Fate::Dead(Dead::Malformed, why)),
-                Ok(add) => match route(record.offset, record.at_ms, &ledger.claim, now_ms) {
+                Ok(add) => match route(record.offset, record.at_ms, record.origin.rewrites, &ledger.claim, now_ms) {
                     Route::Rewrite(late) => claimed.decide(record, Fate::Late(late)),
                     Route::Send { perhaps_counted } => claimed.sent.push(Sent { record, add, perhaps_counted }),
                 },

@@ -6,6 +6,7 @@ use crate::batch::{Batch, Settled};
 use crate::metrics::{self, Observer};
 use crate::outputs::written;
 use crate::record::Record;
+use crate::route::REWRITES_MANY;
 use crate::work::{Failure, LATE, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,9 +31,7 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 const VERIFY_EVERY: Duration = Duration::from_secs(2);
 /// How often ledgers are written again: Kafka forgets the offsets of a group without members after days.
 const REFRESH_EVERY: Duration = Duration::from_secs(3_600);
-/// A record that was written again so often meets clocks that differ, or an accept limit that is too short.
-const REWRITES_MANY: u32 = 5;
-/// The pause before such a record is written again.
+/// The pause before a record is written again that has been far too often.
 const REWRITE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A member. Its calls of Kafka block, so it runs on a dedicated thread.
@@ -63,7 +62,7 @@ impl<'a> Member<'a> {
     pub(crate) fn join(work: &'a Work) -> Result<Member<'a>, Failure> {
         let transactions = Transactions::new(&work.reader, &work.transactional_id)?;
         transactions.begin()?;
-        let observer = Observer { topics: work.reader.topics.clone() };
+        let observer = Observer { topics: work.reader.topics.clone(), steps: work.steps.clone() };
         let now = Instant::now();
         Ok(Member {
             work,
@@ -207,6 +206,7 @@ impl<'a> Member<'a> {
         let work = self.work;
         let settling = work.sender.settle(&claimed.sent);
         let Some(fates) = self.poll_while(settling, stopping).await? else { return Ok(()) };
+        work.steps.reach("adds are answered");
         metrics::decided(&fates);
         self.settled = held.with(claimed.settled(fates));
         Ok(())
@@ -238,7 +238,7 @@ impl<'a> Member<'a> {
                 () = tokio::time::sleep(wait) => {}
             }
             if !is_paused {
-                tracing::warn!(after = ?began.elapsed(), "the counters do not answer; waiting");
+                tracing::warn!(after = ?began.elapsed(), "adds have no definite answer yet; waiting");
                 self.serving(false);
                 self.reader.pause(true, |_| true)?;
                 (is_paused, wait) = (true, POLL_EVERY);
@@ -259,7 +259,8 @@ impl<'a> Member<'a> {
     /// Writes records, and the ledgers that have changed, in one transaction.
     fn commit(&mut self, ledgers: BTreeMap<Place, Ledger>, settled: Settled) -> Result<(), Failure> {
         self.verify_sources(&settled)?;
-        let outputs = settled.decided.iter().map(|decided| self.work.targets.output(decided)).collect();
+        let now_ms = now_ms();
+        let outputs = settled.decided.iter().map(|decided| self.work.targets.output(decided, now_ms)).collect();
         let is_changed = |(place, ledger): &(&Place, &Ledger)| self.durable.get(place) != Some(ledger);
         let changed: BTreeMap<Place, Ledger> =
             ledgers.iter().filter(is_changed).map(|(place, ledger)| (*place, *ledger)).collect();

@@ -1,6 +1,7 @@
 //! The metrics of an ingest process.
 
 use crate::route::{Dead, Fate, Late};
+use crate::steps::Steps;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use std::collections::BTreeMap;
 use tallystone_kafka::{ExactObserver, Place};
@@ -71,6 +72,7 @@ pub(crate) fn joined_again() {
 #[derive(Clone)]
 pub(crate) struct Observer {
     pub(crate) topics: Vec<String>,
+    pub(crate) steps: Steps,
 }
 
 fn lag(topic: &str, partition: i32) -> metrics::Gauge {
@@ -93,5 +95,9 @@ impl ExactObserver for Observer {
         for place in places {
             lag(&self.topics[place.topic], place.partition).set(0.0);
         }
+    }
+
+    fn reached(&self, step: &'static str) {
+        self.steps.reach(step);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::batch::{Decided, Written};
 use crate::metrics;
+use crate::route::again_ahead_ms;
 use tallystone_kafka::Output;
 
 /// Longer reasons are cut.
@@ -20,8 +21,8 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// The record to write. A late record stays in the partition of the same number: its member has that one, too, and so
-    /// reads it before it goes on.
-    pub(crate) fn output(&self, decided: &Decided) -> Output {
+    /// reads it before it goes on. `now_ms`: this machine's clock, Unix ms.
+    pub(crate) fn output(&self, decided: &Decided, now_ms: i64) -> Output {
         let Decided { record, what } = decided;
         let (key, value) = (record.key.clone(), record.value.clone());
         match what {
@@ -30,6 +31,7 @@ impl Targets {
                 partition: Some(record.place.partition % self.late_partitions.max(1)),
                 key,
                 value,
+                at_ms: Some(now_ms + again_ahead_ms(record.origin.rewrites)),
                 headers: record.origin.headers(late.name(), record.origin.rewrites + 1),
             },
             Written::DeadLetter(dead, why) => {
@@ -41,6 +43,7 @@ impl Targets {
                     partition: None,
                     key: key.filter(|_| is_whole),
                     value: value.filter(|_| is_whole),
+                    at_ms: None,
                     headers: record.origin.headers(&reason, record.origin.rewrites),
                 }
             }

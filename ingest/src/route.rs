@@ -7,6 +7,14 @@ use tallystone_kafka::Claim;
 const OLD_MS: i64 = 3_600_000;
 /// The store accepts an event whose time is up to 1 s ahead of its clock.
 const AHEAD_MS: i64 = 500;
+/// By how much the time of a record is ahead that is written again for the second time.
+const AGAIN_AHEAD_MS: i64 = 500;
+/// It doubles with each further time, so often.
+const AHEAD_DOUBLINGS: u32 = 7;
+/// The time of a record that was written again may be ahead by so much. The most that it gets, and as much for clocks that differ.
+const AGAIN_AHEAD_MS_MAX: i64 = 2 * (AGAIN_AHEAD_MS << AHEAD_DOUBLINGS);
+/// A record that was written again so often got the most already.
+pub(crate) const REWRITES_MANY: u32 = AHEAD_DOUBLINGS + 3;
 
 /// Why a record is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +109,19 @@ pub(crate) enum Route {
     Rewrite(Late),
 }
 
-/// Decides it for a record at this offset and time (Unix ms). `open` is the claim that was durable when the record was read; the
-/// caller's claim is made with the same `now_ms`.
-pub(crate) fn route(offset: i64, at_ms: Option<i64>, open: &Claim, now_ms: i64) -> Route {
+/// By how much the time of a record is ahead that is written again, and was so often before. A member that is slow, or whose
+/// clock is behind, would otherwise write each time a record that is too old before it is sent. It waits where it is not slow.
+pub(crate) fn again_ahead_ms(rewrites: u32) -> i64 {
+    rewrites.checked_sub(1).map_or(0, |doublings| AGAIN_AHEAD_MS << doublings.min(AHEAD_DOUBLINGS))
+}
+
+/// Decides it for a record at this offset and time (Unix ms) that was written again so often. `open` is the claim that was durable
+/// when the record was read; the caller's claim is made with the same `now_ms`.
+pub(crate) fn route(offset: i64, at_ms: Option<i64>, rewrites: u32, open: &Claim, now_ms: i64) -> Route {
     let Some(at_ms) = at_ms else { return Route::Rewrite(Late::NoTime) };
-    let may_be_sent = |from_ms: i64, until_ms: i64| (from_ms - OLD_MS..=until_ms + AHEAD_MS).contains(&at_ms);
+    // A producer's record that is ahead must not keep others waiting.
+    let ahead_ms = if rewrites == 0 { AHEAD_MS } else { AGAIN_AHEAD_MS_MAX };
+    let may_be_sent = |from_ms: i64, until_ms: i64| (from_ms - OLD_MS..=until_ms + ahead_ms).contains(&at_ms);
     if offset < open.to_offset && may_be_sent(open.from_ms, open.until_ms) {
         return Route::Send { perhaps_counted: true };
     }
@@ -121,6 +137,8 @@ pub(crate) fn route(offset: i64, at_ms: Option<i64>, open: &Claim, now_ms: i64) 
 pub(crate) enum Answer {
     /// It is definite.
     Is(Fate),
+    /// The store's clock has not come to the time of the add, which has certainly not counted by this call.
+    Early,
     /// The same add may have another answer later.
     Later { why: String, perhaps_counted: bool },
 }
@@ -140,9 +158,10 @@ pub(crate) fn answer(result: Result<&Added, &Refused>, perhaps_counted: bool) ->
         "NAMESPACE_NOT_FOUND" => dead(Dead::NamespaceNotFound),
         "OVERFLOW" => dead(Dead::Overflow),
         "TOKEN_CONFLICT" => dead(Dead::TokenConflict),
+        "TOO_EARLY" => Answer::Early,
         reason => {
-            let is_certain = matches!(reason, "TOO_EARLY" | "NAMESPACE_CHANGED")
-                || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
+            let is_certain =
+                reason == "NAMESPACE_CHANGED" || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
             let why = format!("{reason}: {}", refused.message);
             Answer::Later { why, perhaps_counted: perhaps_counted || !is_certain }
         }
@@ -163,7 +182,7 @@ mod tests {
     #[test]
     fn n17_what_was_never_claimed_is_sent_while_it_may_count() {
         let none = claim(5, 0, 0);
-        let route = |at_ms| route(5, at_ms, &none, NOW);
+        let route = |at_ms| route(5, at_ms, 0, &none, NOW);
         let sent = Route::Send { perhaps_counted: false };
         for at_ms in [NOW, NOW + AHEAD_MS, NOW - OLD_MS] {
             assert_eq!(route(Some(at_ms)), sent);
@@ -180,7 +199,7 @@ mod tests {
     fn n17_what_was_claimed_is_sent_again_if_it_was_sent() {
         let day_ms = 86_400_000;
         let open = claim(10, NOW - day_ms, NOW - day_ms + 2_000);
-        let route = |offset, at_ms| route(offset, Some(at_ms), &open, NOW);
+        let route = |offset, at_ms| route(offset, Some(at_ms), 0, &open, NOW);
         let again = Route::Send { perhaps_counted: true };
         assert_eq!(route(9, NOW - day_ms), again, "old, but it may have counted a day ago");
         assert_eq!(route(9, NOW - day_ms - OLD_MS), again);
@@ -200,13 +219,29 @@ mod tests {
             } else {
                 (now_ms, now_ms)
             };
-            for at_ms in (NOW - 2 * OLD_MS..NOW + 20_000).step_by(997) {
-                if let Route::Send { .. } = route(5, Some(at_ms), &open, now_ms) {
-                    let later = route(5, Some(at_ms), &claim(10, from_ms, until_ms), NOW + 30 * 86_400_000);
+            for (at_ms, rewrites) in (NOW - 2 * OLD_MS..NOW + 200_000).step_by(997).zip([0, 1, 9].into_iter().cycle()) {
+                if let Route::Send { .. } = route(5, Some(at_ms), rewrites, &open, now_ms) {
+                    let later = route(5, Some(at_ms), rewrites, &claim(10, from_ms, until_ms), NOW + 30 * 86_400_000);
                     assert_eq!(later, Route::Send { perhaps_counted: true }, "{at_ms}");
                 }
             }
         }
+    }
+
+    /// However slow a member is, a record that it writes again is in time at last.
+    #[test]
+    fn n17_a_record_that_is_late_again_and_again_gets_a_time_that_is_ahead() {
+        let ahead_ms: Vec<i64> = (0..REWRITES_MANY + 1).map(again_ahead_ms).collect();
+        assert_eq!(ahead_ms, [0, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000]);
+        let none = claim(5, 0, 0);
+        for (rewrites, ahead_ms) in (1..).zip(ahead_ms) {
+            let sent = route(5, Some(NOW + ahead_ms), rewrites, &none, NOW);
+            assert_eq!(sent, Route::Send { perhaps_counted: false }, "its own clock is not too early for it");
+            // Another member's clock is behind.
+            let sent = route(5, Some(NOW + ahead_ms), rewrites, &none, NOW - 60_000);
+            assert_eq!(sent, Route::Send { perhaps_counted: false });
+        }
+        assert_eq!(route(5, Some(NOW + AGAIN_AHEAD_MS_MAX + 1), 8, &none, NOW), Route::Rewrite(Late::Future));
     }
 
     #[test]
@@ -235,11 +270,11 @@ mod tests {
         }
         assert_eq!(of("TOKEN_EXPIRED", false), Answer::Is(Fate::Late(Late::Expired)));
         assert_eq!(of("TOKEN_EXPIRED", true), dead(Dead::Unresolved));
+        assert_eq!((of("TOO_EARLY", false), of("TOO_EARLY", true)), (Answer::Early, Answer::Early));
         for (reason, applied, unsure) in [
             ("STORE_UNAVAILABLE", Some("no"), false),
             ("STORE_UNAVAILABLE", Some("unknown"), true),
             ("OVERLOADED", Some("no"), false),
-            ("TOO_EARLY", None, false),
             ("NAMESPACE_CHANGED", None, false),
             ("DATA_LOSS", None, true),
             ("PERMISSION_DENIED", None, true),

@@ -4,6 +4,7 @@ use crate::member::Member;
 use crate::metrics;
 use crate::outputs::Targets;
 use crate::sender::Sender;
+use crate::steps::Steps;
 use crate::work::{Failure, Work};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct IngestOptions {
     pub namespace: Option<String>,
     /// The most records in a batch.
     pub batch_records_max: usize,
+    /// Called at the steps that matter after a crash; by default nothing is.
+    pub steps: Steps,
 }
 
 /// Why an ingest process cannot work.
@@ -59,7 +62,8 @@ pub async fn run(
     let Some(late_partitions) = stopping.run_until_cancelled(topics(&options)).await.transpose()? else {
         return Ok(());
     };
-    let IngestOptions { kafka, topics: [source, late, dead], group, instance, namespace, batch_records_max } = options;
+    let IngestOptions { kafka, topics: [source, late, dead], group, instance, namespace, batch_records_max, steps } =
+        options;
     let name = instance.clone().unwrap_or_else(|| Uuid::new_v4().simple().to_string());
     let work = Work {
         transactional_id: format!("{group}.{name}"),
@@ -69,6 +73,7 @@ pub async fn run(
         namespace,
         batch_records_max,
         is_serving,
+        steps,
     };
     let mut pause = PAUSE_MIN;
     while !stopping.is_cancelled() {

@@ -18,6 +18,8 @@ const CALLS_MAX: usize = 4;
 /// The first and the longest pause before adds without a definite answer are sent again.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The pause before adds are sent again whose time has not come. A long one could let it pass.
+const EARLY_PAUSE: Duration = Duration::from_millis(100);
 /// For how long the type of a namespace is known. Only a deletion changes whether it counts each token once.
 const KNOWN: Duration = Duration::from_secs(10);
 /// Namespaces that are known at once.
@@ -71,6 +73,10 @@ impl Sender {
             if waiting.is_empty() {
                 return fates;
             }
+            let Some(why) = why else {
+                sleep(EARLY_PAUSE).await;
+                continue;
+            };
             metrics::sent_again(waiting.len());
             tracing::debug!(namespace, why, adds = waiting.len(), "adds will be sent again");
             sleep(pause).await;
@@ -78,20 +84,21 @@ impl Sender {
         }
     }
 
-    /// Sends the waiting adds once, and moves those with a definite answer to `fates`. Returns why others wait.
+    /// Sends the waiting adds once, and moves those with a definite answer to `fates`. Returns why others wait; `None`: only
+    /// for their time.
     async fn attempt(
         &self,
         namespace: &str,
         sent: &[Sent],
         waiting: &mut Vec<(usize, bool)>,
         fates: &mut Vec<(usize, Fate)>,
-    ) -> String {
+    ) -> Option<String> {
         match self.check(namespace).await {
             Checked::Ready => {}
-            Checked::Later(why) => return why,
+            Checked::Later(why) => return Some(why),
             Checked::Refused(dead, why) => {
                 fates.extend(waiting.drain(..).map(|(number, _)| (number, Fate::Dead(dead, why.clone()))));
-                return String::new();
+                return None;
             }
         }
         let adds = waiting.iter().map(|(number, _)| add(&sent[*number])).collect();
@@ -109,13 +116,14 @@ impl Sender {
                 waiting.iter().map(|(_, perhaps)| whole(&error, *perhaps)).collect()
             }
         };
-        let mut last = String::new();
+        let mut last = None;
         let called = std::mem::take(waiting);
-        for ((number, _), answered) in called.into_iter().zip(answered) {
+        for ((number, perhaps), answered) in called.into_iter().zip(answered) {
             match answered {
                 Answer::Is(fate) => fates.push((number, fate)),
+                Answer::Early => waiting.push((number, perhaps)),
                 Answer::Later { why, perhaps_counted } => {
-                    last = why;
+                    last = Some(why);
                     waiting.push((number, perhaps_counted));
                 }
             }

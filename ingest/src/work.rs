@@ -2,6 +2,7 @@
 
 use crate::outputs::Targets;
 use crate::sender::Sender;
+use crate::steps::Steps;
 use std::sync::Arc;
 use tallystone_kafka::{ExactOptions, KafkaConfigError, NotVerified};
 use tokio::sync::watch;
@@ -34,4 +35,5 @@ pub(crate) struct Work {
     pub(crate) batch_records_max: usize,
     /// Whether adds are counted without trouble.
     pub(crate) is_serving: watch::Sender<bool>,
+    pub(crate) steps: Steps,
 }

@@ -71,6 +71,7 @@ impl Service for Kafka {
             ("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", "1".to_owned()),
             ("KAFKA_TRANSACTION_STATE_LOG_MIN_ISR", "1".to_owned()),
             ("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0".to_owned()),
+            ("KAFKA_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS", "1000".to_owned()),
             ("KAFKA_HEAP_OPTS", "-Xmx256m".to_owned()),
         ];
         ContainerOptions { image: ("apache/kafka", "4.1.0"), inner_port: 9092, port, environment, command: Vec::new() }

@@ -4,7 +4,7 @@ use crate::buckets::buckets;
 use crate::{AssemblyError, Config};
 use std::time::Duration;
 use tallystone_client::CounterClient;
-use tallystone_ingest::{IngestOptions, run};
+use tallystone_ingest::{IngestOptions, Steps, run};
 use tallystone_model::ConfigError;
 use tallystone_serving::{BackgroundTask, Host, report_health};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ pub fn ingest(config: &Config) -> Result<Host, AssemblyError> {
         instance: section.instance.clone(),
         namespace: section.namespace.clone(),
         batch_records_max: section.batch_records_max as usize,
+        steps: Steps::default(),
     };
     let builder =
         CounterClient::builder(&section.counters_url).call_timeout(COUNTERS_TIMEOUT).retry_for(Duration::ZERO);

@@ -120,6 +120,8 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+# How soon the transactions of a client that is gone end after their time; 10 s unless said otherwise.
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 # One that was killed may come back only when it is taken for dead; 9 s unless said otherwise.
 broker.heartbeat.interval.ms=500
 broker.session.timeout.ms=3000

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const PARTITIONS: i32 = 3;
-const KILLS: usize = 24;
+const KILLS: usize = 16;
 const DAY_MS: i64 = 86_400_000;
 
 pub(super) fn rng() -> StdRng {
@@ -41,7 +41,6 @@ pub(super) fn mixed(random: &mut StdRng, records: usize) -> Vec<Written> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "on a busy machine late records are late again: N17 in docs/spec.md"]
 async fn n17_records_count_once_although_everything_is_killed() {
     let mut random = rng();
     let mut stage = Stage::start("kills", PARTITIONS, 1_500).await;
@@ -77,7 +76,6 @@ async fn n17_records_count_once_although_everything_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "on a busy machine late records are late again: N17 in docs/spec.md"]
 async fn n17_a_process_that_was_paused_counts_nothing_twice() {
     let mut random = rng();
     let mut stage = Stage::start("paused", PARTITIONS, 1_500).await;
@@ -85,10 +83,11 @@ async fn n17_a_process_that_was_paused_counts_nothing_twice() {
     stage.write(&mixed(&mut random, 300)).await;
     stage.assert_exact().await;
     stage.ingest(None).await;
-    for round in 0..3 {
+    for process in 0..2 {
         stage.write(&mixed(&mut random, 2_000)).await;
+        // A random point of the work.
         sleep(Duration::from_millis(random.random_range(0..300))).await;
-        let paused = Pid::from_raw(stage.ingests[round % 2].pid().cast_signed());
+        let paused = Pid::from_raw(stage.ingests[process].pid().cast_signed());
         kill(paused, Signal::SIGSTOP).expect("it runs");
         // The group gives its partitions to the other one.
         stage.assert_exact().await;

@@ -2,7 +2,8 @@
 //! record counts exactly once.
 //!
 //! What lives here: the processes (`stage`), what producers write and what is left on the topics (`topics`); records at their
-//! time and members that come and go (`counted`), kills (`kills`), records that are late, replays and tokens that are no longer
+//! time and members that come and go (`counted`), kills at random (`kills`) and at each step of the work (`steps`; the process
+//! that dies there is in `life`), records that are late, replays and tokens that are no longer
 //! known (`late`), topics that are created again (`recreated`), records that cannot be counted (`bad`). What may not: the pure
 //! decisions, which the crate tests.
 
@@ -10,6 +11,8 @@ mod bad;
 mod counted;
 mod kills;
 mod late;
+mod life;
 mod recreated;
 mod stage;
+mod steps;
 mod topics;

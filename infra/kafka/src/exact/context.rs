@@ -23,6 +23,8 @@ pub trait ExactObserver: Send + Sync + 'static {
     fn assigned(&self, places: &[Place]);
     /// The group has taken these partitions.
     fn revoked(&self, places: &[Place]);
+    /// A transaction has come to this point. A test may end the process there.
+    fn reached(&self, step: &'static str);
 }
 
 /// The partitions that the reader has, and what was durable of them when it got them.

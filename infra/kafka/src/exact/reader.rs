@@ -158,6 +158,11 @@ impl<O: ExactObserver> ExactReader<O> {
         Some((self.assignment().member.clone()?, decided))
     }
 
+    /// A transaction has come to this point.
+    pub(super) fn reached(&self, step: &'static str) {
+        self.consumer.context().observer.reached(step);
+    }
+
     /// Lets the statistics know what is decided; the source of the lag. Nothing is committed by it.
     pub(super) fn note(&self, offsets: &TopicPartitionList) {
         if let Err(error) = self.consumer.store_offsets(offsets) {

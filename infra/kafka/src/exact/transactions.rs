@@ -35,6 +35,8 @@ pub struct Output {
     pub key: Option<Vec<u8>>,
     /// The value.
     pub value: Option<Vec<u8>>,
+    /// Its time, Unix ms; `None`: that of its writing.
+    pub at_ms: Option<i64>,
     /// The headers.
     pub headers: OwnedHeaders,
 }
@@ -108,13 +110,20 @@ impl Transactions {
         let members = reader.members().ok_or(KafkaError::Canceled)?;
         self.producer.context().written().clear();
         self.producer.begin_transaction()?;
+        reader.reached("a transaction has begun");
         for output in &outputs {
             self.send(output)?;
         }
+        if !outputs.is_empty() {
+            reader.reached("records are in the transaction");
+        }
         // The order matters: see `exact/mod.rs`.
         self.producer.send_offsets_to_transaction(&group, &members.0, STEP_TIMEOUT)?;
+        reader.reached("the group's positions are in the transaction");
         self.producer.send_offsets_to_transaction(&decided, &members.1, STEP_TIMEOUT)?;
+        reader.reached("the ledgers are in the transaction");
         self.producer.commit_transaction(STEP_TIMEOUT)?;
+        reader.reached("a transaction is committed");
         reader.note(&group);
         Ok(std::mem::take(&mut self.producer.context().written()))
     }
@@ -124,6 +133,7 @@ impl Transactions {
         record.partition = output.partition;
         record.key = output.key.as_deref();
         record.payload = output.value.as_deref();
+        record.timestamp = output.at_ms;
         loop {
             match self.producer.send(record) {
                 Ok(()) => return Ok(()),
