@@ -8,11 +8,10 @@ use super::walk::{Met, Shelf};
 use super::{CounterSet, Tables};
 use crate::bytes::Writer;
 use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, PatchPart};
-use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
 use crate::refusal::Damage;
-use crate::table::{Found, Table};
+use crate::table::Table;
 
 /// The kinds of pieces.
 pub(super) mod kind {
@@ -256,12 +255,7 @@ impl CounterSet {
             }
         }
         dump.flush();
-        let has_moved = |id: u64| {
-            // The slot of a record that a split has moved.
-            let found = table.find(id, Hash::of(id, self.shape.seed));
-            matches!(found, Found::Aux(slot) if slot.group < from)
-        };
-        for (id, record) in table.aux.iter().filter(|(id, _)| !has_moved(*id)).chain(table.extend.iter()) {
+        for (id, record) in table.aux.iter().chain(table.extend.iter()) {
             if !is_newer(id) {
                 dump.record(id, record);
             }

@@ -99,10 +99,13 @@ impl CounterSet {
         true
     }
 
-    /// Allocates a segment of a spare table.
+    /// Makes a segment ready that a table will need.
     fn preallocate(&mut self) -> bool {
-        let Tables::Rising(rising) = &mut self.tables else { return false };
-        let wanted = rising.room().min(self.options.tables_preallocated as usize);
+        let rising = match &mut self.tables {
+            Tables::Rising(rising) => rising,
+            Tables::Random(random) => return random.preallocate(),
+        };
+        let wanted = rising.wanted_spares(self.options.tables_preallocated as usize, &self.shape);
         if rising.spares.iter_mut().any(Table::preallocate) {
             return true;
         }

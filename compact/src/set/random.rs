@@ -24,7 +24,15 @@ pub(crate) struct Split {
     pub(crate) halves: [Leaf; 2],
     /// Records of the groups before have moved.
     pub(crate) next_group: u32,
+    /// New ids since it began.
+    pub(crate) new_ids: u64,
 }
+
+/// New ids for which a split moves a group: so few that its halves do not fill before it ends, and so many that a command of a thousand
+/// moves some two thousand records.
+const IDS_PER_GROUP: u64 = 8;
+/// In this part of a table's slots as new ids, a split makes the memory of its halves ready: the ids find room in the old table.
+const READY_PART: u64 = 16;
 
 #[expect(clippy::large_enum_variant, reason = "a box would cost each command one more cache miss")]
 #[derive(Debug)]
@@ -66,21 +74,70 @@ impl Split {
         }
     }
 
+    /// Makes the memory of one more segment of a half ready. Returns whether there was one.
+    fn preallocate(&mut self) -> bool {
+        self.halves.iter_mut().any(|half| half.table.preallocate())
+    }
+
+    /// Whether groups move: once the memory of both halves is there.
+    fn is_ready(&self) -> bool {
+        self.next_group > 0 || self.halves.iter().all(|half| half.table.has_allocated(1, 1))
+    }
+
+    /// One more id comes: makes memory ready, or afterwards says whether a group is to be moved.
+    fn is_due(&mut self) -> bool {
+        self.new_ids += 1;
+        let ready_ids = (self.old.table.geometry().slots() / READY_PART).max(1);
+        for half in self.halves.iter_mut().filter(|_| self.next_group == 0) {
+            while !half.table.has_allocated(self.new_ids, ready_ids) && half.table.preallocate() {}
+        }
+        self.is_ready() && self.new_ids % IDS_PER_GROUP == 1
+    }
+
+    /// Gives an absent id a place: in the old table until the halves are ready, and then while the group of its search has not moved.
+    fn make_room(&mut self, id: u64, hash: Hash) -> (&mut Table, Found) {
+        if !self.is_ready() {
+            let found = self.old.table.make_room(id, hash);
+            return (&mut self.old.table, found);
+        }
+        if let Some(found) = self.old.table.insert_from(self.next_group, id, hash) {
+            return (&mut self.old.table, found);
+        }
+        let half = self.half(hash);
+        let table = &mut self.halves[half].table;
+        let found = table.make_room(id, hash);
+        (table, found)
+    }
+
     /// Moves a record to its half.
     fn adopt(&mut self, id: u64, hash: Hash, record: &Record) {
         let half = self.half(hash);
         self.halves[half].table.adopt(id, hash, record);
     }
 
+    /// Moves the records of the next group.
+    fn move_group(&mut self, seed: u64) {
+        let Split { old, halves, next_group, .. } = self;
+        let layout = old.table.layout_of(*next_group);
+        let are_same = [0, 1].map(|half: usize| halves[half].table.has_layout(layout));
+        for (id, bytes) in old.table.slot_records(*next_group) {
+            let hash = Hash::of(id, seed);
+            let half = usize::from(hash.is_upper(old.depth));
+            let table = &mut halves[half].table;
+            if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes)) {
+                continue;
+            }
+            let record = old.table.record(id, hash, old.table.find(id, hash));
+            table.adopt(id, hash, &record);
+        }
+        old.table.leave_group(*next_group, seed);
+        *next_group += 1;
+    }
+
     /// Moves the records of a group, or afterwards one of the extend dictionary. Returns whether there are more.
     fn step(&mut self, seed: u64) -> bool {
         if self.next_group < self.old.table.geometry().groups {
-            let mut moving = Vec::new();
-            self.old.table.for_each_in_group(self.next_group, seed, |id, record| moving.push((id, record)));
-            self.next_group += 1;
-            for (id, record) in moving {
-                self.adopt(id, Hash::of(id, seed), &record);
-            }
+            self.move_group(seed);
             return true;
         }
         let Some(id) = self.old.table.extend.any() else { return false };
@@ -156,7 +213,7 @@ impl Random {
             let halves = [half(serial), half(serial + 1)];
             let old_serial = leaf.serial;
             if let Node::Leaf(old) = std::mem::replace(node, Node::Moving) {
-                *node = Node::Splitting(Box::new(Split { old, halves, next_group: 0 }));
+                *node = Node::Splitting(Box::new(Split { old, halves, next_group: 0, new_ids: 0 }));
             }
             self.splitting.insert(old_serial);
             self.paths.insert(serial, hash.in_half(depth, false));
@@ -165,25 +222,22 @@ impl Random {
             self.leaves += 1;
         }
         // A split that serves new ids also advances, so that its halves do not fill before it ends.
-        if matches!(self.node_mut(hash).1, Node::Splitting(_)) {
+        if let Node::Splitting(split) = self.node_mut(hash).1
+            && split.is_due()
+        {
             self.advance(hash, shape.seed);
         }
-        let (_, node) = self.node_mut(hash);
-        let (table, is_leaf) = match node {
-            Node::Leaf(leaf) => (&mut leaf.table, true),
-            Node::Splitting(split) => {
-                let half = split.half(hash);
-                (&mut split.halves[half].table, false)
-            }
+        match self.node_mut(hash).1 {
+            Node::Leaf(Leaf { table, .. }) => match table.insert(id, hash) {
+                Some(found) => Ok((table, found)),
+                None if may_refuse && !may_split => Err(Refusal::Full),
+                None => {
+                    let found = table.insert_extend(id, hash);
+                    Ok((table, found))
+                }
+            },
+            Node::Splitting(split) => Ok(split.make_room(id, hash)),
             Node::Inner(_) | Node::Moving => unreachable!("a walk ends at a table"),
-        };
-        match table.insert(id, hash) {
-            Some(found) => Ok((table, found)),
-            None if may_refuse && is_leaf && !may_split => Err(Refusal::Full),
-            None => {
-                let found = table.insert_extend(id, hash);
-                Ok((table, found))
-            }
         }
     }
 
@@ -193,12 +247,24 @@ impl Random {
         self.leave(left);
     }
 
-    /// Advances the first split by one step. Returns whether there was one.
+    /// The first split.
+    fn any_split(&mut self) -> Option<(Hash, &mut Split)> {
+        let hash = *self.splitting.first().and_then(|serial| self.paths.get(serial))?;
+        match self.node_mut(hash).1 {
+            Node::Splitting(split) => Some((hash, split)),
+            _ => None,
+        }
+    }
+
+    /// Advances the first split by one step, if its memory is ready. Returns whether it was.
     pub(crate) fn advance_any(&mut self, seed: u64) -> bool {
-        let first = self.splitting.first().and_then(|serial| self.paths.get(serial));
-        let Some(hash) = first.copied() else { return false };
-        self.advance(hash, seed);
-        true
+        let hash = self.any_split().filter(|(_, split)| split.is_ready()).map(|(hash, _)| hash);
+        hash.inspect(|hash| self.advance(*hash, seed)).is_some()
+    }
+
+    /// Makes the memory of a segment of the first split ready. Returns whether there was one.
+    pub(crate) fn preallocate(&mut self) -> bool {
+        self.any_split().is_some_and(|(_, split)| split.preallocate())
     }
 
     /// A table whose records have all moved is no longer met by walks.

@@ -175,14 +175,16 @@ impl CounterSet {
 
     fn take_slots(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
         let layout = layout(reader)?;
-        let is_same = layout == *self.shape.layout;
+        let shape_layout = self.shape.layout.clone();
+        let is_same = layout == *shape_layout;
         let (mut id, mut padded) = (0_u64, vec![0; layout.bytes + PAD_BYTES]);
         while !reader.is_empty() {
             id = id.wrapping_add(reader.signed()? as u64);
             let bytes = reader.take(layout.bytes)?;
             let hash = Hash::of(id, self.shape.seed);
             let table = self.hot_table(id, hash)?;
-            if is_same && table.insert_bytes(id, hash, bytes) {
+            let is_new = is_same && table.has_layout(&shape_layout) && table.find(id, hash) == Found::Absent;
+            if is_new && table.insert_bytes(id, hash, bytes) {
                 self.restored(id, false);
                 continue;
             }

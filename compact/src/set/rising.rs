@@ -102,9 +102,10 @@ impl Rising {
             let found = table.make_room(id, hash);
             return Ok((table, found));
         }
-        let may_roll = self.room() > 0 && (shape.tables_max == 0 || self.hot < shape.tables_max);
+        let may_roll = self.may_roll(shape);
         let Body::Hot(table) = &self.parts[place].body else { unreachable!("the last table is hot") };
-        let is_full = table.used >= shape.fill_slots;
+        let used = table.used;
+        let is_full = used >= shape.fill_slots;
         if !table.reaches(id) {
             // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
             // moved on.
@@ -122,7 +123,9 @@ impl Rising {
             self.roll(self.outliers.top().map_or(id, |top| top + 1), id, shape);
         } else if is_full && may_roll {
             // A few ids above this one are outliers: they move, and do not end the range of the table.
-            if let Some(first) = self.outliers.border(id, shape.outliers_max) {
+            if let Some(first) = self.outliers.border(id, shape.outliers_max)
+                && self.is_next_ready(used - shape.fill_slots, shape)
+            {
                 self.roll(first, id, shape);
             }
         } else if is_full {
@@ -138,6 +141,32 @@ impl Rising {
         let found = self.hot(place).make_room(id, hash);
         self.outliers.add(id, found == Found::Extend);
         Ok((self.hot(place), found))
+    }
+
+    /// Whether the set may get a further table.
+    fn may_roll(&self, shape: &Shape) -> bool {
+        self.room() > 0 && (shape.tables_max == 0 || self.hot < shape.tables_max)
+    }
+
+    /// Whether the memory of the next table is there. A part of it gets ready for each id that a full table gets meanwhile, and by
+    /// the background: all of it at once would hold up a command for milliseconds.
+    fn is_next_ready(&mut self, ids: u64, shape: &Shape) -> bool {
+        if self.spares.is_empty() {
+            self.spares.push(shape.table(0));
+        }
+        let Some(next) = self.spares.last_mut() else { return false };
+        while !next.has_allocated(ids + 1, shape.ready_ids) && next.preallocate() {}
+        next.has_allocated(1, 1)
+    }
+
+    /// Tables to have in advance: so many, and one that a full table has begun to make ready.
+    pub(crate) fn wanted_spares(&self, preallocated: usize, shape: &Shape) -> usize {
+        let is_full = match self.parts.last() {
+            Some(Part { body: Body::Hot(table), .. }) => table.used >= shape.fill_slots && self.may_roll(shape),
+            _ => false,
+        };
+        let begun = self.spares.len().min(usize::from(is_full));
+        self.room().min(preallocated.max(begun))
     }
 
     /// Begins a new table for the ids from `first` on. Those of the last table move over: outliers with slots, and ids that wait in its

@@ -16,6 +16,8 @@ pub(crate) struct Shape {
     pub(crate) layout: Arc<Layout>,
     /// Used slots from which a table is full.
     pub(crate) fill_slots: u64,
+    /// Ids that a full table still gets, at most, until the next one is ready.
+    pub(crate) ready_ids: u64,
     pub(crate) strays_max: u64,
     /// Ids with slots that a roll may move.
     pub(crate) outliers_max: usize,
@@ -39,6 +41,7 @@ impl Shape {
             geometry,
             layout: Arc::new(Layout::of(schema)),
             fill_slots: (slots * options.fill_percent / 100).max(1),
+            ready_ids: (slots / 32).max(1),
             outliers_max: (slots / 64) as usize,
             strays_max: (slots / 256).clamp(1, STRAYS_MAX),
             tables_max: options.tables_max,

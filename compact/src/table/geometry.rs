@@ -54,6 +54,11 @@ impl Packing {
         ((segment) as usize, (group - segment * self.groups_per_segment) as usize * self.group_bytes)
     }
 
+    /// Bytes of all segments.
+    pub(crate) fn bytes(&self, pad_bytes: usize) -> usize {
+        self.groups as usize * self.group_bytes + self.segments * pad_bytes
+    }
+
     /// Bytes of a segment; the last one may be shorter.
     pub(crate) fn segment_bytes(&self, segment: usize, pad_bytes: usize) -> usize {
         let before = segment as u32 * self.groups_per_segment;

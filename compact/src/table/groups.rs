@@ -16,6 +16,8 @@ pub(crate) struct Slot {
 const IN_AUX: u8 = 0x80;
 /// Of a cache line, on the usual processors.
 const LINE_BYTES: usize = 64;
+/// Of a page of memory, on the usual systems.
+const PAGE_BYTES: usize = 4_096;
 const ONES: u128 = u128::from_ne_bytes([0x01; 16]);
 const LOW: u128 = u128::from_ne_bytes([0x7f; 16]);
 const HIGH: u128 = u128::from_ne_bytes([0x80; 16]);
@@ -90,12 +92,20 @@ impl Groups {
         self.allocated_bytes += bytes;
     }
 
+    /// Allocates a segment that no id has needed yet, and writes to each of its pages: a page costs most when it is first written to.
     pub(crate) fn preallocate(&mut self) -> bool {
         let missing = self.segments.iter().position(Option::is_none);
         if let Some(segment) = missing {
             self.allocate(segment);
+            let pages = self.segments[segment].iter_mut().flat_map(|bytes| bytes.chunks_mut(PAGE_BYTES));
+            pages.for_each(|page| page[0] = std::hint::black_box(0));
         }
         missing.is_some()
+    }
+
+    /// Whether a share of all memory is allocated.
+    pub(crate) fn has_allocated(&self, part: u64, whole: u64) -> bool {
+        self.allocated_bytes as u64 * whole >= self.packing.bytes(PAD_BYTES) as u64 * part.min(whole)
     }
 
     /// Reads a byte of each cache line of a group.
@@ -144,6 +154,11 @@ impl Groups {
             marks &= marks - 1;
         }
         None
+    }
+
+    /// Whether a group has an empty slot.
+    pub(crate) fn has_empty(&self, group: u32) -> bool {
+        has_empty(self.tags(group))
     }
 
     /// Takes the first empty slot of a group.

@@ -182,6 +182,23 @@ impl Table {
         None
     }
 
+    /// The same in a table whose groups before `from` have moved elsewhere. `None` also if the search would end at one of those.
+    pub(crate) fn insert_from(&mut self, from: u32, id: u64, hash: Hash) -> Option<Found> {
+        let count = self.groups.geometry.groups;
+        let mut group = hash.first_group(count);
+        for _ in 0..self.probe_max {
+            if group < from && self.side(group).has_empty(group) {
+                return None;
+            }
+            if group >= from && self.side(group).has_empty(group) {
+                return self.insert(id, hash);
+            }
+            group += hash.group_step(count);
+            group -= if group >= count { count } else { 0 };
+        }
+        None
+    }
+
     /// Gives an absent id a slot while the search finds one, else an entry of the extend dictionary.
     pub(crate) fn make_room(&mut self, id: u64, hash: Hash) -> Found {
         self.insert(id, hash).unwrap_or_else(|| self.insert_extend(id, hash))
@@ -277,20 +294,37 @@ impl Table {
         records.filter(is_record).map(|(key, bytes)| (self.origin + key, bytes))
     }
 
-    /// Puts an absent id into a slot, with a record as bytes of the table's layout. Returns `false`, and changes nothing, if it
-    /// finds no slot.
+    /// Whether all slots have this layout.
+    pub(crate) fn has_layout(&self, layout: &Arc<Layout>) -> bool {
+        self.converting.is_none() && (Arc::ptr_eq(&self.groups.layout, layout) || self.groups.layout == *layout)
+    }
+
+    /// Puts an absent id into a slot, with a record as bytes of the table's layout ([`Table::has_layout`]). Returns `false`, and
+    /// changes nothing, if it finds no slot.
     pub(crate) fn insert_bytes(&mut self, id: u64, hash: Hash, record: &[u8]) -> bool {
-        if self.converting.is_some() || self.find(id, hash) != Found::Absent {
-            return false;
-        }
         let Some(Found::Slot(slot)) = self.insert(id, hash) else { return false };
         self.groups.set_record_bytes(slot, record);
         true
     }
 
-    /// Allocates a segment that no id has needed yet. Returns whether there was one.
+    /// The records of a group have moved elsewhere: forgets how many they are, and those that were in the aux dictionary.
+    pub(crate) fn leave_group(&mut self, group: u32, seed: u64) {
+        let slots: Vec<_> = self.side(group).slots(group).collect();
+        self.used -= slots.len() as u64;
+        for (_, key, _) in slots.into_iter().filter(|(_, _, is_aux)| *is_aux) {
+            let id = self.origin + key;
+            self.aux.remove(id, Hash::of(id, seed));
+        }
+    }
+
+    /// Makes the memory of a segment ready that no id has needed yet. Returns whether there was one.
     pub(crate) fn preallocate(&mut self) -> bool {
-        self.groups.preallocate()
+        self.converting.is_none() && self.groups.preallocate()
+    }
+
+    /// Whether this share of the memory of all slots is there. A conversion allocates as it moves groups.
+    pub(crate) fn has_allocated(&self, part: u64, whole: u64) -> bool {
+        self.converting.is_some() || self.groups.has_allocated(part, whole)
     }
 
     /// Frees a segment of a table that is no longer used. Returns whether there was one.

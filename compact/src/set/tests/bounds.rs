@@ -3,6 +3,7 @@
 use super::*;
 use crate::bytes::Writer;
 use crate::set::dump::kind;
+use crate::set::random::Node;
 use crate::set::{Random, Tables};
 use crate::{Refusal, SET_TABLES_MAX};
 
@@ -318,5 +319,102 @@ fn w3_a_scan_passes_writes_above_a_table_in_steps() {
             }
         }
         assert_eq!((cursor, faults), (0, Vec::new()));
+    }
+}
+
+/// A command of so many ids.
+const COMMAND: u64 = crate::IDS_MAX as u64;
+
+/// By how much each command of new ids makes the set larger, from the id `first` on.
+fn growth(set: &mut CounterSet, ids: std::ops::Range<u64>) -> Vec<usize> {
+    let mut growth = Vec::new();
+    for first in ids.step_by(COMMAND as usize) {
+        let before = set.memory_bytes();
+        fill(set, first..first + COMMAND);
+        growth.push(set.memory_bytes().saturating_sub(before));
+    }
+    growth
+}
+
+/// Memory costs the engine's time when it is first used, page by page: some milliseconds for a whole table.
+#[test]
+fn w1_a_command_of_new_ids_needs_little_new_memory() {
+    for steps in [0, 3] {
+        let mut set = set(Order::Rising, 1 << 18);
+        let end = (1 << 18) * 9 / 10;
+        fill(&mut set, 0..end);
+        let before = set.memory_bytes();
+        (0..100).for_each(|_| drop(set.step(0)));
+        assert_eq!(set.memory_bytes(), before, "a table that is full, and no id that needs another one");
+        let mut most = 0;
+        for first in (end..2 * end).step_by(COMMAND as usize) {
+            (0..steps).for_each(|_| drop(set.step(0)));
+            most = most.max(growth(&mut set, first..first + 1)[0]);
+        }
+        assert!(most <= 3 << 18, "{most} bytes in one command");
+        assert_eq!(hot_tables(&set), 2);
+        assert!(set.totals().extend < end / 1_000, "{} ids without a slot", set.totals().extend);
+        let used: Vec<i64> = set.tables(0, 2).iter().map(|table| figure(table, "used")).collect();
+        let late = used[0] - end.cast_signed();
+        assert!(late > 0 && late <= (1 << 18) / 32 + 1, "{used:?}");
+        let idle = set.memory_bytes();
+        while set.step(0) {}
+        assert_eq!(set.memory_bytes(), idle, "no table is allocated before another one is full");
+    }
+}
+
+/// A split makes memory ready, then moves groups. Fields are added in each of these times.
+#[test]
+fn w2_a_table_of_several_segments_is_converted_while_it_splits() {
+    for changes in [[1, 40], [5, 6], [20, 30], [30, 60]] {
+        let mut set = set(Order::Random, 1 << 16);
+        let begin = (1 << 16) * 9 / 10;
+        fill(&mut set, 0..begin);
+        for (command, first) in (begin..begin + 3 * (1 << 14)).step_by(256).enumerate() {
+            if let Some(place) = changes.iter().position(|change| *change == command) {
+                let field = Field::parse(format!("c{place}").as_bytes(), b"60").unwrap();
+                set.alter(Change::Add(field)).unwrap();
+            }
+            fill(&mut set, first..first + 256);
+            (0..command % 3).for_each(|_| drop(set.step(0)));
+            assert_eq!(set.totals().ids, first + 256, "command {command}");
+            for id in first - 2_000..first + 256 {
+                assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1 + id.cast_signed()), "{changes:?} {command}");
+            }
+        }
+        while set.step(0) {}
+        assert_eq!(hot_tables(&set), 2);
+        for id in 0..begin + 3 * (1 << 14) {
+            assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1 + id.cast_signed()), "{changes:?}");
+        }
+    }
+}
+
+#[test]
+fn w1_a_split_does_little_for_each_new_id() {
+    let mut set = set(Order::Random, 1 << 18);
+    let end = (1 << 18) * 9 / 10;
+    fill(&mut set, 0..end);
+    let moved = |set: &CounterSet| {
+        let Tables::Random(random) = &set.tables else { panic!("a set by hash") };
+        match &random.root {
+            Node::Splitting(split) => Some(split.next_group),
+            _ => None,
+        }
+    };
+    let (mut next, mut groups) = (end, 0);
+    loop {
+        let grown = growth(&mut set, next..next + 1)[0];
+        next += COMMAND;
+        assert!(grown <= 4 << 18, "{grown} bytes in one command");
+        assert_eq!(set.totals().ids, next, "each id is counted once");
+        let Some(now) = moved(&set) else { break };
+        assert!(now - groups <= 130, "{} groups in one command", now - groups);
+        groups = now;
+    }
+    assert!(groups > 16_000 && next < end + (1 << 18) * 2 / 3, "{} new ids until it has ended", next - end);
+    assert_eq!((hot_tables(&set), set.totals().extend), (2, 0));
+    for id in 0..next {
+        assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1 + id.cast_signed()));
     }
 }
