@@ -158,7 +158,15 @@ impl Engine {
 
     /// The figures of its tables: those in files have `pages`.
     pub(super) async fn tables(&self) -> Result<Vec<Vec<Value>>> {
-        self.command(&format!("CT.TABLES {SET}")).await
+        let mut tables: Vec<Vec<Value>> = Vec::new();
+        loop {
+            let next = tables.last().map_or(Ok(0.0), |last| number_of(last, "serial").map(|serial| serial + 1.0))?;
+            let page: Vec<Vec<Value>> = self.command(&format!("CT.TABLES {SET} FROM {next}")).await?;
+            if page.is_empty() {
+                return Ok(tables);
+            }
+            tables.extend(page);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
     let engine = Engine::start(plan, Log::None).await?;
     let slots = plan.table_slots;
     // One table at the threshold; many objects; and one table that has just begun.
-    let full = slots * FILL_PERCENT / 100;
+    let full = full(plan);
     let mut rows = Vec::new();
     for objects in [full, plan.many] {
         let ours = bytes(plan, &engine, Store::Set, objects).await?;
@@ -52,12 +52,24 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Objects that one table takes before the next one begins.
+pub(super) fn full(plan: &CompactPlan) -> u64 {
+    plan.table_slots * FILL_PERCENT / 100
+}
+
 /// One sample is enough: bytes do not vary as times do.
 async fn bytes(plan: &CompactPlan, engine: &Engine, store: Store, objects: u64) -> Result<Samples> {
     growth(plan, engine, store, "", objects).await
 }
 
-async fn growth(plan: &CompactPlan, engine: &Engine, store: Store, options: &str, objects: u64) -> Result<Samples> {
+/// Memory of each of so many objects, by the growth of all.
+pub(super) async fn growth(
+    plan: &CompactPlan,
+    engine: &Engine,
+    store: Store,
+    options: &str,
+    objects: u64,
+) -> Result<Samples> {
     engine.flush().await?;
     let before = engine.settled_memory(plan.poll).await?;
     if store == Store::Set {

@@ -12,6 +12,7 @@ mod generator;
 mod memory;
 mod objects;
 mod plan;
+mod random;
 mod replies;
 mod requests;
 mod restart;
@@ -66,6 +67,7 @@ impl Suite for CompactSuite {
             CompactFigure::Decimal => speed::decimal(plan).await,
             CompactFigure::Object => speed::object(plan).await,
             CompactFigure::Objects => speed::objects(plan).await,
+            CompactFigure::Random => random::measure(plan).await,
             CompactFigure::HotReads => cold::hot_reads(plan).await,
             CompactFigure::Cold => cold::measure(plan).await,
             CompactFigure::Restart => restart::measure(plan).await,

@@ -12,6 +12,8 @@ pub(super) const CONNECTIONS: usize = 64;
 pub(super) const COMMANDS: u64 = 64;
 /// Objects of the figures of speed at full size.
 const IDS: u64 = 1_000_000;
+/// One set takes no more of them.
+const COLD_IDS_MAX: u64 = 3_800_000_000;
 
 /// A figure of the compact counter store in docs/performance.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,6 +31,8 @@ pub enum CompactFigure {
     Object,
     /// 32 objects in one request, in decimal and packed; references: HMGET and MGET in pipelines
     Objects,
+    /// A set with tables by hash: memory of an object, and single increments and reads; references: INCR and HMGET
+    Random,
     /// Reads of objects in memory at a steady rate while reads of cold ones keep the disk busy; reference: without those
     HotReads,
     /// Cold objects: bytes on disk, bytes of their index, random reads; reference: reads of 4 KiB from the same files
@@ -45,12 +49,12 @@ pub struct CompactArgs {
     /// What all verbs take.
     #[command(flatten)]
     pub run: RunArgs<CompactFigure>,
-    /// Objects of the figures of speed; ten times as many in memory, restart and snapshot, a hundred times as many in cold
+    /// Objects of the figures of speed; ten times as many in memory, random, restart and snapshot, a hundred times as many in cold
     /// [default: 1000000; 100000 with --against, 10000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=50_000_000))]
     pub ids: Option<u64>,
     /// Objects that the figure cold generates [default: a hundred times --ids]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100_000..=20_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100_000..=COLD_IDS_MAX))]
     pub cold_ids: Option<u64>,
     /// Seconds of one sample [default: 3; 1 with --against, 0.1 with --quick]
     #[arg(long, value_name = "S")]

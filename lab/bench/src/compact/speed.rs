@@ -19,7 +19,7 @@ const REQUESTS: u64 = 16;
 
 /// One increment a command, fsync always and once a second.
 pub(super) async fn increment(plan: &CompactPlan) -> Result<Vec<Row>> {
-    let engine = filled(plan, &[Store::Keys]).await?;
+    let engine = filled(plan, "", &[Store::Keys]).await?;
     let (ours, own) = (load(plan, Op::CtIncrBy, COMMANDS), load(plan, Op::Incr, COMMANDS));
     let mut rows = Vec::new();
     for (fsync, name) in [(Fsync::Always, "always"), (Fsync::EverySecond, "everysec")] {
@@ -43,7 +43,7 @@ pub(super) async fn decimal(plan: &CompactPlan) -> Result<Vec<Row>> {
 }
 
 async fn batch(plan: &CompactPlan, op: Op, what: String, least: f64) -> Result<Vec<Row>> {
-    let engine = filled(plan, &[Store::Keys]).await?;
+    let engine = filled(plan, "", &[Store::Keys]).await?;
     let loads = [&load(plan, op, COMMANDS), &load(plan, Op::Incr, COMMANDS)];
     let [ours, own] = alternate(plan, &engine, loads).await?;
     engine.stop().await;
@@ -53,7 +53,7 @@ async fn batch(plan: &CompactPlan, op: Op, what: String, least: f64) -> Result<V
 
 /// Four counters of an object.
 pub(super) async fn object(plan: &CompactPlan) -> Result<Vec<Row>> {
-    let engine = filled(plan, &[Store::Keys, Store::Hashes]).await?;
+    let engine = filled(plan, "", &[Store::Keys, Store::Hashes]).await?;
     let loads = [Op::CtGet, Op::HMGet, Op::MGet].map(|op| load(plan, op, COMMANDS));
     let [ours, hashes, keys] = alternate(plan, &engine, [&loads[0], &loads[1], &loads[2]]).await?;
     engine.stop().await;
@@ -66,7 +66,7 @@ pub(super) async fn object(plan: &CompactPlan) -> Result<Vec<Row>> {
 
 /// 32 objects in one request; as many objects under way on both sides.
 pub(super) async fn objects(plan: &CompactPlan) -> Result<Vec<Row>> {
-    let engine = filled(plan, &[Store::Keys, Store::Hashes]).await?;
+    let engine = filled(plan, "", &[Store::Keys, Store::Hashes]).await?;
     let in_requests = |op| load(plan, op, REQUESTS);
     let (decimal, packed) = (in_requests(Op::CtMGet(OBJECTS)), in_requests(Op::CtPGet(OBJECTS)));
     let (hashes, keys) = (load(plan, Op::HMGet, REQUESTS * OBJECTS), load(plan, Op::MGet, REQUESTS * OBJECTS));
@@ -84,12 +84,12 @@ pub(super) async fn objects(plan: &CompactPlan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// An engine whose objects are in a counter set, and in these stores too.
-async fn filled(plan: &CompactPlan, stores: &[Store]) -> Result<Engine> {
+/// An engine whose objects are in a counter set with these options, and in these stores too.
+pub(super) async fn filled(plan: &CompactPlan, options: &str, stores: &[Store]) -> Result<Engine> {
     let engine = Engine::start(plan, Log::Synced(Fsync::Always)).await?;
     // The fill needs no fsync for each pipeline.
     engine.sync(Fsync::EverySecond).await?;
-    engine.create("").await?;
+    engine.create(options).await?;
     for store in [&[Store::Set], stores].concat() {
         engine.fill(store, 0, plan.ids).await?;
     }
@@ -97,6 +97,6 @@ async fn filled(plan: &CompactPlan, stores: &[Store]) -> Result<Engine> {
     Ok(engine)
 }
 
-fn load(plan: &CompactPlan, op: Op, commands: u64) -> Arc<Pipelines> {
+pub(super) fn load(plan: &CompactPlan, op: Op, commands: u64) -> Arc<Pipelines> {
     Pipelines::new(op, commands, 0, plan.ids)
 }
