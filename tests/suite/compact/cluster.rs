@@ -1,10 +1,12 @@
-//! A Cluster of three moves the slot of a set from node to node under load: counts stay exact (W4).
+//! A Cluster of three: it moves the slot of a set from node to node under load, and counts stay exact (W4); its clients work as they
+//! are (W1).
 
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
+use tallystone_local::redis_py;
 use tallystone_tests::compact::{Engine, Node, Setup, eventually};
 use tallystone_tests::lasting_port;
 
@@ -52,27 +54,47 @@ fn migrate_slot(slot: i64, from: &Node, to: &Node) {
     });
 }
 
+/// A Cluster of three.
+fn cluster(engine: Engine) -> [Node; 3] {
+    let start = || {
+        // The default is a port above, which another process may have.
+        let bus = format!("--cluster-port {}", lasting_port());
+        Setup::new(engine).without_fsync().args("--cluster-enabled yes --cluster-node-timeout 5000").args(&bus).start()
+    };
+    let nodes = [start(), start(), start()];
+    let mut create = Command::new("redis-cli");
+    create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+    let created = create.args(["--cluster-replicas", "0", "--cluster-yes"]).output().expect("redis-cli");
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+    eventually("the cluster stands", || {
+        nodes.iter().all(|node| node.wire().run("CLUSTER INFO").text().contains("cluster_state:ok"))
+    });
+    nodes
+}
+
+#[test]
+fn w1_a_client_of_a_cluster_drives_it() {
+    for engine in Engine::ALL {
+        let nodes = cluster(engine);
+        for protocol in ["2", "3"] {
+            let python = Command::new("python3")
+                .arg("-c")
+                .arg(include_str!("cluster_client.py"))
+                .args([nodes[0].port().to_string().as_str(), protocol])
+                .env("PYTHONPATH", redis_py().unwrap_or_else(|missing| panic!("{missing}")))
+                .output()
+                .expect("python3");
+            let said = String::from_utf8_lossy(&python.stderr);
+            assert!(python.status.success(), "{engine:?}, RESP{protocol}: {said}");
+        }
+    }
+}
+
 #[test]
 fn w4_a_cluster_moves_a_set_under_load() {
     for engine in Engine::ALL {
         let mut random = random("a cluster");
-        let start = || {
-            // The default is a port above, which another process may have.
-            let bus = format!("--cluster-port {}", lasting_port());
-            Setup::new(engine)
-                .without_fsync()
-                .args("--cluster-enabled yes --cluster-node-timeout 5000")
-                .args(&bus)
-                .start()
-        };
-        let nodes = [start(), start(), start()];
-        let mut create = Command::new("redis-cli");
-        create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
-        let created = create.args(["--cluster-replicas", "0", "--cluster-yes"]).output().expect("redis-cli");
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
-        eventually("the cluster stands", || {
-            nodes.iter().all(|node| node.wire().run("CLUSTER INFO").text().contains("cluster_state:ok"))
-        });
+        let nodes = cluster(engine);
         let slot = nodes[0].wire().run("CLUSTER KEYSLOT k").int();
         let create = format!("CT.CREATE k TABLE_SLOTS 512 MEMORY_MAX 1 CACHE_BYTES 100000 {SCHEMA}");
         let mut owner =

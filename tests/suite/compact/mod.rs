@@ -18,6 +18,7 @@ mod full_disk;
 mod fuzz;
 mod limits;
 mod load;
+mod longest;
 mod memory;
 mod model;
 mod packed;

@@ -1,0 +1,91 @@
+//! The largest command of each kind takes the engine less than 1 ms (W1). Each runs several times, and the shortest time counts, because
+//! other processes interrupt the engine. Bounds on new memory, and on the records that a split moves, are tests of the tables.
+
+use tallystone_tests::compact::{Engine, Node, Setup};
+
+const RUNS: usize = 15;
+const MOST_US: i64 = 1_000;
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// The shortest time of a command, in microseconds, as the engine's log of slow commands has it.
+fn shortest_us(node: &Node, command: &[Vec<u8>]) -> i64 {
+    let mut wire = node.wire();
+    wire.done("CONFIG SET slowlog-log-slower-than 0");
+    let mut run = || {
+        wire.done("SLOWLOG RESET");
+        let reply = wire.call(command);
+        assert_eq!(reply.code(), None, "{reply:.200}");
+        let log = wire.done("SLOWLOG GET 10");
+        let is_it = |name: &str| name.as_bytes().eq_ignore_ascii_case(&command[0]);
+        let entry = log.items().iter().find(|entry| is_it(&entry.items()[3].items()[0].text()));
+        entry.expect("the command").items()[2].int()
+    };
+    let shortest = (0..RUNS).map(|_| run()).min().expect("a run");
+    node.wire().done("CONFIG SET slowlog-log-slower-than -1");
+    shortest
+}
+
+fn packed(ids: impl Iterator<Item = u64>) -> Vec<u8> {
+    ids.flat_map(|id| [&id.to_le_bytes()[..], &[0], &1_i32.to_le_bytes()].concat()).collect()
+}
+
+/// Counts so many ids, and says how many were refused.
+fn count(node: &Node, key: &str, ids: std::ops::Range<u64>) -> u64 {
+    let commands = ids.clone().step_by(1_000).map(|first| {
+        let packed = packed(first..(first + 1_000).min(ids.end));
+        [b"CT.PINCRBY".to_vec(), key.as_bytes().to_vec(), packed].to_vec()
+    });
+    let replies = node.wire().pipeline(&commands.collect::<Vec<_>>());
+    ids.end - ids.start - replies.iter().map(|reply| reply.items()[0].int().unsigned_abs()).sum::<u64>()
+}
+
+#[test]
+fn w1_no_command_takes_the_engine_a_millisecond() {
+    for engine in Engine::ALL {
+        for order in ["RISING", "RANDOM"] {
+            let node = Setup::new(engine).without_log().start();
+            let mut wire = node.wire();
+            // Four fields and a reply of 4,096 values; 32 fields and 16,384 values to write.
+            wire.done(&format!("CT.CREATE four ORDER {order} TABLE_SLOTS 131072 SCHEMA a 24 b 24 c 16 d 24"));
+            let fields: String = (0..32).map(|field| format!(" f{field} 8")).collect();
+            wire.done(&format!("CT.CREATE wide ORDER {order} TABLE_SLOTS 16384 SCHEMA{fields}"));
+            assert_eq!(count(&node, "four", 0..200_000) + count(&node, "wide", 0..30_000), 0);
+            // As many tables as a set may have.
+            wire.done(&format!("CT.CREATE tables ORDER {order} TABLE_SLOTS 16 SCHEMA a 8"));
+            let is_full = |first: &u64| count(&node, "tables", *first..first + 5_000) > 0;
+            assert!((0..200_000).step_by(5_000).any(|first| is_full(&first)));
+            let ids = |count: u64, limit: u64| (0..count).map(move |n| (n * 7_919) % limit);
+            let line = |head: &str, ids: &mut dyn Iterator<Item = u64>, rest: &str| {
+                let mut command = words(head);
+                ids.for_each(|id| command.extend(words(&format!("{id}{rest}"))));
+                command
+            };
+            let mut longest = Vec::new();
+            for command in [
+                line("CT.MINCRBY four", &mut ids(1_024, 200_000), " b 1"),
+                // Each record moves to the aux dictionary.
+                line("CT.MINCRBY four", &mut ids(1_024, 200_000), " c 1000000"),
+                line("CT.MINCRBY wide", &mut ids(512, 30_000), " f7 1"),
+                line("CT.MGET four", &mut ids(1_024, 200_000), ""),
+                line("CT.MGET wide", &mut ids(128, 30_000), ""),
+                line("CT.DEL wide", &mut ids(512, 30_000), ""),
+                [words("CT.PINCRBY four"), vec![packed(ids(1_024, 200_000))]].concat(),
+                [words("CT.PGET four"), vec![ids(1_024, 200_000).flat_map(u64::to_le_bytes).collect()]].concat(),
+                words("CT.SCAN four 0 COUNT 1000"),
+                words("CT.CHECK four"),
+                words("CT.INFO tables"),
+                words("CT.TABLES tables"),
+                words("MEMORY USAGE tables"),
+                words("INFO tallystone_compact"),
+            ] {
+                let shown = String::from_utf8_lossy(&command[..2].join(&b' ')).into_owned();
+                longest.push((shortest_us(&node, &command), shown));
+            }
+            println!("{engine:?} {order}, in µs: {longest:?}");
+            assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
+        }
+    }
+}
