@@ -32,5 +32,7 @@ pub(crate) struct BenchArgs {
 #[cfg(not(feature = "bench"))]
 #[allow(clippy::unused_async, reason = "as with the feature")]
 pub(crate) async fn run(_: BenchArgs, _: Output) -> Result<(), CliError> {
-    Err(CliError::refused("this program was built without bench; build it with: cargo build --release --locked -p tallystone"))
+    Err(CliError::refused(
+        "this program was built without bench; build it with: cargo build --release --locked -p tallystone",
+    ))
 }

@@ -70,7 +70,7 @@ impl Life {
     }
 
     /// Waits until it is dead.
-    pub(super) async fn is_dead(mut self) {
+    pub(super) async fn dies(mut self) {
         self.has_come().await;
         let status = self.child.wait().await.expect("a child");
         assert_eq!(status.code(), None, "it was not killed, but ended");

@@ -23,7 +23,7 @@ async fn n17_a_process_may_die_at_any_step() {
     for (number, end) in ENDS.into_iter().enumerate() {
         // Each life has late records, so it comes to every step; one record too many or too few is seen by its counter.
         stage.write(&records(&format!("life-{number}"))).await;
-        Life::start(&stage, Signal::SIGKILL, end).is_dead().await;
+        Life::start(&stage, Signal::SIGKILL, end).dies().await;
     }
     stage.ingest(Some("a")).await;
     stage.assert_exact().await;

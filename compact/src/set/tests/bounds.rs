@@ -344,11 +344,11 @@ fn w1_a_command_of_new_ids_needs_little_new_memory() {
         let end = (1 << 18) * 9 / 10;
         fill(&mut set, 0..end);
         let before = set.memory_bytes();
-        (0..100).for_each(|_| drop(set.step(0)));
+        (0..100).for_each(|_| _ = set.step(0));
         assert_eq!(set.memory_bytes(), before, "a table that is full, and no id that needs another one");
         let mut most = 0;
         for first in (end..2 * end).step_by(COMMAND as usize) {
-            (0..steps).for_each(|_| drop(set.step(0)));
+            (0..steps).for_each(|_| _ = set.step(0));
             most = most.max(growth(&mut set, first..first + 1)[0]);
         }
         assert!(most <= 3 << 18, "{most} bytes in one command");
@@ -376,7 +376,7 @@ fn w2_a_table_of_several_segments_is_converted_while_it_splits() {
                 set.alter(Change::Add(field)).unwrap();
             }
             fill(&mut set, first..first + 256);
-            (0..command % 3).for_each(|_| drop(set.step(0)));
+            (0..command % 3).for_each(|_| _ = set.step(0));
             assert_eq!(set.totals().ids, first + 256, "command {command}");
             for id in first - 2_000..first + 256 {
                 assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1 + id.cast_signed()), "{changes:?} {command}");
