@@ -4,7 +4,7 @@
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use super::snapshots::{KINDS, fill_all, is_as_before, state};
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tallystone_tests::compact::{Engine, Setup, eventually};
@@ -42,7 +42,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = umount(self.0.path());
+        // A process that is about to end may still use it: then it goes with that process.
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
     }
 }
 

@@ -121,11 +121,14 @@ impl Server {
     /// One of a queue.
     pub(crate) async fn start(redis_url: String, config: &Path) -> Self {
         let config = config.to_str().expect("a plain path");
+        Server::start_with_metrics(&["server", "--config", config, "--redis-url", &redis_url, "--log", "warn"]).await
+    }
+
+    /// A verb that listens and serves its metrics, with these arguments.
+    pub(crate) async fn start_with_metrics(args: &[&str]) -> Self {
         let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
         let listen = metrics.to_string();
-        let args =
-            ["server", "--config", config, "--redis-url", &redis_url, "--log", "warn", "--metrics-listen", &listen];
-        let mut server = Server::start_as(&args).await;
+        let mut server = Server::start_as(&[args, &["--metrics-listen", &listen]].concat()).await;
         server.metrics = Some(metrics);
         server
     }
@@ -179,11 +182,16 @@ impl Server {
     pub(crate) async fn killed(&mut self) -> String {
         let Some(mut process) = self.process.take() else { return String::new() };
         let metrics = match self.metrics {
-            Some(address) => program::metrics_page(&address.to_string()).await,
+            Some(_) => self.metrics().await,
             None => String::new(),
         };
         process.send_kill();
         format!("{}\n{metrics}", process.last_words().await)
+    }
+
+    /// The page of its metrics.
+    pub(crate) async fn metrics(&self) -> String {
+        program::metrics_page(&self.metrics.expect("it serves metrics").to_string()).await
     }
 
     /// Its process.

@@ -2,7 +2,10 @@
 
 use super::stage::{NAMESPACE, Stage};
 use super::topics::{Written, now_ms};
+use crate::system::program::SOON;
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Adds of now to some counters, in all partitions.
 fn burst(round: i64, records: i32) -> Vec<Written> {
@@ -60,4 +63,46 @@ async fn n17_records_count_once_at_their_time_while_members_come_and_go() {
     }
     assert!(stage.topics.records(&stage.topics.late(), 4).await.is_empty(), "none was late");
     assert!(stage.topics.dead_letters().await.is_empty());
+}
+
+/// How many records wait, as the metrics of the newest ingest process say. `None`: it does not say.
+async fn lag(stage: &Stage) -> Option<u64> {
+    let page = stage.ingests.last()?.metrics().await;
+    let series = page.lines().filter(|line| line.starts_with("tallystone_ingest_lag_records{"));
+    let values: Vec<u64> = series.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect();
+    (!values.is_empty()).then(|| values.iter().sum())
+}
+
+async fn until_lag(stage: &Stage, expected: u64) {
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let found = lag(stage).await;
+        if found == Some(expected) {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "a lag of {found:?}, not of {expected}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_the_lag_is_known_while_nothing_can_be_counted() {
+    let mut stage = Stage::start("lag", 2, 600_000).await;
+    let records: Vec<Written> = (0..7).map(|number| Written::add(number % 2, now_ms(), "c", 1)).collect();
+    // Of this group nothing was ever decided.
+    stage.counters.kill().await;
+    stage.write(&records).await;
+    stage.ingest(None).await;
+    until_lag(&stage, 7).await;
+    stage.counters.restart().await;
+    stage.assert_exact().await;
+
+    // Nothing was decided by this process.
+    stage.ingests[0].stop().await;
+    stage.counters.kill().await;
+    stage.write(&records).await;
+    stage.ingest(None).await;
+    until_lag(&stage, 7).await;
+    stage.counters.restart().await;
+    stage.assert_exact().await;
 }

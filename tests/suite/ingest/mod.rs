@@ -15,4 +15,4 @@ mod life;
 mod recreated;
 mod stage;
 mod steps;
-mod topics;
+pub(crate) mod topics;

@@ -51,7 +51,7 @@ impl Stage {
         let mut args = vec!["ingest", "--kafka-brokers", &topics.brokers, "--topic", &topics.source];
         args.extend(["--group", &group, "--counters", &counters, "--namespace", NAMESPACE, "--log", "error"]);
         args.extend(instance.iter().flat_map(|instance| ["--instance", instance]));
-        let ingest = Server::start_as(&args).await;
+        let ingest = Server::start_with_metrics(&args).await;
         self.ingests.push(ingest);
     }
 

@@ -43,15 +43,15 @@ impl Written {
 
 /// The topics of one test, and its group.
 #[derive(Clone)]
-pub(super) struct Topics {
-    pub(super) brokers: String,
-    pub(super) source: String,
+pub(crate) struct Topics {
+    pub(crate) brokers: String,
+    pub(crate) source: String,
     pub(super) partitions: i32,
 }
 
 impl Topics {
     /// A new topic of adds.
-    pub(super) async fn create(brokers: String, test: &str, partitions: i32) -> Topics {
+    pub(crate) async fn create(brokers: String, test: &str, partitions: i32) -> Topics {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::SeqCst);
         let source = format!("n17-{test}-{}-{number}-{}", std::process::id(), now_ms());
@@ -69,7 +69,7 @@ impl Topics {
     }
 
     /// The consumer group has the name of the topic.
-    pub(super) fn group(&self) -> String {
+    pub(crate) fn group(&self) -> String {
         self.source.clone()
     }
 

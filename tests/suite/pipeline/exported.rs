@@ -2,6 +2,7 @@
 
 use super::indexer::Indexer;
 use crate::crash::machines::Server;
+use crate::ingest::topics::Topics;
 use crate::system::program::{self, Running, SOON, metrics_page};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,11 +86,11 @@ fn named(text: &str) -> BTreeSet<String> {
 
 /// Every process of an installation, in use.
 struct Installation {
-    _servers: [Server; 2],
+    _servers: [Server; 3],
     _rollup_worker: Running,
     _indexer: Indexer,
-    /// The addresses of their metrics: server, counters, rollup worker, indexer.
-    metrics: [String; 4],
+    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer.
+    metrics: [String; 5],
     _dir: TempDir,
     _services: (std::sync::Arc<TestKafka>, std::sync::Arc<TestElasticsearch>, TestRedis),
 }
@@ -99,7 +100,7 @@ impl Installation {
         let (kafka, elasticsearch) = tokio::join!(TestKafka::shared(), TestElasticsearch::shared());
         let redis = TestRedis::start().await;
         let (url, name) = (redis.url(), format!("exported-{:08x}", rand::random::<u32>()));
-        let [queue, counters, worker] = [(); 3].map(|()| format!("127.0.0.1:{}", lasting_port()));
+        let [queue, counters, ingest, worker] = [(); 4].map(|()| format!("127.0.0.1:{}", lasting_port()));
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
         let kafka_section = format!("[kafka]\nbrokers = \"{}\"\ntopic = \"{name}\"\n", kafka.address());
@@ -116,6 +117,12 @@ impl Installation {
         let queue_url = server.url();
         let args = [&["counters", "--server", &queue_url, "--metrics-listen", &counters], &of_redis[..]].concat();
         let counting = Server::start_as(&args).await;
+        let adds = Topics::create(kafka.address(), "exported", 2).await;
+        let group = adds.group();
+        let args = ["ingest", "--kafka-brokers", &adds.brokers, "--topic", &adds.source, "--group", &group];
+        let counters_url = counting.url();
+        let ingesting =
+            Server::start_as(&[&args[..], &["--counters", &counters_url, "--metrics-listen", &ingest]].concat()).await;
         let args = [&["rollup-worker", "--server", &queue_url, "--metrics-listen", &worker], &of_redis[..]].concat();
         let rollup_worker = Running::start(program::command(&args));
         let settings = [
@@ -134,8 +141,8 @@ impl Installation {
         let counts = CounterClient::connect(counting.url()).await.expect("a client");
         counts.put_namespace("views", NamespaceConfig::default()).await.expect("a namespace");
         counts.add("views", NewAdd::new("flights", 1)).await.expect("an add");
-        let metrics = [queue, counters, worker, indexer.metrics_address()];
-        let servers = [server, counting];
+        let metrics = [queue, counters, ingest, worker, indexer.metrics_address()];
+        let servers = [server, counting, ingesting];
         let services = (kafka, elasticsearch, redis);
         Installation {
             _servers: servers,

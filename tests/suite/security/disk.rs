@@ -4,7 +4,7 @@ use super::secured::Place;
 use crate::system::dev::Dev;
 use crate::system::program::SOON;
 use crate::system::program::metrics_page;
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A process that still stops may use it; then it goes with the machine.
-        let _ = umount(self.path());
+        // A process that is about to end may still use it: then it goes with that process.
+        let _ = umount2(self.path(), MntFlags::MNT_DETACH);
     }
 }
 

@@ -4,13 +4,13 @@ use super::ledger::{Ledger, Place};
 use super::start::{Positions, starts};
 use crate::logging::{log_client_error, log_line};
 use crate::stuck::{ValidationWaits, has_no_brokers};
-use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata};
 use rdkafka::error::KafkaError;
-use rdkafka::statistics::Statistics;
+use rdkafka::statistics::{Partition, Statistics};
 use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,6 +57,31 @@ impl<O: ExactObserver> ExactContext<O> {
     }
 }
 
+/// Lets the statistics know what is decided; the source of the lag. Nothing is committed by it.
+pub(super) fn note<O: ExactObserver>(consumer: &BaseConsumer<ExactContext<O>>, decided: &TopicPartitionList) {
+    if let Err(error) = consumer.store_offsets(decided) {
+        tracing::debug!(%error, "the lag is not known");
+    }
+}
+
+/// Those that have an offset.
+fn known(partitions: &TopicPartitionList) -> TopicPartitionList {
+    let mut known = TopicPartitionList::new();
+    for partition in partitions.elements().iter().filter(|partition| matches!(partition.offset(), Offset::Offset(_))) {
+        let _ = known.add_partition_offset(partition.topic(), partition.partition(), partition.offset());
+    }
+    known
+}
+
+/// How many records are not decided. All that the partition has, if none was ever decided.
+fn lag(partition: &Partition) -> Option<i64> {
+    if partition.consumer_lag_stored >= 0 {
+        return Some(partition.consumer_lag_stored);
+    }
+    let is_known = partition.stored_offset < 0 && partition.lo_offset >= 0 && partition.ls_offset >= 0;
+    is_known.then(|| partition.ls_offset - partition.lo_offset)
+}
+
 impl<O: ExactObserver> ClientContext for ExactContext<O> {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log_line(level, facility, message);
@@ -75,8 +100,8 @@ impl<O: ExactObserver> ClientContext for ExactContext<O> {
             let Some(topic) = statistics.topics.get(name) else { continue };
             let mut lags = BTreeMap::new();
             for (number, partition) in topic.partitions.iter().filter(|(number, _)| **number >= 0) {
-                if partition.desired && partition.consumer_lag_stored >= 0 {
-                    lags.insert(*number, partition.consumer_lag_stored);
+                if let Some(lag) = lag(partition).filter(|_| partition.desired) {
+                    lags.insert(*number, lag);
                 }
                 if waits.report(*number, &partition.fetch_state) {
                     self.fail(format!("the Kafka client has stopped reading partition {number} of {name}"));
@@ -96,7 +121,9 @@ impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
             match starts(&self.positions, consumer, partitions) {
                 Ok(found) => {
                     ledgers = found;
-                    consumer.assign(partitions)
+                    let assigned = consumer.assign(partitions);
+                    note(consumer, &known(partitions));
+                    assigned
                 }
                 // Without durable positions nothing is read.
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! A member of a consumer group that reads several topics, and begins where the ledgers say.
 
 use super::ExactOptions;
-use super::context::{Assignment, ExactContext, ExactObserver};
+use super::context::{Assignment, ExactContext, ExactObserver, note};
 use super::ledger::{Ledger, Place};
 use super::start::{Positions, verdicts};
 use crate::error::KafkaConfigError;
@@ -163,11 +163,9 @@ impl<O: ExactObserver> ExactReader<O> {
         self.consumer.context().observer.reached(step);
     }
 
-    /// Lets the statistics know what is decided; the source of the lag. Nothing is committed by it.
-    pub(super) fn note(&self, offsets: &TopicPartitionList) {
-        if let Err(error) = self.consumer.store_offsets(offsets) {
-            tracing::debug!(%error, "the lag is not known");
-        }
+    /// What is decided, for the statistics.
+    pub(super) fn note(&self, decided: &TopicPartitionList) {
+        note(&self.consumer, decided);
     }
 
     /// Leaves the group, unless this member has an instance name. Waits some seconds at most for Kafka.
