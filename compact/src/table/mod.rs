@@ -168,30 +168,22 @@ impl Table {
     /// Takes the first empty slot of the search for an id that is absent. `None`: the search passes `probe_max`, or the key has
     /// no room.
     pub(crate) fn insert(&mut self, id: u64, hash: Hash) -> Option<Found> {
-        let key = self.key(id)?;
-        let count = self.groups.geometry.groups;
-        let mut group = hash.first_group(count);
-        for _ in 0..self.probe_max {
-            if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
-                self.used += 1;
-                return Some(Found::Slot(slot));
-            }
-            group += hash.group_step(count);
-            group -= if group >= count { count } else { 0 };
-        }
-        None
+        self.insert_from(0, id, hash)
     }
 
     /// The same in a table whose groups before `from` have moved elsewhere. `None` also if the search would end at one of those.
     pub(crate) fn insert_from(&mut self, from: u32, id: u64, hash: Hash) -> Option<Found> {
+        let key = self.key(id)?;
         let count = self.groups.geometry.groups;
         let mut group = hash.first_group(count);
         for _ in 0..self.probe_max {
-            if group < from && self.side(group).has_empty(group) {
-                return None;
-            }
-            if group >= from && self.side(group).has_empty(group) {
-                return self.insert(id, hash);
+            if group < from {
+                if self.side(group).has_empty(group) {
+                    return None;
+                }
+            } else if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
+                self.used += 1;
+                return Some(Found::Slot(slot));
             }
             group += hash.group_step(count);
             group -= if group >= count { count } else { 0 };

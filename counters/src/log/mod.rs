@@ -2,8 +2,8 @@
 //!
 //! What lives here: the contract of the log as three traits, each what one kind of caller needs. [`Events`] takes events
 //! and reads them back (the service), [`RollupLog`] sums them (rollups and accurate reads), [`RollupSchedule`] says which
-//! rollups are due (the trigger); `page`, one page of a read. What may not: an implementation. There are two, [`redis`](crate::redis) and the
-//! [`oracle`](crate::oracle); the property tests compare their replies.
+//! rollups are due (the trigger); `page`, one page of a read. What may not: an implementation. There are two,
+//! [`redis`](crate::redis) and the [`oracle`](crate::oracle); the property tests compare their replies.
 //!
 //! Rules that all of them share:
 //! - The log has [`SHARDS`](crate::namespace::SHARDS) shards. The events of one counter are spread over `buckets_per_id`

@@ -43,7 +43,7 @@ fn count(node: &Node, key: &str, ids: std::ops::Range<u64>) -> u64 {
 }
 
 #[test]
-#[ignore = "a figure: other processes on the machine make it longer; run it alone"]
+#[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w1_no_command_takes_the_engine_a_millisecond() {
     for engine in Engine::ALL {
         for order in ["RISING", "RANDOM"] {

@@ -1,6 +1,6 @@
-//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers in JSON, the path of the host's health, and the
-//! guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls themselves live with
-//! their service.
+//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers in JSON, the path of the
+//! host's health, and the guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls
+//! themselves live with their service.
 
 mod extract;
 mod fault;
