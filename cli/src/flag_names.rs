@@ -7,6 +7,7 @@ use tallystone_client::Refused;
 /// The end of a field's path, and what sets the field here. The first that matches counts.
 const FLAGS: &[(&str, &str)] = &[
     ("accept_limit_ms", "--accept-limit"),
+    ("adds_per_s", "--adds-per-s"),
     ("retry_backoff.base_ms", "--backoff-base"),
     ("retry_backoff.jitter_percent", "--backoff-jitter"),
     ("retry_backoff.kind", "--backoff"),
@@ -20,6 +21,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("coalesce_ms", "--coalesce"),
     ("counter", "COUNTER"),
     ("counter_type", "--type"),
+    ("counters", "--counters"),
     ("delete_after_ms", "--delete-after"),
     ("delta", "DELTA"),
     ("enqueued_from_ms", "--since"),
@@ -45,6 +47,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("interval_ms", "--interval"),
     ("invisibility_ms", "--invisibility"),
     ("lease_ms", "--lease"),
+    ("machine_cores", "--machine-cores"),
+    ("machine_memory", "--machine-memory-gib"),
     ("max_attempts", "--max-attempts"),
     ("max_depth", "--max-depth"),
     ("max_errored", "--max-errored"),
@@ -53,6 +57,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("metadata", "--where"),
     ("min_exact_to_ms", "--exact-to"),
     ("name", "NAME"),
+    ("name_bytes", "--name-bytes"),
     ("namespace", "--namespace"),
     ("num_queues", "--num-queues"),
     ("payload", "--payload"),
@@ -70,6 +75,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("queue_prefix", "--prefix"),
     ("reason", "--reason"),
     ("reason_contains", "--reason"),
+    ("retention_ms", "--retention"),
     ("rollup_batch_count", "--rollup-batch-count"),
     ("seconds_per_bucket", "--seconds-per-bucket"),
     ("seconds_per_slice", "--seconds-per-slice"),
@@ -102,14 +108,19 @@ const DURATIONS: &[&str] = &[
 
 /// Why a call or its only item was refused, in terms of the command line.
 pub(crate) fn in_flags(refused: &Refused) -> String {
-    let Some((field, why)) = parts(refused) else { return refused.message.clone() };
+    let in_flags = parts(refused).and_then(|(field, why)| with_flag(&field, why));
+    in_flags.unwrap_or_else(|| refused.message.clone())
+}
+
+/// What is wrong with a field, in terms of the command line. `None`: no flag sets it.
+pub(crate) fn with_flag(field: &str, why: &str) -> Option<String> {
     let set_by = FLAGS
         .iter()
         .find(|(end, _)| field.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('.')));
-    let Some((_, flag)) = set_by else { return refused.message.clone() };
+    let (_, flag) = set_by?;
     let why = if DURATIONS.contains(flag) { with_units(why) } else { why.to_owned() };
-    let gap = if why.starts_with("is ") || why.starts_with("has ") { " " } else { ": " };
-    format!("{flag}{gap}{why}")
+    let gap = if why.starts_with("is ") || why.starts_with("has ") || why.starts_with("needs ") { " " } else { ": " };
+    Some(format!("{flag}{gap}{why}"))
 }
 
 /// Why a line of a file was refused: its own fields are those of the protocol.

@@ -1,7 +1,9 @@
 //! `tallystone counter clear COUNTER`
 
 use super::session::{CounterSession, InNamespace};
+use super::text::count_text;
 use super::token::TokenArgs;
+use crate::consent::Consent;
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::text::visible;
@@ -17,6 +19,17 @@ pub(crate) struct ClearArgs {
     token: TokenArgs,
     #[command(flatten)]
     within: InNamespace,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// A dry run; without a count: no rollup has counted anything yet.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    counter: &'a str,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<i64>,
 }
 
 /// A clear and its outcome.
@@ -30,7 +43,16 @@ struct Outcome<'a> {
 }
 
 pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(), CliError> {
-    let (namespace, token) = (args.within.namespace, args.token.into_token());
+    let namespace = args.within.namespace;
+    let count = if args.consent.shows_number() { count(&args.counter, &namespace, session).await? } else { None };
+    let from = count.map_or_else(String::new, |count| format!(", from {}", count_text(count)));
+    let what = format!("Set {} of {namespace} to zero{from}", args.counter);
+    let dry_run = DryRun { counter: &args.counter, dry_run: true, count };
+    if !args.consent.given_for(&what, &dry_run, session.output)? {
+        return Ok(());
+    }
+    // Made now: what was added while a person decided is cleared, too.
+    let token = args.token.into_token();
     let clear = NewClear::new(&args.counter).token(token.clone());
     let cleared = session.write(&namespace, &token, session.client.clear(&namespace, clear)).await?;
     let outcome = Outcome { counter: &args.counter, token: &token, cleared };
@@ -45,4 +67,13 @@ pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(),
             ),
         }
     })
+}
+
+/// `None`: no rollup has counted anything yet.
+async fn count(counter: &str, namespace: &str, session: &CounterSession) -> Result<Option<i64>, CliError> {
+    match session.call(namespace, session.client.get(namespace, counter)).await {
+        Ok(counted) => Ok(Some(counted.count)),
+        Err(error) if error.reason.as_deref() == Some("COUNTER_NOT_FOUND") => Ok(None),
+        Err(error) => Err(error),
+    }
 }

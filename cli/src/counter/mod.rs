@@ -69,9 +69,11 @@ pub(crate) enum CounterVerb {
 }
 
 pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> Result<(), CliError> {
-    // It needs no counter server.
-    if let CounterVerb::Namespace(NamespaceVerb::Republish(args)) = args.verb {
-        return namespace::republish::run(args, output).await;
+    // These need no counter server.
+    match args.verb {
+        CounterVerb::Namespace(NamespaceVerb::Republish(args)) => return namespace::republish::run(args, output).await,
+        CounterVerb::Namespace(NamespaceVerb::Plan(args)) => return namespace::plan::run(&args, output),
+        _ => {}
     }
     let session = &CounterSession::connect(&args.server_of_counters, global, output).await?;
     match args.verb {

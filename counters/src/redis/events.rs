@@ -5,6 +5,7 @@
 use super::RedisNamespace;
 use super::calls::{defect, of_archive, of_link};
 use super::layout::{Field, Layout, window_of};
+use super::pace;
 use super::record::{self, read};
 use crate::log::{Change, Event, EventScan, WINDOW_MS};
 use crate::names::{CounterName, Token};
@@ -22,9 +23,8 @@ use tallystone_model::Applied;
 const BUCKETS_MAX: u64 = 2_048;
 /// Fields that one command reads at most.
 const FIELDS_MAX: u64 = 1_000;
-/// Parts that one call reads at most, and how many it reads at once.
+/// Parts that one call reads at most. The pace of this process says how many at once.
 const PARTS_MAX: usize = 256;
-const PARTS_AT_ONCE: usize = 4;
 
 /// Objects of the archive that one call reads at most.
 const OBJECTS_MAX: usize = 64;
@@ -179,9 +179,9 @@ impl RedisNamespace {
         let shards = &shards;
         let read = async |part: ScanPart| {
             let end = part.windows.end;
-            (end, self.read_part(counter, shards, first_bucket, part).await)
+            (end, self.pace.read(self.read_part(counter, shards, first_bucket, part)).await)
         };
-        let mut read = iter(some).map(read).buffered(PARTS_AT_ONCE);
+        let mut read = iter(some).map(read).buffered(pace::MAX);
         while let Some((end, events)) = read.next().await {
             scan.events.append(&mut events?);
             if scan.events.len() >= enough {
@@ -259,8 +259,10 @@ impl RedisNamespace {
 
     /// The fields of a bucket that belong to these windows.
     async fn fields(&self, shard: u16, key: &str, windows: &Range<u64>) -> Result<Vec<Field>, Refusal> {
-        let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
-        let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
+        let keys = redis::cmd("HKEYS").arg(key).to_owned();
+        let found: Vec<Vec<Vec<u8>>> = self.queries(shard, std::iter::once(keys)).await?;
+        let found = found.into_iter().flatten();
+        let known = found.map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
         let mut fields = known.collect::<Result<Vec<Field>, Refusal>>()?;
         fields.retain(|field| windows.contains(&window_of(field)));
         Ok(fields)
@@ -276,7 +278,7 @@ impl RedisNamespace {
         for command in commands {
             together.add_command(command);
         }
-        let values = self.link(shard).calls(&together, false).await.map_err(of_link)?;
+        let values = self.partition(shard).bulk().calls(&together, false).await.map_err(of_link)?;
         let parsed = values.into_iter().map(|value| from_redis_value(value.extract_error()?).map_err(Into::into));
         let parsed = parsed.collect::<Result<Vec<T>, redis::RedisError>>();
         parsed.map_err(|error| Refusal::Internal(error.to_string()))

@@ -2,7 +2,7 @@
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
 //! repair of one that was written under a wrong clock (`reset`); the stores (`append` with `late`, `log`, `events`, `prune`, `archive`,
-//! `expire`, `checkpoints`, `recounts`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
+//! `expire`, `checkpoints`, `recounts`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a
 //! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
 
@@ -23,6 +23,7 @@ mod list;
 mod log;
 mod namespace;
 mod namespaces;
+mod pace;
 mod partition;
 mod prune;
 mod record;
@@ -49,6 +50,7 @@ use crate::refusal::Refusal;
 use calls::{call, defect, of_link};
 use futures::future::try_join_all;
 use layout::LayoutCache;
+use pace::Pace;
 use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
@@ -67,6 +69,7 @@ pub struct RedisNamespace {
     room: Room,
     /// `None`: this process has none.
     archive: Option<EventArchive>,
+    pace: Arc<Pace>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
 
@@ -81,12 +84,13 @@ impl RedisNamespace {
         namespace: Namespace,
         room: Room,
         archive: Option<EventArchive>,
+        pace: Arc<Pace>,
     ) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
         let Namespace { name, config, revision, .. } = namespace;
         config.check()?;
         let (config, layouts) = (Arc::new(config), Arc::default());
-        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, archive, layouts };
+        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, archive, pace, layouts };
         let configured = (0..SHARDS).map(async |shard| {
             let keys = namespace.keys(shard).log();
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, shard, &keys)).await

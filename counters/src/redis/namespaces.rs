@@ -3,6 +3,7 @@
 use super::RedisNamespace;
 use super::calls::{call, defect, of_link};
 use super::namespace::Namespace;
+use super::pace::Pace;
 use super::partition::{MARK, Partition, Partitions};
 use crate::config::EventArchive;
 use crate::names::NamespaceName;
@@ -25,6 +26,7 @@ pub struct RedisNamespaces {
     partitions: Partitions,
     room: Room,
     archive: Option<EventArchive>,
+    pace: Arc<Pace>,
     /// `None`: the store is not probed, in tests.
     status: Option<watch::Receiver<StoreStatus>>,
     /// Dropped with the last of the clones, it ends them.
@@ -35,7 +37,8 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let partitions = Partitions::of_one(Partition::whole(source, replicas, clock));
-        RedisNamespaces { partitions, room: Room::default(), archive: None, status: None, _tasks: Arc::default() }
+        let (room, pace) = (Room::default(), Arc::default());
+        RedisNamespaces { partitions, room, archive: None, pace, status: None, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -44,7 +47,8 @@ impl RedisNamespaces {
         let (partitions, mut tasks) = Partitions::connect(redis, clock).await?;
         let status = partitions.watch(&mut tasks);
         tasks.spawn(room.clone().watch());
-        Ok(RedisNamespaces { partitions, room, archive: None, status, _tasks: Arc::new(tasks) })
+        let (pace, tasks) = (Arc::default(), Arc::new(tasks));
+        Ok(RedisNamespaces { partitions, room, archive: None, pace, status, _tasks: tasks })
     }
 
     /// With the archive of this installation (N15).
@@ -179,7 +183,7 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
-        let (partitions, room) = (self.partitions.clone(), self.room.clone());
-        RedisNamespace::open(partitions, namespace.clone(), room, self.archive.clone()).await
+        let RedisNamespaces { partitions, room, archive, pace, .. } = self.clone();
+        RedisNamespace::open(partitions, namespace.clone(), room, archive, pace).await
     }
 }

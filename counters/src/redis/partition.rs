@@ -29,6 +29,9 @@ pub(super) struct Partition {
     /// One for each shard of a namespace. Redis reads up to 16 KiB from each connection and then makes all of it durable with
     /// one fsync: over a single connection a large batch would cost several.
     links: Vec<Link>,
+    /// For reads with large replies. Redis writes at most 64 KiB to a connection before it does something else, so adds on the
+    /// same connection would wait for many rounds.
+    bulk: Link,
     /// That of its Redis.
     pub(super) clock: Clock,
     /// Its time, as far as this process knows.
@@ -41,14 +44,20 @@ impl Partition {
     /// The only one of a store. It does not connect yet.
     pub(super) fn whole(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> Partition {
         let source = source.into();
-        let links = (0..SHARDS).map(|_| Link::new(source.clone(), replicas, scripts())).collect();
+        let link = || Link::new(source.clone(), replicas, scripts());
+        let (links, bulk) = ((0..SHARDS).map(|_| link()).collect(), link());
         let now = StoreClock::new(clock.clone());
-        Partition { keyspace: Keyspace::default(), links, clock, now, identity: None }
+        Partition { keyspace: Keyspace::default(), links, bulk, clock, now, identity: None }
     }
 
     /// A connection for a shard of a namespace.
     pub(super) fn link(&self, shard: u16) -> &Link {
         &self.links[usize::from(shard) % self.links.len()]
+    }
+
+    /// A connection for reads with large replies.
+    pub(super) fn bulk(&self) -> &Link {
+        &self.bulk
     }
 
     /// A connection for what concerns no single shard.
@@ -71,9 +80,10 @@ impl Partition {
         let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());
         link().load_scripts().await.map_err(|failure| ConnectError::unreachable(shown, failure))?;
         let identity = Identity::open(primary.clone(), &mark, shown, allow_volatile).await?;
-        let links = (0..links).map(|_| link().guarded_by(identity.state())).collect();
+        let guarded = || link().guarded_by(identity.state());
+        let (links, bulk) = ((0..links).map(|_| guarded()).collect(), guarded());
         let now = StoreClock::new(clock.clone());
-        Ok(Partition { keyspace, links, clock, now, identity: Some(identity) })
+        Ok(Partition { keyspace, links, bulk, clock, now, identity: Some(identity) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a sample spent its time: CPU per process and per kind of thread, commands of Redis.
 
 use crate::rig::{CommandCost, Rig};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
@@ -41,6 +41,13 @@ pub(crate) fn threads_cpu_s() -> Result<BTreeMap<String, f64>> {
         }
     }
     Ok(by_name)
+}
+
+/// CPU seconds of a process so far, with all its threads.
+pub(crate) fn process_cpu_s(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let (_, seconds) = thread_cpu_s(&fs::read_to_string(&path)?).with_context(|| format!("{path} has no times"))?;
+    Ok(seconds)
 }
 
 /// `17 (name) S …`: the name may hold spaces and parentheses; user and system ticks are fields 14 and 15.

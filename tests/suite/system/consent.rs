@@ -68,6 +68,14 @@ async fn yes_and_scripts_are_not_interrupted_and_a_dry_run_changes_nothing() {
         assert_eq!((&depth["pending"], &depth["canceled"]), (&1.into(), &1.into()), "{verb:?}");
     }
     assert_eq!(dev.call(&["queue", "purge", "q", "--yes", "--dry-run"]).await.code, Some(2));
+    let counters = dev.ready["counters"].as_str().expect("a URL").to_owned();
+    let counter = async |args: &[&str]| dev.ok(&[&["counter", "--counters", &counters], args].concat()).await;
+    counter(&["add", "visits", "5"]).await;
+    let dry = counter(&["clear", "visits", "--dry-run"]).await;
+    assert_eq!(dry, serde_json::json!({"counter": "visits", "dry_run": true, "count": 5}));
+    assert_eq!(counter(&["get", "visits"]).await["count"], 5);
+    counter(&["clear", "visits"]).await;
+    assert_eq!(counter(&["get", "visits"]).await["count"], 0);
 
     let yes = async |args: &[&str]| {
         let command = program::command(&[&["--server", dev.url()], args, &["--yes"]].concat());

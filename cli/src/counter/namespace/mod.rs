@@ -3,6 +3,7 @@
 mod delete;
 mod get;
 mod ls;
+pub(crate) mod plan;
 mod put;
 pub(crate) mod republish;
 mod text;
@@ -25,6 +26,11 @@ pub(crate) enum NamespaceVerb {
     Ls,
     /// Delete a namespace with its counters
     Delete(delete::DeleteArgs),
+    /// Show what an installation needs for a load: configuration, memory, disk, processes and machines
+    ///
+    /// The command connects to nothing. All counters get equally many adds, which is the worst case: a load with hot counters
+    /// needs fewer rollups and less memory.
+    Plan(plan::PlanArgs),
     /// Publish all counts of namespaces again into their counter sets, in place of what a lost or new set lacks
     ///
     /// The command reads the counters' Redis itself, with the configuration of a rollup worker. It may run while rollups
@@ -38,6 +44,7 @@ pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result
         NamespaceVerb::Get(args) => get::run(args, session).await,
         NamespaceVerb::Ls => ls::run(session).await,
         NamespaceVerb::Delete(args) => delete::run(args, session).await,
+        NamespaceVerb::Plan(args) => plan::run(&args, session.output),
         NamespaceVerb::Republish(args) => republish::run(args, session.output).await,
     }
 }

@@ -88,7 +88,7 @@ pub(crate) struct ConfigArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum TypeName {
+pub(super) enum TypeName {
     BestEffort,
     Eventual,
     Accurate,

@@ -12,10 +12,13 @@ use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, TimedStats};
 use anyhow::{Result, anyhow};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_counters::ArchiveConfig;
+use tallystone_counters::plan::{Demand, Machine, Plan};
 use tokio_util::task::AbortOnDropHandle;
 
 /// How often the memory is read.
@@ -35,6 +38,8 @@ const STEADY_PART: f64 = 4.0 / 7.0;
 const REFERENCE_PART: u32 = 5;
 /// Flat: the maxima rise by at most this many percent.
 const FLAT_PERCENT: f64 = 5.0;
+/// The planner takes all counters to be equally busy, so it may predict more than is measured, but not by more than this.
+const PLANNED_MAX: f64 = 1.5;
 const MB: f64 = 1e6;
 
 /// What one run has shown.
@@ -45,6 +50,10 @@ struct Measured {
     archived_events: f64,
     archived_bytes: f64,
     failed_calls: u64,
+    /// CPU seconds by process.
+    cpu_s: BTreeMap<&'static str, f64>,
+    /// Counters that were rolled up.
+    rollups: f64,
 }
 
 /// One sample is enough: it has millions of events.
@@ -61,7 +70,7 @@ async fn measure_with(plan: &CountersPlan, rig: &Rig, queue_rig: &Rig) -> Result
 
 fn rows(plan: &CountersPlan, lasting_s: f64, ours: Measured, reference: Measured) -> Vec<Row> {
     let steady_s = STEADY_AFTER.as_secs_f64().min(lasting_s * STEADY_PART);
-    let ArchiveConfig { interval_ms, keep_ms, .. } = ArchiveConfig::default();
+    let ArchiveConfig { interval_ms, keep_ms, .. } = plan.sizes.archive;
     let kept_s = Duration::from_millis(interval_ms + keep_ms).as_secs_f64();
     let bound = plan.sizes.per_s as f64 * kept_s * EVENT_BYTES + plan.sizes.batch_counters as f64 * COUNTER_BYTES;
     let interval_s = Duration::from_millis(interval_ms).as_secs_f64();
@@ -76,6 +85,8 @@ fn rows(plan: &CountersPlan, lasting_s: f64, ours: Measured, reference: Measured
         grouped(added),
     );
     let flat = format!("rise of the maxima of each {interval_s:.0} s in the last two thirds of that time");
+    let planned = planned_memory(plan);
+    let costs: BTreeMap<&str, f64> = ours.cpu_s.iter().map(|(name, s)| (*name, s * 1e6 / added as f64)).collect();
     let [ours_adds, reference_adds] = [&ours, &reference].map(Measured::adds_per_s);
     let name = format!("without an archive, for {:.0} s", lasting_s / f64::from(REFERENCE_PART));
     vec![
@@ -95,7 +106,30 @@ fn rows(plan: &CountersPlan, lasting_s: f64, ours: Measured, reference: Measured
         .with("open_calls_max", OPEN_CALLS)
         .with("failed_calls", ours.failed_calls)
         .with("reference_failed_calls", reference.failed_calls),
+        Row::once(
+            "the memory that `counter namespace plan` predicts ÷ that maximum",
+            "×",
+            planned / MB / ours.memory.max_from(steady_s),
+            Goal::AtMost(PLANNED_MAX),
+        )
+        .with("planned_mb", planned / MB),
+        Row::once(
+            "processor time of an add until it is archived, of all processes",
+            "µs",
+            costs.values().sum(),
+            Goal::None,
+        )
+        .with("us_by_process", json!(costs))
+        .with("adds_per_rollup", added as f64 / ours.rollups.max(1.0)),
     ]
+}
+
+/// What the planner says of the same load, in bytes.
+fn planned_memory(plan: &CountersPlan) -> f64 {
+    let demand = Demand::new(plan.sizes.per_s, plan.sizes.batch_counters as u64);
+    // The machines do not matter to it.
+    let planned = Plan::new(&demand, &Machine { cores: 8, memory_bytes: 32 << 30 });
+    planned.map_or(f64::NAN, |planned| planned.memory.total_bytes() as f64)
 }
 
 impl Measured {
@@ -122,12 +156,13 @@ async fn run(
 ) -> Result<Measured> {
     rig.flush().await?;
     queue_rig.flush().await?;
-    let programs = Programs::start(rig, queue_rig, has_archive).await?;
+    let programs = Programs::start(rig, queue_rig, has_archive.then_some(&plan.sizes.archive)).await?;
     let config = NamespaceConfig { archived: Some(has_archive), ..NamespaceConfig::default() };
     CounterClient::connect(&programs.url).await?.put_namespace(NAMESPACE, config).await?;
     let callers = callers_of(&programs.url, CONNECTIONS).await?;
     tokio::time::sleep(plan.sizes.settle).await;
     let before = used(rig).await?;
+    let cpu_before_s = programs.cpu_s(rig, queue_rig)?;
     let mut source = AddSource::new(&CounterMix::zipf(plan.sizes.batch_counters), 0);
     let failures = Arc::new(Mutex::new(Vec::new()));
     let noted = failures.clone();
@@ -144,6 +179,9 @@ async fn run(
     let label = if has_archive { "ours, with an archive" } else { "ours, without an archive" };
     let sampled = plan.profiled(rig, label, sampled(rig, before, AbortOnDropHandle::new(tokio::spawn(load))));
     let (load, memory) = sampled.await?;
+    let mut cpu_s = programs.cpu_s(rig, queue_rig)?;
+    cpu_s.iter_mut().for_each(|(name, seconds)| *seconds -= cpu_before_s[name]);
+    let rollups = programs.worker_metric("tallystone_rollups_total{outcome=\"committed\"}").await?;
     let (mut archived_events, mut archived_bytes) = (0.0, 0.0);
     if has_archive {
         archived_events = programs.worker_metric("tallystone_archived_events_total").await?;
@@ -157,7 +195,7 @@ async fn run(
     {
         return Err(error.context(format!("{failed_calls} of {calls} calls failed")));
     }
-    Ok(Measured { load, memory, archived_events, archived_bytes, failed_calls })
+    Ok(Measured { load, memory, archived_events, archived_bytes, failed_calls, cpu_s, rollups })
 }
 
 /// Reads the memory until the load ends.

@@ -11,7 +11,7 @@ use anyhow::Result;
 use tallystone_client::{CounterClient, NamespaceConfig};
 
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let mut programs = Programs::start(rig, rig, false).await?;
+    let mut programs = Programs::start(rig, rig, None).await?;
     let client = CounterClient::connect(&programs.url).await?;
     for number in 0..plan.sizes.idle_namespaces {
         client.put_namespace(&format!("idle-{number}"), NamespaceConfig::default()).await?;

@@ -9,6 +9,7 @@ use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, TimedStats};
 use anyhow::{Result, ensure};
+use futures::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
@@ -23,27 +24,36 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     for run in 0..plan.runs {
         rig.flush().await?;
         let service = CountersUnderTest::start_on_own_threads(plan, rig, NamespaceConfig::default()).await?;
-        let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, run.into()));
-        let calls = pace(plan).run(move |number| {
-            let Caller(mut calls) = callers[number as usize % callers.len()].clone();
-            let add = source.add();
-            let token = add.token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms() as i64 });
-            let request = AddCountRequest {
-                namespace: NAMESPACE.to_owned(),
-                counter: add.counter,
-                delta: add.delta,
-                token,
-                ..Default::default()
-            };
-            async move {
-                ensure!(!calls.add_count(request).await?.into_inner().duplicate, "a fresh token was a duplicate");
-                Ok(())
-            }
-        });
+        let (callers, source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, run.into()));
+        let calls = pace(plan).run(added(callers, source));
         note(plan.profiled(rig, "ours, AddCount", calls).await?, &mut samples, &mut rates);
         service.stop().await?;
     }
     Ok(vec![row(plan, "AddCount with a token", &samples, rates, 10.0)])
+}
+
+/// Makes one add with each call.
+pub(super) fn added(
+    callers: Vec<Caller>,
+    mut source: AddSource,
+) -> impl FnMut(u64) -> BoxFuture<'static, Result<()>> + Send + 'static {
+    move |number| {
+        let Caller(mut calls) = callers[number as usize % callers.len()].clone();
+        let add = source.add();
+        let token = add.token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms() as i64 });
+        let request = AddCountRequest {
+            namespace: NAMESPACE.to_owned(),
+            counter: add.counter,
+            delta: add.delta,
+            token,
+            ..Default::default()
+        };
+        let add = async move {
+            ensure!(!calls.add_count(request).await?.into_inner().duplicate, "a fresh token was a duplicate");
+            Ok(())
+        };
+        add.boxed()
+    }
 }
 
 pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -89,7 +99,7 @@ fn pace(plan: &CountersPlan) -> Pace {
     Pace::lasting(plan.sizes.per_s as f64, plan.sizes.latency).after(plan.sizes.warm_up)
 }
 
-fn note(total: TimedStats, samples: &mut Samples, rates: &mut Vec<f64>) {
+pub(super) fn note(total: TimedStats, samples: &mut Samples, rates: &mut Vec<f64>) {
     samples.push(total.stats.sample(total.stats.quantile_ms(0.99).unwrap_or_default()));
     rates.push(total.rate().value.round());
 }

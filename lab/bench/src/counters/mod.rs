@@ -9,6 +9,7 @@ mod adds;
 mod aof_per_add;
 mod archive_memory;
 mod archive_speed;
+mod audits;
 mod hedged;
 mod idle;
 mod jobs;
@@ -80,6 +81,7 @@ impl Suite for CounterSuite {
             CounterFigure::AofPerAdd => aof_per_add::measure(plan, &rig).await,
             CounterFigure::ArchiveMemory => archive_memory::measure(plan, &rig).await,
             CounterFigure::ArchiveSpeed => archive_speed::measure(plan, &rig).await,
+            CounterFigure::Audits => audits::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

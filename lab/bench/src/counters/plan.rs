@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
+use tallystone_counters::ArchiveConfig;
 
 /// Adds per call, where calls carry batches.
 pub(super) const BATCH: usize = 64;
@@ -54,11 +55,13 @@ pub enum CounterFigure {
     Idle,
     /// AddCounts with tokens in batches of 1000: growth of Redis's append-only file per add
     AofPerAdd,
-    /// Redis memory under adds at a steady rate whose events are archived, for a quarter of an hour (with --quick 3.5 minutes);
+    /// Redis memory under adds at a steady rate whose events are archived, for a quarter of an hour;
     /// reference of the rate: without an archive
     ArchiveMemory,
     /// Events archived per second, bytes of each in the archive, and events counted again from there per second
     ArchiveSpeed,
+    /// AddCount, one add per call, at a steady rate while counters are audited; reference: without audits
+    Audits,
 }
 
 /// Arguments of `tallystone bench counters`.
@@ -141,9 +144,12 @@ pub(super) struct CounterSizes {
     pub(super) idle: Duration,
     /// Counters of the figures of the archive and of the append-only file.
     pub(super) batch_counters: usize,
-    /// How long events are archived while adds go on, and how many events are archived at once.
+    /// How long events are archived while adds go on, when they are, and how many events are archived at once.
     pub(super) archive_memory: Duration,
+    pub(super) archive: ArchiveConfig,
     pub(super) archive_events: u64,
+    /// Events that audits read.
+    pub(super) audited_events: u64,
 }
 
 impl CounterSizes {
@@ -174,9 +180,15 @@ impl CounterSizes {
             idle_settle: Duration::from_millis(short(75_000, 500)),
             idle: Duration::from_millis(short(180_000, 500)),
             batch_counters: short(50_000, 2_000) as usize,
-            // Archivers work once a minute: a shorter run shows no maxima.
-            archive_memory: Duration::from_secs(scaled(900, 210)),
+            // Archivers work once a minute: a shorter run shows no maxima. A quick one needs only some passes.
+            archive_memory: Duration::from_secs(if quick { 40 } else { scaled(900, 210) }),
+            archive: if quick {
+                ArchiveConfig { interval_ms: 3_000, keep_ms: 1_500, url: None }
+            } else {
+                ArchiveConfig::default()
+            },
             archive_events: scaled(2_000_000, 200_000),
+            audited_events: short(scaled(500_000, 50_000), 5_000),
         }
     }
 

@@ -1,10 +1,13 @@
 //! The services as users run them: the queue's server, the counters' server and a rollup worker, each a separate process.
 
+use crate::profile::process_cpu_s;
 use crate::program::Program;
 use crate::rig::Rig;
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use tallystone_counters::ArchiveConfig;
 use tempfile::TempDir;
 
 /// The running processes. Dropping this ends them.
@@ -20,12 +23,15 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Starts them on these Redis servers, with the default configuration; the worker is the archiver if there is an archive,
-    /// which is a temporary folder.
-    pub(super) async fn start(rig: &Rig, queue_rig: &Rig, has_archive: bool) -> Result<Programs> {
+    /// in a temporary folder.
+    pub(super) async fn start(rig: &Rig, queue_rig: &Rig, archive: Option<&ArchiveConfig>) -> Result<Programs> {
         let (dir, redis_url) = (tempfile::tempdir()?, rig.url());
         let config = dir.path().join("config.toml");
-        let archive = format!("[archive]\nurl = \"file://{}/archive\"\n", dir.path().display());
-        fs::write(&config, if has_archive { archive.as_str() } else { "" })?;
+        let archive = archive.map(|ArchiveConfig { interval_ms, keep_ms, .. }| {
+            let url = format!("file://{}/archive", dir.path().display());
+            format!("[archive]\nurl = \"{url}\"\ninterval_ms = {interval_ms}\nkeep_ms = {keep_ms}\n")
+        });
+        fs::write(&config, archive.unwrap_or_default())?;
         let config = config.to_str().context("the path of the temporary folder")?;
         let (server, queue_url) =
             Program::serve(None, dir.path(), &["server", "--redis-url", &queue_rig.url()]).await?;
@@ -37,7 +43,19 @@ impl Programs {
         Ok(Programs { server, counters, worker, url, metrics_address, _dir: dir })
     }
 
-    /// A metric of the worker that has no labels.
+    /// CPU seconds of each process so far; the Redis servers are those of the rigs.
+    pub(super) fn cpu_s(&self, rig: &Rig, queue_rig: &Rig) -> Result<BTreeMap<&'static str, f64>> {
+        let pids = [
+            ("redis", rig.pid()),
+            ("counters", self.counters.pid()),
+            ("rollup_worker", self.worker.pid()),
+            ("queue_redis", queue_rig.pid()),
+            ("queue", self.server.pid()),
+        ];
+        pids.into_iter().map(|(name, pid)| Ok((name, process_cpu_s(pid)?))).collect()
+    }
+
+    /// A metric of the worker, with its labels if it has some.
     pub(super) async fn worker_metric(&self, name: &str) -> Result<f64> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let response = client.get(format!("http://{}/metrics", self.metrics_address)).send().await?;
