@@ -119,7 +119,8 @@ pub(crate) fn with_flag(field: &str, why: &str) -> Option<String> {
         .find(|(end, _)| field.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('.')));
     let (_, flag) = set_by?;
     let why = if DURATIONS.contains(flag) { with_units(why) } else { why.to_owned() };
-    let gap = if why.starts_with("is ") || why.starts_with("has ") || why.starts_with("needs ") { " " } else { ": " };
+    let is_sentence = ["is ", "has ", "needs "].iter().any(|verb| why.starts_with(verb));
+    let gap = if is_sentence { " " } else { ": " };
     Some(format!("{flag}{gap}{why}"))
 }
 

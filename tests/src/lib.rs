@@ -20,6 +20,7 @@ pub mod queue;
 pub mod redis;
 pub mod service;
 pub mod shift;
+pub mod small_disk;
 pub mod stage;
 
 pub use build::*;
@@ -33,4 +34,5 @@ pub use queue::TestQueue;
 pub use redis::{TestRedis, volatile};
 pub use service::{TestElasticsearch, TestKafka};
 pub use shift::ClockShift;
+pub use small_disk::SmallDisk;
 pub use stage::Stage;

@@ -1,7 +1,7 @@
 //! `tallystone counter clear COUNTER`
 
 use super::session::{CounterSession, InNamespace};
-use super::text::count_text;
+use super::text::{CountDryRun, count_text};
 use super::token::TokenArgs;
 use crate::consent::Consent;
 use crate::duration::format_time;
@@ -23,15 +23,6 @@ pub(crate) struct ClearArgs {
     consent: Consent,
 }
 
-/// A dry run; without a count: no rollup has counted anything yet.
-#[derive(Serialize)]
-struct DryRun<'a> {
-    counter: &'a str,
-    dry_run: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<i64>,
-}
-
 /// A clear and its outcome.
 #[derive(Serialize)]
 struct Outcome<'a> {
@@ -47,7 +38,7 @@ pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(),
     let count = if args.consent.shows_number() { count(&args.counter, &namespace, session).await? } else { None };
     let from = count.map_or_else(String::new, |count| format!(", from {}", count_text(count)));
     let what = format!("Set {} of {namespace} to zero{from}", args.counter);
-    let dry_run = DryRun { counter: &args.counter, dry_run: true, count };
+    let dry_run = CountDryRun { counter: &args.counter, dry_run: true, count };
     if !args.consent.given_for(&what, &dry_run, session.output)? {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! `tallystone counter delete COUNTER`
 
 use super::session::{CounterSession, InNamespace};
-use super::text::count_text;
+use super::text::{CountDryRun, count_text};
 use super::token::TokenArgs;
 use crate::consent::Consent;
 use crate::duration::format_time;
@@ -23,14 +23,6 @@ pub(crate) struct DeleteArgs {
     consent: Consent,
 }
 
-/// A dry run.
-#[derive(Serialize)]
-struct DryRun<'a> {
-    counter: &'a str,
-    dry_run: bool,
-    count: i64,
-}
-
 /// A deletion and its outcome.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -45,7 +37,7 @@ pub(crate) async fn run(args: DeleteArgs, session: &CounterSession) -> Result<()
     let (counter, namespace) = (&args.counter, &args.within.namespace);
     let counted = session.call(namespace, session.client.get(namespace, counter)).await?;
     let what = format!("Delete {counter} of {namespace} with a count of {}", count_text(counted.count));
-    let dry_run = DryRun { counter, dry_run: true, count: counted.count };
+    let dry_run = CountDryRun { counter, dry_run: true, count: Some(counted.count) };
     if !args.consent.given_for(&what, &dry_run, session.output)? {
         return Ok(());
     }

@@ -2,7 +2,17 @@
 
 use crate::duration::{format_ago, format_time};
 use crate::output::grouped;
+use serde::Serialize;
 use tallystone_client::CounterType;
+
+/// A dry run of a verb that takes a count away; without a count: no rollup has counted anything yet.
+#[derive(Serialize)]
+pub(super) struct CountDryRun<'a> {
+    pub(super) counter: &'a str,
+    pub(super) dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) count: Option<i64>,
+}
 
 /// -1234567 as `-1,234,567`.
 pub(super) fn count_text(count: i64) -> String {

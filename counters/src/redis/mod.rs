@@ -1,9 +1,10 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
-//! repair of one that was written under a wrong clock (`reset`); the stores (`append` with `late`, `log`, `events`, `prune`, `archive`,
-//! `expire`, `checkpoints`, `recounts`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a
-//! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
+//! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`);
+//! the end of a namespace (`deleted`); the repair of one that was written under a wrong clock (`reset`); the stores
+//! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `list`, `cache`); how
+//! calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a shard
+//! (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
 
 mod append;

@@ -4,54 +4,14 @@
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use super::snapshots::{KINDS, fill_all, is_as_before, state};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use tallystone_tests::SmallDisk;
 use tallystone_tests::compact::{Engine, Setup, eventually};
-use tempfile::TempDir;
-
-/// A file system in memory. Mounting it takes the rights of root, as in the container of a CI job.
-pub(super) struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    pub(super) fn mount(bytes: u64) -> SmallDisk {
-        let dir = TempDir::new().expect("a temporary folder");
-        let options = format!("size={bytes},mode=0700");
-        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
-            .expect("a mounted file system: this test needs root, or a user namespace (unshare -rm)");
-        SmallDisk(dir)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Takes all room but so many bytes, until the file is removed.
-    pub(super) fn leave(&self, bytes: u64) -> PathBuf {
-        let room = nix::sys::statvfs::statvfs(self.path()).expect("a file system");
-        let free = room.blocks_available() * room.fragment_size();
-        let ballast = self.path().join("ballast");
-        match std::fs::write(&ballast, vec![1; free.saturating_sub(bytes) as usize]) {
-            // Others have written meanwhile.
-            Err(error) if error.kind() == ErrorKind::StorageFull => {}
-            written => written.expect("a file"),
-        }
-        ballast
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A process that is about to end may still use it: then it goes with that process.
-        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
-    }
-}
 
 #[test]
 fn w3_a_full_disk_stops_spilling_and_loses_nothing() {
     let mut random = random("a full disk");
     let disk = SmallDisk::mount(1 << 20);
-    let ballast = disk.leave(40 << 10);
+    disk.leave(40 << 10);
     let mut node = Setup::new(Engine::Redis).without_fsync().cold(disk.path()).start();
     node.wire().done(&format!("CT.CREATE k TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 20000 {SCHEMA}"));
     let load = Load::new(node.port());
@@ -69,7 +29,7 @@ fn w3_a_full_disk_stops_spilling_and_loses_nothing() {
             .is_some_and(|(_, others)| others.iter().all(|table| table.field("state").text() == "cold"))
     };
     assert!(!is_spilled());
-    std::fs::remove_file(&ballast).expect("a file");
+    disk.make_room();
     eventually("tables move", || {
         // A write wakes the work up.
         node.wire().done("CT.INCRBY k 1 balance 0");
@@ -93,11 +53,11 @@ fn w4_a_full_disk_of_the_log_loses_nothing_that_was_acknowledged() {
         let sums = load.run(3, &mut random, |_| {
             for room in [0, 5_000, 100_000] {
                 load.progress(100);
-                let ballast = disk.leave(room);
+                disk.leave(room);
                 // With `appendfsync always`, an engine that cannot write its log ends before it replies.
                 eventually("the engine ends", || !node.answers());
                 node.kill();
-                std::fs::remove_file(ballast).expect("a file");
+                disk.make_room();
                 node.start_again();
             }
             load.progress(100);
@@ -120,7 +80,7 @@ fn w4_a_snapshot_without_room_fails_and_the_set_goes_on() {
         eventually("all files are written", || {
             node.wire().run("CT.TABLES cold").items().iter().all(|table| table.field("state").text() != "merging")
         });
-        let ballast = disk.leave(40 << 10);
+        disk.leave(40 << 10);
         let info = |field: &str| node.info("persistence", field);
         for (command, running, status) in [
             ("BGSAVE", "rdb_bgsave_in_progress", "rdb_last_bgsave_status"),
@@ -135,7 +95,7 @@ fn w4_a_snapshot_without_room_fails_and_the_set_goes_on() {
         let before = state(&node);
         is_as_before(&node, &before, &once, "no room for a snapshot");
         node.kill();
-        std::fs::remove_file(ballast).expect("a file");
+        disk.make_room();
         node.start_again();
         is_as_before(&node, &before, &once, "a log behind rewrites that failed");
         node.rewrite_log();

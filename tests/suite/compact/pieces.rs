@@ -1,7 +1,7 @@
 //! A dump comes piece by piece, as a rewritten log has it (W4): in order, into a set that is not complete, and into nothing else.
 
-use super::full_disk::SmallDisk;
 use super::fuzz::pieces;
+use tallystone_tests::SmallDisk;
 use tallystone_tests::compact::{Engine, Node, Reply, Setup, Wire, eventually};
 
 const KEYS: [(&str, &str); 3] = [("rising", ""), ("cold", "MEMORY_MAX 1"), ("hash", "ORDER RANDOM")];
@@ -94,7 +94,7 @@ fn w4_a_dump_that_failed_has_failed_after_a_restart_too() {
             let disk = SmallDisk::mount(1 << 20);
             let args = format!("--aof-use-rdb-preamble {preamble}");
             let mut node = Setup::new(engine).args(&args).cold(disk.path()).start();
-            let ballast = disk.leave(20 << 10);
+            disk.leave(20 << 10);
             let failed = pieces.iter().position(|piece| send(&mut node.wire(), "k", piece).code().is_some());
             let rest = failed.map(|failed| &pieces[failed + 1..]).expect("the disk is full");
             let is_restoring = |node: &Node| node.wire().run("CT.INFO k").field("restoring").int();
@@ -103,7 +103,7 @@ fn w4_a_dump_that_failed_has_failed_after_a_restart_too() {
                 refused.into_iter().all(|refused| refused.contains("an earlier piece of this dump failed"))
             };
             assert!(is_restoring(&node) == 1 && are_refused(&node));
-            std::fs::remove_file(ballast).expect("a file");
+            disk.make_room();
             node.wire().done("COPY k copy");
             assert_eq!(node.wire().run("CT.INFO copy").field("restoring").int(), 1);
             node.rewrite_log();

@@ -4,67 +4,18 @@ use super::secured::Place;
 use crate::system::dev::Dev;
 use crate::system::program::SOON;
 use crate::system::program::metrics_page;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tallystone_client::{
     Applied, Cancellation, Client, Code, Completion, Dequeue, Error, NewMessage, QueueConfig, State,
 };
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::lasting_port;
-use tempfile::TempDir;
+use tallystone_tests::{SmallDisk, lasting_port};
 use tokio::time::{Instant, sleep};
 
 const POLL: Duration = Duration::from_millis(20);
 const MIB: u64 = 1 << 20;
-
-/// A file system in memory, with what fills it.
-struct SmallDisk {
-    dir: TempDir,
-}
-
-impl SmallDisk {
-    /// Mounts it; that takes the rights of root, as in the container of a CI job.
-    fn mount(bytes: u64) -> SmallDisk {
-        let dir = TempDir::new().expect("a temporary folder");
-        let options = format!("size={bytes},mode=0700");
-        mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
-            .expect("a mounted file system: this test needs root, or a user namespace (unshare -rm)");
-        SmallDisk { dir }
-    }
-
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.path().join("ballast")
-    }
-
-    fn free_bytes(&self) -> u64 {
-        let disk = nix::sys::statvfs::statvfs(self.path()).expect("a file system");
-        disk.blocks_available() * disk.fragment_size()
-    }
-
-    /// Fills it until so much is free.
-    fn fill_to(&self, free_bytes: u64) {
-        let size = self.free_bytes().checked_sub(free_bytes).expect("more is free");
-        std::fs::write(self.ballast(), vec![1; usize::try_from(size).expect("a size")]).expect("room");
-    }
-
-    fn make_room(&self) {
-        std::fs::remove_file(self.ballast()).expect("a file");
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A process that is about to end may still use it: then it goes with that process.
-        let _ = umount2(self.path(), MntFlags::MNT_DETACH);
-    }
-}
 
 /// Repeats until it is so.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {

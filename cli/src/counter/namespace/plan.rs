@@ -94,10 +94,8 @@ fn text(plan: &Plan, args: &PlanArgs, machine: &Machine) -> String {
             ("  events after their rollups", bytes(memory.settled_bytes)),
         ]);
     }
-    lines.extend([(
-        "its append-only file",
-        format!("{} at most; writes {}/s", bytes(disk.log_bytes), bytes(disk.log_bytes_per_s)),
-    )]);
+    let log = format!("{} at most; writes {}/s", bytes(disk.log_bytes), bytes(disk.log_bytes_per_s));
+    lines.push(("its append-only file", log));
     if rollups.per_s > 0.0 {
         let written = format!("writes {}/s", bytes(disk.queue_log_bytes_per_s));
         lines.push(("append-only file of the queue's Redis", written));
