@@ -156,11 +156,6 @@ impl Groups {
         None
     }
 
-    /// Whether a group has an empty slot.
-    pub(crate) fn has_empty(&self, group: u32) -> bool {
-        has_empty(self.tags(group))
-    }
-
     /// Takes the first empty slot of a group.
     pub(crate) fn take_empty(&mut self, group: u32, tag: u8, key: u64) -> Option<Slot> {
         let marks = empties(self.tags(group));

@@ -171,14 +171,17 @@ impl Table {
         self.insert_from(0, id, hash)
     }
 
-    /// The same in a table whose groups before `from` have moved elsewhere. `None` also if the search would end at one of those.
+    /// The same in a table whose groups before `from` have moved elsewhere. `None` also if the search would end at one of those: at
+    /// an empty slot, or at the slot that the id had there. A second slot of an id would not be found behind the first.
     pub(crate) fn insert_from(&mut self, from: u32, id: u64, hash: Hash) -> Option<Found> {
         let key = self.key(id)?;
         let count = self.groups.geometry.groups;
         let mut group = hash.first_group(count);
         for _ in 0..self.probe_max {
             if group < from {
-                if self.side(group).has_empty(group) {
+                let side = self.side(group);
+                let tags = side.tags(group);
+                if groups::has_empty(tags) || side.find(group, tags, hash.tag(), key).is_some() {
                     return None;
                 }
             } else if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
