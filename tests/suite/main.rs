@@ -1,6 +1,7 @@
 //! The whole-system tests, one binary. What lives here: one folder per kind of test. What may not: the harness that
 //! they share (the library of this crate), or anything the product uses.
 
+mod client;
 mod clocks;
 mod compact;
 mod compact_cache;

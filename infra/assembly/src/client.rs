@@ -46,20 +46,3 @@ impl ClientConfig {
         builder
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_and_its_key_are_set_together() {
-        let [certificate, key] = [Some(PathBuf::from("c")), Some(PathBuf::from("k"))];
-        let field = |cert_file: &Option<PathBuf>, key_file: &Option<PathBuf>| {
-            let (cert_file, key_file) = (cert_file.clone(), key_file.clone());
-            ClientConfig { cert_file, key_file, ..ClientConfig::default() }.check().err().map(|error| error.field)
-        };
-        assert_eq!((field(&certificate, &key), field(&None, &None)), (None, None));
-        assert_eq!(field(&certificate, &None).as_deref(), Some("client.key_file"));
-        assert_eq!(field(&None, &key).as_deref(), Some("client.cert_file"));
-    }
-}

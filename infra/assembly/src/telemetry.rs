@@ -40,26 +40,3 @@ impl TelemetryConfig {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn o2_only_a_usable_collector_is_accepted() {
-        let field = |endpoint: &str, sample_ratio| {
-            let config = TelemetryConfig { otlp_endpoint: Some(endpoint.to_owned()), sample_ratio };
-            config.check().err().map(|error| error.field)
-        };
-        assert_eq!(TelemetryConfig::default().check(), Ok(()));
-        for good in ["http://127.0.0.1:4317", "https://collector.example", "http://[::1]:4317/"] {
-            assert_eq!(field(good, 0.0), None, "{good}");
-        }
-        for bad in ["", "collector:4317", "grpc://c:1", "http://", "http:///", "http://user:secret@c:1", "http://a b"] {
-            assert_eq!(field(bad, 1.0).as_deref(), Some("telemetry.otlp_endpoint"), "{bad}");
-        }
-        for bad in [-0.1, 1.1, f64::NAN] {
-            assert_eq!(field("http://c:1", bad).as_deref(), Some("telemetry.sample_ratio"), "{bad}");
-        }
-    }
-}

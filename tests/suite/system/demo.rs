@@ -1,6 +1,8 @@
 //! `tallystone demo flights`: the whole system on real input, and the history that stays after it.
 
+use super::dev::Dev;
 use super::program;
+use std::io::{BufRead, BufReader, Write};
 
 #[tokio::test]
 async fn q4_q21_n3_n8_a_month_of_flights_is_processed_counted_and_traced() {
@@ -57,4 +59,33 @@ async fn q4_q21_n3_n8_a_month_of_flights_is_processed_counted_and_traced() {
     let versions: Vec<u64> = whole.iter().map(|transition| transition["version"].as_u64().unwrap()).collect();
     assert_eq!(versions, (1..=versions.len() as u64).collect::<Vec<_>>());
     assert!(whole.last().is_some_and(|last| last["to"].is_null()), "the queue is deleted: {traced:?}");
+}
+
+/// The month's first 600 flights, one of them twice, and one with another delay.
+#[tokio::test]
+async fn q4_flights_of_a_file_are_processed_once_on_a_server_that_runs() {
+    let month = &include_bytes!("../../../lab/demo/data/flights-2013-01.csv.gz")[..];
+    let lines: Vec<String> = BufReader::new(flate2::read::GzDecoder::new(month))
+        .lines()
+        .take(601)
+        .collect::<Result<_, _>>()
+        .expect("a file of the demo");
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let (same, other) = (&lines[1], lines[2].replace(",4,", ",99,"));
+    assert_ne!(lines[2], other);
+    writeln!(file, "{}\n{same}\n{other}", lines.join("\n")).expect("it is written");
+    let without = lines[1..].iter().filter(|line| line.split(',').nth(3) == Some("")).count() as u64;
+
+    let dev = Dev::start().await;
+    let path = file.path().to_str().expect("a path");
+    let report = dev.ok(&["demo", "flights", "--file", path, "--workers", "4"]).await;
+    assert_eq!((&report["rows"], &report["repeated"]), (&602.into(), &1.into()), "{report:#}");
+    assert_eq!(report["refused"]["ID_CONFLICT"], 1);
+    assert_eq!(report["refused"]["INVALID_ARGUMENT"].as_u64().unwrap_or(0), without);
+    assert_eq!(report["completed"], 600 - without);
+    assert_eq!(report["redelivered"].as_u64(), report["killed"]["flights"].as_array().map(|held| held.len() as u64));
+    assert_ne!(report["redelivered"], 0);
+    let left = dev.call(&["queue", "ls"]).await;
+    assert_eq!((left.code, left.stdout.as_str()), (Some(0), ""), "the demo's queue is gone");
+    dev.stop().await;
 }

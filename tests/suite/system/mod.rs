@@ -22,6 +22,7 @@ mod queue_metrics;
 mod queues;
 mod results;
 mod rolling;
+mod sections;
 mod selection;
 mod terminal;
 mod traces;

@@ -2,7 +2,6 @@
 //! it needs.
 
 use super::stage::Stage;
-use serde_json::json;
 use tallystone_views::{ViewNamespace, WindowKind};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -44,12 +43,9 @@ async fn v2_v6_windows_end_at_the_millisecond_of_the_log() {
         let _: String = command.arg(entry(namespace, "v", "u")).query_async(&mut redis).await.expect("an entry");
     }
     let of = |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}");
-    let counts = http.until(&of("default", "2026-03-28"), |counts| counts["pageViews"] == 4).await;
-    assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(2), &json!(1)), "{counts}");
-    let counts = http.until(&of("ten", "2026-03-28"), |counts| counts["pageViews"] == 4).await;
-    assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(2), &json!(1)), "{counts}");
+    http.until_counts(&of("default", "2026-03-28"), 2, 4, 1).await;
+    http.until_counts(&of("ten", "2026-03-28"), 2, 4, 1).await;
     for (day, visitors) in [("2026-03-28", 1), ("2026-03-29", 1)] {
-        let counts = http.until(&of("berlin", day), |counts| counts["pageViews"] == 2).await;
-        assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(1), &json!(visitors)), "{counts}");
+        http.until_counts(&of("berlin", day), 1, 2, visitors).await;
     }
 }

@@ -47,6 +47,12 @@ impl Http {
         until(async || self.get(path).await.1, is_expected).await
     }
 
+    /// Waits until a video has these counts. They are separate counters: one may be known before the others.
+    pub(super) async fn until_counts(&self, path: &str, views: u64, page_views: u64, daily_visitors: u64) -> Value {
+        let expected = [("viewCount", views), ("pageViews", page_views), ("dailyVisitors", daily_visitors)];
+        self.until(path, |counts| expected.iter().all(|(kind, count)| counts[*kind] == *count)).await
+    }
+
     /// Waits until a video has this count.
     pub(super) async fn until_count(&self, path: &str, count: u64) -> Value {
         self.until(path, |counts| counts["viewCount"] == count).await

@@ -1,6 +1,6 @@
 //! Every call of the client.
 
-use crate::harness::{World, soon};
+use crate::client::harness::{World, soon};
 use std::time::Duration;
 use tallystone_client::{
     Applied, Cancellation, Client, Code, Completion, Dequeue, Error, Extension, Filter, HindranceKind, LeaseRef,

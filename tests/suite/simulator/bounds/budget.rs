@@ -1,6 +1,6 @@
 //! What one script call may cost. The figures follow from the limits of requests, not from what the scripts need today.
 
-use crate::real::Measured;
+use crate::simulator::bounds::real::Measured;
 use tallystone_model::limits::BATCH_BYTES_MAX;
 use tallystone_simulator::{Metered, Work};
 

@@ -1,6 +1,6 @@
 //! One shard of a namespace of counters on a simulated Redis, whose state a case fills up to its limits.
 
-use crate::real::{self, Measured};
+use crate::simulator::bounds::real::{self, Measured};
 use redis::Value;
 use std::ops::Range;
 use tallystone_lua::counter::*;

@@ -1,7 +1,7 @@
 //! What the client of counters sends, and repeats when no answer comes. The server is scripted; the tests of the counters
 //! use a real one.
 
-use crate::script::{RETRY_AFTER, Script};
+use crate::client::script::{RETRY_AFTER, Script};
 use std::time::{Duration, Instant, SystemTime};
 use tallystone_client::{
     Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear, PublishedTo,

@@ -1,8 +1,8 @@
 //! The cases of the scripts of counters. Each fills a shard, `size` times as much as one call can reach, and makes one call at
 //! its limit.
 
-use crate::budget::{Case, Scope};
-use crate::space::*;
+use crate::simulator::bounds::budget::{Case, Scope};
+use crate::simulator::bounds::space::*;
 use tallystone_lua::counter::*;
 
 /// Events of one call.

@@ -1,7 +1,7 @@
 //! What only reads.
 
-use crate::budget::{Case, Scope};
-use crate::stage::*;
+use crate::simulator::bounds::budget::{Case, Scope};
+use crate::simulator::bounds::stage::*;
 use tallystone_lua::Script;
 use tallystone_model::limits::*;
 use tallystone_model::store::*;

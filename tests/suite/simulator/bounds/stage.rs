@@ -1,6 +1,6 @@
 //! A queue on a simulated Redis, whose state a case fills up to its limits.
 
-use crate::real::{self, Measured};
+use crate::simulator::bounds::real::{self, Measured};
 use redis::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::dequeue::build as build_index;
 use super::verbs::failure;
-use crate::budget::{Case, Scope};
-use crate::stage::*;
+use crate::simulator::bounds::budget::{Case, Scope};
+use crate::simulator::bounds::stage::*;
 use std::collections::HashSet;
 use std::time::Duration;
 use tallystone_lua::Script;

@@ -1,6 +1,6 @@
 //! The worker's guarantees.
 
-use crate::harness::{World, soon, until};
+use crate::client::harness::{World, soon, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -400,13 +400,13 @@ macro_rules! on_own_and_on_shared_streams {
         mod own {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(crate::harness::World::new().await).await;
+                super::$name(crate::client::harness::World::new().await).await;
             })*
         }
         mod shared {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(crate::harness::World::new().await.with_shared_streams()).await;
+                super::$name(crate::client::harness::World::new().await.with_shared_streams()).await;
             })*
         }
     };

@@ -10,7 +10,7 @@ mod reads;
 mod upkeep;
 mod verbs;
 
-use crate::budget::Case;
+use crate::simulator::bounds::budget::Case;
 use tallystone_lua::Script;
 
 pub(crate) async fn cases(script: Script, size: usize) -> Vec<Case> {
