@@ -6,13 +6,14 @@ use std::sync::OnceLock;
 
 const FILE: &str = "libtallystone_compact_module.so";
 
-/// The path of the module. It is built first, since an old one would prove nothing. The environment variable
-/// `TALLYSTONE_COMPACT_MODULE` names another file to test.
+/// The path of the module. Where `TALLYSTONE_PROGRAM` names the program to test, the module was built with it and lies in its folder.
+/// Otherwise it is built first, since an old one would prove nothing. `TALLYSTONE_COMPACT_MODULE` names another file to test.
 pub fn module() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let of_program = || Some(Path::new(&std::env::var_os("TALLYSTONE_PROGRAM")?).with_file_name(FILE));
     PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_COMPACT_MODULE") {
         Some(path) => path.into(),
-        None => build(),
+        None => of_program().filter(|path| path.exists()).unwrap_or_else(build),
     })
 }
 
