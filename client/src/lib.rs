@@ -132,8 +132,8 @@ pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connector;
 pub use counter::{
     Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
-    CounterType, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount, Period,
-    PeriodSum, PublishedTo, Recount, Sums,
+    CounterType, Crossing, CrossingDirection, Crossings, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd,
+    NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, Sums, Threshold,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

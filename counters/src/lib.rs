@@ -3,8 +3,8 @@
 //! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
-//! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), and their publication
-//! ([`publish`]); what an installation needs for a load ([`plan`]); the service over them ([`service`]), as gRPC and as JSON
+//! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), the feed of passed
+//! thresholds ([`crossings`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the service over them ([`service`]), as gRPC and as JSON
 //! over HTTP ([`api`]). What may not: the workers that run rollups (tallystone-workers), and the queue, which is reached
 //! through its client only.
 //!
@@ -15,6 +15,7 @@ pub mod audit;
 pub mod cache;
 pub mod checkpoints;
 mod config;
+pub mod crossings;
 pub mod log;
 pub mod names;
 pub mod namespace;
@@ -34,6 +35,7 @@ mod metrics;
 pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, LeaseOrder};
 pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
+pub use crossings::{CrossingEntry, CrossingLists, EntryId};
 pub use log::{
     Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
     Sealed, Settlement, Window,

@@ -3,12 +3,13 @@
 use tallystone_model::Applied;
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
-pub(crate) const REASONS: [&str; 18] = [
+pub(crate) const REASONS: [&str; 19] = [
     "INVALID_ARGUMENT",
     "NAMESPACE_NOT_FOUND",
     "COUNTER_NOT_FOUND",
     "COUNTER_CHANGED",
     "EVENTS_DROPPED",
+    "POSITION_EXPIRED",
     "TOO_OLD",
     "TOO_EARLY",
     "OVERFLOW",
@@ -62,6 +63,11 @@ pub enum Refusal {
         /// The namespace keeps events from this time on, in Unix ms.
         kept_from_ms: u64,
     },
+    /// Crossings after the position are gone: a list keeps only its latest entries. Or its namespace was deleted (N16).
+    #[error(
+        "crossings after the position are no longer kept; begin with the oldest that are, or with those from now on"
+    )]
+    PositionExpired,
     /// The event's time is before the accept limit or sealed. The event is certainly not counted (N3, N6).
     #[error("the event is too old, so it is not counted")]
     TooOld,
@@ -136,6 +142,7 @@ impl Refusal {
             Refusal::CounterNotFound { .. } => "COUNTER_NOT_FOUND",
             Refusal::CounterChanged { .. } => "COUNTER_CHANGED",
             Refusal::EventsDropped { .. } => "EVENTS_DROPPED",
+            Refusal::PositionExpired => "POSITION_EXPIRED",
             Refusal::TooOld => "TOO_OLD",
             Refusal::TooEarly => "TOO_EARLY",
             Refusal::Overflow => "OVERFLOW",

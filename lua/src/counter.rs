@@ -21,6 +21,11 @@ pub const KEPT: &str = "kept";
 pub const DELETED: &str = "deleted";
 /// Hash, in a home shard: counter → its recounts, as JSON (N12). Lua knows it as `K_RECOUNTS`.
 pub const RECOUNTS: &str = "recounts";
+/// Stream, in a home shard: the thresholds that counts have passed (N16; `counter/lib/crossings.lua`). Lua knows it as
+/// `K_CROSSINGS`.
+pub const CROSSINGS: &str = "crossings";
+/// So many entries of the stream stay, and up to a hundred more: Redis removes whole blocks.
+pub const CROSSINGS_MAX: u64 = 100_000;
 /// String: how far the archive has dropped events from the log, and the ticket of its archiver (`counter/archive.lua`). Lua
 /// knows it as `K_ARCHIVE`.
 pub const ARCHIVE: &str = "archive";
@@ -120,7 +125,7 @@ answers! {
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
     "shard", "pending", "slots", "counts", "bounds",
-    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "registry"];
+    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
@@ -181,6 +186,7 @@ fn prelude() -> String {
     local("K_DELETED", &"KEYS[2]");
     local("K_HOME_STATE", &"KEYS[3]");
     local("K_RECOUNTS", &"KEYS[4]");
+    local("K_CROSSINGS", &"KEYS[5]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
@@ -207,6 +213,7 @@ fn prelude() -> String {
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
     local("EPOCH_BYTES", &EPOCH_BYTES);
+    local("CROSSINGS_MAX", &CROSSINGS_MAX);
     text
 }
 
@@ -273,6 +280,12 @@ impl ShardKeys {
     /// KEYS of the scripts that write checkpoints.
     pub fn home(&self) -> [String; 4] {
         [self.counts(), self.key(DELETED), self.key("state"), self.key(RECOUNTS)]
+    }
+
+    /// KEYS of `commit` and `recount`: also the crossings.
+    pub fn commit(&self) -> [String; 5] {
+        let [counts, deleted, state, recounts] = self.home();
+        [counts, deleted, state, recounts, self.key(CROSSINGS)]
     }
 }
 

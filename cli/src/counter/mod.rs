@@ -4,6 +4,7 @@
 mod add;
 mod audit;
 mod clear;
+mod crossings;
 mod delete;
 mod events;
 mod get;
@@ -63,6 +64,8 @@ pub(crate) enum CounterVerb {
     Recount(recount::RecountArgs),
     /// List the recounts of a counter
     Recounts(recounts::RecountsArgs),
+    /// List the counts of a namespace that have passed its thresholds
+    Crossings(crossings::CrossingsArgs),
     /// Create, change, show and delete namespaces
     #[command(subcommand)]
     Namespace(NamespaceVerb),
@@ -87,6 +90,7 @@ pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> R
         CounterVerb::Audit(args) => audit::run(args, session).await,
         CounterVerb::Recount(args) => recount::run(args, session).await,
         CounterVerb::Recounts(args) => recounts::run(args, session).await,
+        CounterVerb::Crossings(args) => crossings::run(args, session).await,
         CounterVerb::Namespace(verb) => namespace::run(verb, session).await,
     }
 }

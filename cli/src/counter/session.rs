@@ -103,6 +103,7 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
             "counts are behind by the namespace's accept limit and about a second: allow more with --wait; do rollup workers run?",
         ),
         "EVENTS_DROPPED" => dropped(error),
+        "POSITION_EXPIRED" => error.hint("without --after it begins with the oldest crossings that are kept; --after now: with those to come"),
         "COUNTER_CHANGED" => error.hint("run the same command again"),
         "COUNTER_NOT_FOUND" => error.hint("a new counter has its first count after the accept limit, the coalesce time and a few seconds"),
         "NAMESPACE_CHANGED" => error.hint("run the same command again"),

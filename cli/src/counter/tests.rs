@@ -11,6 +11,7 @@ use crate::duration::{format_time, now_ms};
 use clap::Parser;
 use tallystone_client::{
     Applied, Cardinality, Code, Counted, CounterType, Error, IdempotencyToken, NamespaceConfig, PublishedTo, Refused,
+    Threshold,
 };
 
 fn parse(line: &str) -> Result<CounterArgs, clap::Error> {
@@ -26,6 +27,10 @@ fn add(line: &str) -> add::AddArgs {
         CounterVerb::Add(args) => args,
         other => panic!("{other:?}"),
     }
+}
+
+fn threshold(prefix: &str, count: i64) -> Threshold {
+    Threshold { prefix: prefix.to_owned(), count }
 }
 
 fn put(line: &str) -> namespace::PutArgs {
@@ -74,7 +79,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
                 --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s --publish-to k f \
-                --archived true";
+                --archived true --threshold 10 --threshold ab=c=-5";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -93,11 +98,17 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         expire_after_ms: Some(12_000),
         published_to: Some(PublishedTo { key: "k".to_owned(), field: "f".to_owned() }),
         archived: Some(true),
+        thresholds: Some(vec![threshold("", 10), threshold("ab=c", -5)]),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
     let no_more = NamespaceConfig { published_to: Some(PublishedTo::default()), ..NamespaceConfig::default() };
     assert_eq!(put("namespace put ads --no-publish").config.into_config(), no_more);
+    let below = NamespaceConfig { thresholds: Some(vec![threshold("", -7)]), ..NamespaceConfig::default() };
+    assert_eq!(put("namespace put ads --threshold -7").config.into_config(), below);
+    let none = NamespaceConfig { thresholds: Some(Vec::new()), ..NamespaceConfig::default() };
+    assert_eq!(put("namespace put ads --no-thresholds").config.into_config(), none);
+    assert!(parse("namespace put ads --threshold x").is_err());
     assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
 }
 

@@ -1,14 +1,16 @@
 //! The client of counters, on top of the generated code of `tallystone.counter.v1`: adds and clears ([`add`]), reads
-//! ([`read`]), audits and recounts ([`recount`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
+//! ([`read`]), audits and recounts ([`recount`]), the feed of passed thresholds ([`crossings`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
 
 mod add;
 mod calls;
+mod crossings;
 mod namespace;
 mod read;
 mod recount;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
-pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo};
+pub use crossings::{Crossing, CrossingDirection, Crossings};
+pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo, Threshold};
 pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, Period, PeriodSum, Sums};
 pub use recount::{Audit, NewRecount, Recount};
 

@@ -66,6 +66,18 @@ pub struct NamespaceConfig {
     /// Not best effort: events leave Redis for the archive once they are rolled up; default: where the server has an archive.
     /// Once true, it stays so.
     pub archived: Option<bool>,
+    /// Not best effort: the counts whose passing [`crossings`](crate::CounterClient::crossings) reports, at most 32; default
+    /// none. It replaces the whole list.
+    pub thresholds: Option<Vec<Threshold>>,
+}
+
+/// A count whose passing is reported (N16).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Threshold {
+    /// Of the counters whose names begin with this; empty: of all.
+    pub prefix: String,
+    /// The count, from -2^62 to 2^62.
+    pub count: i64,
 }
 
 /// A field of a counter set.
@@ -148,6 +160,10 @@ impl NamespaceConfig {
             expire_after_ms: self.expire_after_ms.map(wire_ms),
             published_to: self.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
             archived: self.archived,
+            thresholds: self.thresholds.map(|thresholds| {
+                let threshold = |Threshold { prefix, count }| wire::Threshold { prefix, count };
+                wire::Thresholds { thresholds: thresholds.into_iter().map(threshold).collect() }
+            }),
         }
     }
 
@@ -173,6 +189,10 @@ impl NamespaceConfig {
                 .clone()
                 .map(|wire::PublishedTo { key, field }| PublishedTo { key, field }),
             archived: config.archived,
+            thresholds: config.thresholds.clone().map(|wire::Thresholds { thresholds }| {
+                let threshold = |wire::Threshold { prefix, count }| Threshold { prefix, count };
+                thresholds.into_iter().map(threshold).collect()
+            }),
         }
     }
 }

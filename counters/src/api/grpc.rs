@@ -1,6 +1,6 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::{add, clear, delete, get, list, namespaces, recount, sums};
+use super::{add, clear, crossings, delete, get, list, namespaces, recount, sums};
 use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
@@ -35,6 +35,7 @@ const RPCS: &[&str] = &[
     "AuditCounter",
     "RecountCounter",
     "ListRecounts",
+    "ListCrossings",
     "PutNamespace",
     "GetNamespace",
     "ListNamespaces",
@@ -156,6 +157,13 @@ impl CountersRpc for Api {
         request: Request<ListRecountsRequest>,
     ) -> Result<Response<ListRecountsResponse>, Status> {
         self.rpcs.call(self.with_access(request), |request| recount::list(&self.counters, request.into_inner())).await
+    }
+
+    async fn list_crossings(
+        &self,
+        request: Request<ListCrossingsRequest>,
+    ) -> Result<Response<ListCrossingsResponse>, Status> {
+        self.rpcs.call(self.with_access(request), |request| crossings::list(&self.counters, request)).await
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod add;
 mod clear;
+mod crossings;
 mod delete;
 mod get;
 mod grpc;

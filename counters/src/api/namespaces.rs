@@ -3,7 +3,7 @@
 use super::status::of_call;
 use super::wire::counter_type;
 use crate::names::NamespaceName;
-use crate::namespace::{Cardinality, CounterType, NamespaceConfig, PublishedTo};
+use crate::namespace::{Cardinality, CounterType, NamespaceConfig, PublishedTo, Threshold};
 use crate::redis::Namespace;
 use crate::refusal::Refusal;
 use crate::service::CounterService;
@@ -112,6 +112,13 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
             Some(wire::PublishedTo { key, field }) => Some(PublishedTo { key, field }),
         },
         archived: false,
+        thresholds: match said.thresholds {
+            None => before.thresholds,
+            Some(wire::Thresholds { thresholds }) => {
+                let threshold = |wire::Threshold { prefix, count }| Threshold { prefix, count };
+                thresholds.into_iter().map(threshold).collect()
+            }
+        },
     };
     Ok(match said.archived {
         Some(archived) => NamespaceConfig { archived, ..config },
@@ -127,6 +134,11 @@ where
 {
     let Some(said) = said.map(W::into) else { return Ok(before) };
     N::try_from(said).map_err(|_| Refusal::invalid(field, format!("is {said}, which is out of range")))
+}
+
+fn thresholds(thresholds: Vec<Threshold>) -> wire::Thresholds {
+    let threshold = |Threshold { prefix, count }| wire::Threshold { prefix, count };
+    wire::Thresholds { thresholds: thresholds.into_iter().map(threshold).collect() }
 }
 
 fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wire::Namespace {
@@ -152,6 +164,7 @@ fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wi
         expire_after_ms: Some(config.expire_after_ms as i64),
         published_to: config.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
         archived: Some(config.archived),
+        thresholds: Some(thresholds(config.thresholds)),
     };
     wire::Namespace {
         name: name.to_string(),

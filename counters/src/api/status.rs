@@ -44,7 +44,7 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             Code::FailedPrecondition
         }
         Refusal::TokenConflict => Code::AlreadyExists,
-        Refusal::TokenExpired => Code::FailedPrecondition,
+        Refusal::TokenExpired | Refusal::PositionExpired => Code::FailedPrecondition,
         Refusal::Stale => Code::Aborted,
         Refusal::NotExactYet { exact_to_ms } => {
             metadata.insert("exact_to_ms".to_owned(), exact_to_ms.to_string());

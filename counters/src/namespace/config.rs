@@ -1,5 +1,6 @@
 //! The parameters of a namespace (N1), their bounds and the relations between them.
 
+use super::threshold::Threshold;
 use crate::log::{Bounds, WINDOW_MS};
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
@@ -92,6 +93,10 @@ pub struct NamespaceConfig {
     // As above.
     #[serde(skip_serializing_if = "is_false")]
     pub archived: bool,
+    /// Not BEST_EFFORT: when a rollup or a recount passes one of these counts, the feed of crossings has it (N16).
+    // As above.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thresholds: Vec<Threshold>,
 }
 
 /// A field of a counter set (W6).
@@ -158,6 +163,7 @@ impl Default for NamespaceConfig {
             expire_after_ms: 0,
             published_to: None,
             archived: false,
+            thresholds: Vec::new(),
         }
     }
 }
@@ -195,6 +201,10 @@ impl NamespaceConfig {
         }
         if self.archived && self.counter_type == CounterType::BestEffort {
             return Err(Refusal::invalid("archived", "must be false: BEST_EFFORT counters have no events"));
+        }
+        Threshold::check_all(&self.thresholds)?;
+        if !self.thresholds.is_empty() && self.counter_type == CounterType::BestEffort {
+            return Err(Refusal::invalid("thresholds", "cannot be set: BEST_EFFORT counters have no rollups"));
         }
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
             let why = format!("is {}; must be a multiple of seconds_per_bucket", self.seconds_per_slice);
@@ -301,6 +311,34 @@ mod tests {
             ("published_to.field", to("objects", &"f".repeat(56))),
             ("published_to", best_effort),
         ]
+    }
+
+    #[test]
+    fn n16_thresholds_are_few_distinct_and_within_the_range_of_counts() {
+        let of = |thresholds: &[(&str, i64)]| {
+            let threshold = |(prefix, count): &(&str, i64)| Threshold { prefix: (*prefix).to_owned(), count: *count };
+            NamespaceConfig { thresholds: thresholds.iter().map(threshold).collect(), ..Default::default() }
+        };
+        let field = |config: &NamespaceConfig| match config.check() {
+            Err(Refusal::Invalid { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        let many: Vec<(&str, i64)> = (0..33).map(|count| ("", count)).collect();
+        for good in [&many[..32], &[("", 5), ("a", 5)], &[("", COUNT_SOFT_MAX), ("", -COUNT_SOFT_MAX)]] {
+            assert_eq!(of(good).check(), Ok(()));
+            let json = serde_json::to_string(&of(good)).unwrap();
+            assert_eq!(serde_json::from_str::<NamespaceConfig>(&json).unwrap(), of(good));
+        }
+        assert_eq!(field(&of(&many)), "thresholds");
+        assert_eq!(field(&of(&[("a", 5), ("", 1), ("a", 5)])), "thresholds");
+        assert_eq!(field(&of(&[("", COUNT_SOFT_MAX + 1)])), "thresholds.count");
+        assert_eq!(field(&of(&[("", i64::MIN)])), "thresholds.count");
+        assert_eq!(field(&of(&[("\n", 1)])), "thresholds.prefix");
+        assert_eq!(field(&of(&[(&"p".repeat(129), 1)])), "thresholds.prefix");
+        let best_effort = NamespaceConfig { counter_type: CounterType::BestEffort, ..of(&[("", 5)]) };
+        assert_eq!(field(&best_effort), "thresholds");
+        let none = serde_json::to_value(NamespaceConfig::default()).unwrap();
+        assert!(none.get("thresholds").is_none(), "earlier servers read it");
     }
 
     #[test]

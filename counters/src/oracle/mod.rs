@@ -9,12 +9,14 @@
 //! [`scan`](crate::Events::scan) reads all windows at once.
 
 mod cache;
+mod crossings;
 mod events;
 mod rollup_log;
 mod schedule;
 mod shard;
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, deletion_ahead};
+use crate::crossings::{CrossingEntry, EntryId, passed};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
@@ -48,6 +50,8 @@ struct World {
     deleted: BTreeMap<CounterName, u64>,
     recounts: BTreeMap<CounterName, Vec<Recounted>>,
     cached: BTreeMap<CounterName, i64>,
+    /// In the order in which they were appended.
+    crossings: Vec<CrossingEntry>,
 }
 
 impl Oracle {
@@ -109,6 +113,16 @@ impl Oracle {
 }
 
 impl World {
+    /// The crossings of the counters with this home, in their order.
+    fn crossings_of(&self, home: u16) -> impl Iterator<Item = &CrossingEntry> {
+        self.crossings.iter().filter(move |entry| Placement::of(&entry.counter).home() == home)
+    }
+
+    /// The id of the last of them.
+    fn last_crossing(&self, home: u16) -> EntryId {
+        self.crossings_of(home).last().map(|entry| entry.id).unwrap_or_default()
+    }
+
     /// Removes the marks of the counters with this home that were deleted up to this time (Unix ms), and of which nothing is
     /// pending any more.
     fn forget_deleted(&mut self, home: u16, deleted_to_ms: u64) {
@@ -137,6 +151,21 @@ impl OracleNamespace {
         let shard = world.shards.get_mut(usize::from(number)).ok_or(Refusal::Stale)?;
         shard.check_revision(self.revision)?;
         Ok(shard)
+    }
+
+    /// Appends what a new checkpoint has passed to the list of its counter's home shard.
+    fn append_crossing(&self, world: &mut World, counter: &CounterName, before: &Checkpoint, after: &Checkpoint) {
+        let thresholds = passed(&self.config.thresholds, counter, before, after);
+        if thresholds.is_empty() {
+            return;
+        }
+        let last = world.last_crossing(Placement::of(counter).home());
+        let id = match self.now_ms() {
+            now_ms if now_ms > last.ms => EntryId { ms: now_ms, number: 0 },
+            _ => EntryId { number: last.number + 1, ..last },
+        };
+        let (counter, Checkpoint { count, exact_to_ms, .. }) = (counter.clone(), *after);
+        world.crossings.push(CrossingEntry { id, before: last, counter, count, exact_to_ms, thresholds });
     }
 
     /// The store's time in Unix ms.
@@ -171,6 +200,7 @@ impl Checkpoints for OracleNamespace {
                 world.recounts.remove(counter);
             }
             world.checkpoints.insert(counter.clone(), *after);
+            self.append_crossing(&mut world, counter, before, after);
             Commit::Done
         };
         Ok(updates.iter().map(commit).collect())
@@ -200,6 +230,7 @@ impl Recounts for OracleNamespace {
             _ => return Ok(Commit::Lost),
         }
         world.checkpoints.insert(counter.clone(), *after);
+        self.append_crossing(&mut world, counter, before, after);
         world.recounts.insert(counter.clone(), recounts.to_vec());
         Ok(Commit::Done)
     }

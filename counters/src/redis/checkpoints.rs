@@ -4,6 +4,7 @@ use super::calls::{call, defect};
 use super::fan_out::{homes, in_order};
 use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
+use crate::crossings::passed;
 use crate::log::{Pending, RollupLog};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, Placement, SKEW_MS};
@@ -32,10 +33,12 @@ impl Checkpoints for RedisNamespace {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let commit = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = call(CounterScript::Commit, &self.keys(shard).home());
+            let mut command = call(CounterScript::Commit, &self.keys(shard).commit());
             self.stamp(shard, &mut command);
             for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
+                let thresholds = passed(&self.config.thresholds, counter, before, after);
                 command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after));
+                command.arg(record::encode_crossing(after, &thresholds));
             }
             let mut reply = self.run(shard, &command).await?;
             let answer = |_: &usize| match reply.next_answer()? {

@@ -14,7 +14,7 @@ use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
 use tallystone_link::ScriptReply;
 use tallystone_lua::counter::{
-    ARCHIVE, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, RECOUNTS,
+    ARCHIVE, CROSSINGS, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, RECOUNTS,
     SETTLED_NAMES,
 };
 
@@ -146,7 +146,7 @@ impl RedisNamespace {
             self.unlink(shard, &buckets).await?;
         }
         // Redis frees the memory of a large key in the background.
-        let names = NAMES[1..].iter().chain(&["counts", DELETED, RECOUNTS, KEPT, ARCHIVE, SETTLED_NAMES]);
+        let names = NAMES[1..].iter().chain(&["counts", DELETED, RECOUNTS, CROSSINGS, KEPT, ARCHIVE, SETTLED_NAMES]);
         self.unlink_keys(shard, &names.map(|name| keys.key(name)).collect::<Vec<String>>()).await
     }
 

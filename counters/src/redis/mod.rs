@@ -2,7 +2,7 @@
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`);
 //! the end of a namespace (`deleted`); the repair of one that was written under a wrong clock (`reset`); the stores
-//! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `list`, `cache`); how
+//! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `crossings`, `list`, `cache`); how
 //! calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a shard
 //! (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
@@ -13,6 +13,7 @@ mod cache;
 mod calls;
 mod checkpoints;
 mod clock;
+mod crossings;
 mod deleted;
 mod dirty;
 mod events;

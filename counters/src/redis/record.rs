@@ -11,6 +11,8 @@ use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
 const ID_BYTES: usize = 12;
+/// The count and the time to which it is exact.
+const CROSSING_HEAD_BYTES: usize = 8 + 6;
 /// The length of the rest and the length of the delta, one byte each.
 const BEFORE_DELTA: usize = 1 + 1;
 /// The offset in the window and the counter's hash.
@@ -239,6 +241,27 @@ pub(super) fn stand_of(checkpoint: &Checkpoint) -> String {
     format!("{}{}{epoch}", checkpoint.exact_to_ms, if checkpoint.is_deleted { "d" } else { "" })
 }
 
+/// What a new checkpoint passes, as `counter/lib/crossings.lua` takes it; empty: nothing.
+pub(super) fn encode_crossing(after: &Checkpoint, thresholds: &[i64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if !thresholds.is_empty() {
+        out.extend_from_slice(&after.count.to_be_bytes());
+        put(&mut out, after.exact_to_ms, 6);
+        thresholds.iter().for_each(|threshold| out.extend_from_slice(&threshold.to_be_bytes()));
+    }
+    out
+}
+
+/// Its count, the time to which that is exact (Unix ms), and the thresholds.
+pub(super) fn decode_crossing(raw: &[u8]) -> Option<(i64, u64, Vec<i64>)> {
+    let (head, thresholds) = raw.split_at_checked(CROSSING_HEAD_BYTES)?;
+    if thresholds.is_empty() || !thresholds.len().is_multiple_of(8) {
+        return None;
+    }
+    let thresholds = thresholds.chunks_exact(8).map(|threshold| read(threshold) as i64).collect();
+    Some((read(&head[..8]) as i64, read(&head[8..]), thresholds))
+}
+
 pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
     let (is_deleted, epoch) = match raw.get(CHECKPOINT_BYTES..) {
         Some([]) => (false, Epoch::default()),
@@ -291,6 +314,17 @@ mod tests {
             let mut events_read = Vec::new();
             events(record, id, 2, &mut events_read).unwrap();
             assert_eq!(events_read, [Event { time_ms: 1_234, token: token.clone(), change }]);
+        }
+    }
+
+    #[test]
+    fn n16_a_crossing_reads_back() {
+        let after = Checkpoint { count: -5, exact_to_ms: 1_795_176_000_000, ..Checkpoint::default() };
+        assert_eq!(encode_crossing(&after, &[]), b"");
+        let raw = encode_crossing(&after, &[7, i64::MIN]);
+        assert_eq!(decode_crossing(&raw), Some((-5, 1_795_176_000_000, vec![7, i64::MIN])));
+        for bad in [&raw[..raw.len() - 1], &raw[..14], &[]] {
+            assert_eq!(decode_crossing(bad), None);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::calls::{call, defect};
 use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, Commit};
+use crate::crossings::passed;
 use crate::names::CounterName;
 use crate::namespace::Placement;
 use crate::recount::{Recounted, Recounts};
@@ -28,8 +29,9 @@ impl Recounts for RedisNamespace {
     ) -> Result<Commit, Refusal> {
         let shard = Placement::of(counter).home();
         let json = serde_json::to_vec(recounts).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut command = call(CounterScript::Recount, &self.keys(shard).home());
+        let mut command = call(CounterScript::Recount, &self.keys(shard).commit());
         command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after)).arg(json);
+        command.arg(record::encode_crossing(after, &passed(&self.config.thresholds, counter, before, after)));
         match self.run_any(shard, &command).await?.answer {
             CounterAnswer::Ok => Ok(Commit::Done),
             CounterAnswer::Lost => Ok(Commit::Lost),

@@ -3,7 +3,8 @@
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
-//! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `background`, `touches` and
+//! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `crossings`, the feed of
+//! passed thresholds; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -11,6 +12,7 @@
 mod append;
 mod archiving;
 mod background;
+mod crossings;
 mod delete;
 mod directory;
 mod exact_check;
@@ -30,6 +32,7 @@ mod trigger;
 
 pub use append::ChangeRequest;
 pub use archiving::{archive_queue, archive_queue_config};
+pub use crossings::{CrossingsAfter, CrossingsFrom, CrossingsPosition};
 pub use fresh::Freshness;
 pub use recount::Audited;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};

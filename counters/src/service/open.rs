@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A script costs 24 µs before it has done anything: few calls, with many events each.
 const EVENTS: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
@@ -143,6 +144,11 @@ fn gather_checks(
 }
 
 impl<S> OpenNamespace<S> {
+    /// Distinguishes the namespace from those that had its name before.
+    pub(super) fn hash(&self) -> u64 {
+        xxh3_64(self.tag.as_bytes())
+    }
+
     /// # Errors
     /// [`Refusal::Invalid`]: its counters have no events.
     pub(super) fn check_has_events(&self) -> Result<(), Refusal> {

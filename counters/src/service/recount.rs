@@ -1,12 +1,10 @@
 //! Audits and recounts (N12).
 
-use super::open::OpenNamespace;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, begin, go_on};
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
 use crate::refusal::Refusal;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// An audit, and how far back its namespace keeps events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +25,7 @@ impl CounterService {
     ) -> Result<Audited, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
-        let namespace = hash_of(&open);
+        let namespace = open.hash();
         let audit = match from {
             None => Audit { namespace, ..begin(&open.store, counter).await? },
             Some(audit) if audit.namespace != namespace => return Err(other_namespace()),
@@ -50,7 +48,7 @@ impl CounterService {
     ) -> Result<Recounted, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
-        if request.audit.is_some_and(|audit| audit.namespace != hash_of(&open)) {
+        if request.audit.is_some_and(|audit| audit.namespace != open.hash()) {
             return Err(other_namespace());
         }
         let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
@@ -66,11 +64,6 @@ impl CounterService {
         open.check_has_events()?;
         open.store.recounts(counter).await
     }
-}
-
-/// Distinguishes a namespace from those that had its name before.
-fn hash_of(open: &OpenNamespace) -> u64 {
-    xxh3_64(open.tag.as_bytes())
 }
 
 fn other_namespace() -> Refusal {

@@ -4,7 +4,8 @@
 use crate::client::script::{RETRY_AFTER, Script};
 use std::time::{Duration, Instant, SystemTime};
 use tallystone_client::{
-    Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear, PublishedTo,
+    Applied, Cardinality, Code, CounterType, Crossing, CrossingDirection, Error, IdempotencyToken, NamespaceConfig,
+    NewAdd, NewClear, PublishedTo, Threshold,
 };
 use tallystone_proto::counter::v1 as wire;
 
@@ -115,6 +116,21 @@ async fn responses_that_break_the_protocol_are_errors() {
 }
 
 #[tokio::test]
+async fn n16_a_page_of_crossings_is_read_again_from_the_same_position() {
+    let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
+    let page = client.crossings("ns", "from", 50, Duration::from_millis(20)).await.unwrap();
+    let (threshold, direction, count) = (10, CrossingDirection::Down, -3);
+    let counter = "c".to_owned();
+    let expected = Crossing { counter, threshold, direction, count, exact_to_ms: 5, committed_at_ms: 6 };
+    assert_eq!((page.crossings, page.position.as_str(), page.complete_to_ms), (vec![expected], "p", 7));
+    let (namespace, after) = ("ns".to_owned(), "from".to_owned());
+    let sent = wire::ListCrossingsRequest { namespace, after, limit: 50, wait_ms: 20 };
+    assert_eq!(script.received.lock().unwrap().crossings, [sent.clone(), sent]);
+    let unknown = client.crossings("ns", "", 0, Duration::ZERO).await.unwrap_err();
+    assert_eq!(unknown.refused().map(|refused| refused.code), Some(Code::Internal), "a direction of another version");
+}
+
+#[tokio::test]
 async fn n1_every_field_of_a_namespace_is_sent_and_read() {
     let (script, client, _tasks) = Script::default().serve().await;
     let config = NamespaceConfig {
@@ -134,6 +150,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         expire_after_ms: Some(12),
         published_to: Some(PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
         archived: Some(true),
+        thresholds: Some(vec![Threshold { prefix: "15".to_owned(), count: 16 }]),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -159,6 +176,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         expire_after_ms: Some(12),
         published_to: Some(wire::PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
         archived: Some(true),
+        thresholds: Some(wire::Thresholds { thresholds: vec![wire::Threshold { prefix: "15".to_owned(), count: 16 }] }),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

@@ -31,6 +31,7 @@ pub(crate) struct Received {
     pub(crate) puts: Vec<wire::PutNamespaceRequest>,
     pub(crate) deletions: Vec<wire::DeleteCounterRequest>,
     pub(crate) deleted_namespaces: Vec<wire::DeleteNamespaceRequest>,
+    pub(crate) crossings: Vec<wire::ListCrossingsRequest>,
 }
 
 impl Script {
@@ -212,6 +213,25 @@ impl Counters for Script {
         _: Request<wire::ListRecountsRequest>,
     ) -> Result<Response<wire::ListRecountsResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn list_crossings(
+        &self,
+        request: Request<wire::ListCrossingsRequest>,
+    ) -> Result<Response<wire::ListCrossingsResponse>, Status> {
+        let request = request.into_inner();
+        let direction = if request.limit == 0 { 9 } else { wire::CrossingDirection::Down.into() };
+        self.received.lock().unwrap().crossings.push(request);
+        let crossing = wire::Crossing {
+            counter: "c".to_owned(),
+            threshold: 10,
+            direction,
+            count: -3,
+            exact_to_ms: 5,
+            committed_at_ms: 6,
+        };
+        let (position, complete_to_ms) = ("p".to_owned(), 7);
+        self.answer(wire::ListCrossingsResponse { crossings: vec![crossing], position, complete_to_ms })
     }
 }
 

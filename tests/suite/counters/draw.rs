@@ -4,7 +4,7 @@ use super::*;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
-use tallystone_counters::namespace::{Cardinality, CounterType};
+use tallystone_counters::namespace::{Cardinality, CounterType, Threshold};
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
 
 pub(super) const NAMES: [&str; 5] = ["a", "b", "route/EWR-IAH", "ü", "hot"];
@@ -50,8 +50,15 @@ pub(super) fn changed(random: &mut StdRng, config: &NamespaceConfig) -> Namespac
             CounterType::Eventual => one(random, &[0, 600_000]),
             _ => 0,
         },
+        thresholds: (0..random.random_range(0..5)).map(|number| threshold(random, number)).collect(),
         ..config.clone()
     }
+}
+
+/// All of them differ by their numbers.
+fn threshold(random: &mut StdRng, number: i64) -> Threshold {
+    let count = one(random, &[-WIDE, -1_000, -10, 0, 20, 5_000, WIDE, COUNT_SOFT_MAX - 10]);
+    Threshold { prefix: one(random, &["", "a", "hot"]).to_owned(), count: count + number }
 }
 
 pub(super) fn any_counter(random: &mut StdRng) -> CounterName {

@@ -446,6 +446,7 @@ impl Program {
         if config.archived {
             self.ns.archive_everything().await;
         }
+        self.ns.store.check_crossings().await;
         for name in NAMES {
             let expected = self.count(&counter(name), u64::MAX);
             let checkpoint = self.ns.checkpoint(name).await;

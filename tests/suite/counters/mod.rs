@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `archived`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `windows`, `sums`, `recounts`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `windows`, `sums`, `recounts`, `crossings`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod archived;
@@ -12,6 +12,7 @@ mod cached;
 mod circulation;
 mod clocks;
 mod compared;
+mod crossings;
 mod deleted;
 mod draw;
 mod duckdb;

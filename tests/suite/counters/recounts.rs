@@ -42,7 +42,7 @@ pub(super) async fn audited(store: &Compared, name: &CounterName) -> Audit {
     audit
 }
 
-fn of_count(text: &str, adjustment: i64) -> Recount {
+pub(super) fn of_count(text: &str, adjustment: i64) -> Recount {
     Recount { token: token(text), audit: None, adjustment, reason: "a test".to_owned() }
 }
 

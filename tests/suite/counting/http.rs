@@ -380,6 +380,7 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         "delete /v1/namespaces/{namespace}",
         "put /v1/namespaces/{namespace}/persistence_configuration",
         "get /v1/namespaces/{namespace}/counters/{counter}",
+        "get /v1/namespaces/{namespace}/crossings",
     ];
     assert_eq!(calls, posts.chain(others.map(str::to_owned)).collect());
     // Every call can be refused, and can fail.
@@ -541,6 +542,7 @@ async fn n2_what_is_sent_and_served_agrees_with_the_description() {
             "/v1/namespaces/my_dataset/counters/c",
             Value::Null,
         ),
+        (Method::GET, "/v1/namespaces/{namespace}/crossings", "/v1/namespaces/my_dataset/crossings", Value::Null),
     ];
     for (method, described, path, body) in posts.chain(others) {
         let call = &document["paths"][described][method.as_str().to_lowercase()];

@@ -1,10 +1,10 @@
 //! kill -9 of Redis, servers and workers at random moments under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a
 //! run, `TALLYSTONE_TEST_LONG` makes it ten times as long.
 
-use super::POLL;
 use super::judge::all_rollups;
 use super::load::Load;
 use super::machines::{Machines, WorkerProcess};
+use super::{POLL, crossings};
 use crate::crash::machines::Redis;
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
@@ -85,7 +85,8 @@ async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
     let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
     println!("TALLYSTONE_CRASH_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(u64::from(seed));
-    machines.clients[0].put_namespace(NAMESPACE, config()).await.expect("a new namespace");
+    let config = NamespaceConfig { thresholds: Some(crossings::thresholds()), ..config() };
+    machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
     let (done, until) = watch::channel(false);
     let load = Load::new(NAMESPACE, &machines.clients, until);
     let mut tasks = JoinSet::new();
@@ -128,6 +129,8 @@ async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
     let restarted = Instant::now();
     timeout(SOON, tasks.join_all()).await.expect("every client ends");
     conclude(&machines, &load, restarted, CONVERGED_WITHIN).await;
+    let counts = load.ledger.lock().unwrap().counts();
+    crossings::check_each_is_there_once(&machines.clients[1], NAMESPACE, &counts).await;
     (machines, load)
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_archive::Archive;
+use tallystone_counters::crossings::read_crossings;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
@@ -202,6 +203,17 @@ impl CounterTable {
                 }
                 .to_owned()
             }
+            "crossings" => {
+                let mut page = read_crossings(self.store(), None, 1_000).await?;
+                // Those of two shards may be of one millisecond.
+                page.entries.sort_by(|one, other| one.counter.cmp(&other.counter));
+                let entry = |entry: &CrossingEntry| {
+                    let thresholds: Vec<String> = entry.thresholds.iter().map(i64::to_string).collect();
+                    let (counter, count, to) = (&entry.counter, entry.count, since_start(entry.exact_to_ms));
+                    format!("{counter} {count} exact to {to} passes {}", thresholds.join(" "))
+                };
+                page.entries.iter().map(entry).collect::<Vec<_>>().join(", ")
+            }
             "recounts" => {
                 let recounts = self.store().recounts(&counter(words[0])).await?;
                 recounts.into_iter().map(|recounted| recounted.reason).collect::<Vec<_>>().join(", ")
@@ -306,6 +318,7 @@ impl CounterTable {
             let count = match structure {
                 "events" | "pending" | "counts" | "recounts" => "HLEN",
                 "dirty" | "deleted" | "names" => "ZCARD",
+                "crossings" => "XLEN",
                 _ => continue,
             };
             let count: u64 = ::redis::cmd(count).arg(&key).query_async(&mut self.redis).await.expect("a count");
@@ -382,13 +395,14 @@ fn epoch(word: &str) -> (&str, Epoch) {
     (front, Epoch { number, adjusted })
 }
 
-/// `counter:from[.epoch]:to:count[.epoch.adjusted][@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from
+/// `counter:from[.epoch][=count]:to:count[.epoch.adjusted][@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from
 /// and count: of a deleted counter.
 fn update(word: &str) -> CheckpointUpdate {
     let (word, lease) = word.split_once('#').expect("#lease");
     let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
     let parts: Vec<&str> = word.split(':').collect();
-    let [(from, from_epoch), (count, to_epoch)] = [parts[1], parts[3]].map(|part| epoch(part.trim_end_matches('d')));
+    let (from, count_before) = parts[1].split_once('=').unwrap_or((parts[1], "0"));
+    let [(from, from_epoch), (count, to_epoch)] = [from, parts[3]].map(|part| epoch(part.trim_end_matches('d')));
     let exact_to_ms = if from == "never" { 0 } else { at(from) };
     let after = Checkpoint {
         count: count.parse().expect("a count"),
@@ -399,7 +413,8 @@ fn update(word: &str) -> CheckpointUpdate {
         epoch: to_epoch,
     };
     let (is_deleted, epoch) = (parts[1].ends_with('d'), from_epoch);
-    let before = Checkpoint { exact_to_ms, is_deleted, epoch, ..Checkpoint::default() };
+    let count = count_before.parse().expect("a count");
+    let before = Checkpoint { count, exact_to_ms, is_deleted, epoch, ..Checkpoint::default() };
     CheckpointUpdate { counter: counter(parts[0]), before, after }
 }
 
@@ -425,6 +440,11 @@ fn config(words: &[&str]) -> NamespaceConfig {
     let serde_json::Value::Object(mut all) = serde_json::to_value(base).expect("JSON") else { panic!("no object") };
     for word in words {
         let (name, value) = word.split_once('=').expect("name=value");
+        if name == "thresholds" {
+            let threshold = |count: &str| serde_json::json!({"count": count});
+            all.insert(name.to_owned(), value.split(',').map(threshold).collect());
+            continue;
+        }
         let text = || if value == "true" { true.into() } else { value.into() };
         let value = value.parse::<u64>().map_or_else(|_| text(), serde_json::Value::from);
         // Parameters that earlier servers do not know are left out.

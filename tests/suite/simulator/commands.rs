@@ -164,6 +164,7 @@ fn draw(rng: &mut StdRng) -> Cmd {
         "XTRIM",
         "XLEN",
         "XRANGE",
+        "XREVRANGE",
         "XREAD",
         "PERSIST",
     ];
@@ -219,6 +220,15 @@ fn draw(rng: &mut StdRng) -> Cmd {
         "XTRIM" => vec![key(p, "stream"), "MINID", p(&STREAM_IDS)],
         "XLEN" => vec![key(p, "stream")],
         "XRANGE" => vec![key(p, "stream"), p(&["-", "2", "2-2"]), p(&["+", "9", "9-1"]), "COUNT", p(&["1", "2", "9"])],
+        "XREVRANGE" => {
+            vec![
+                key(p, "stream"),
+                p(&["+", "9", "9-1", "(9-64", "(5"]),
+                p(&["-", "2", "2-2"]),
+                "COUNT",
+                p(&["1", "2", "9"]),
+            ]
+        }
         "XREAD" => vec!["COUNT", p(&["1", "2", "9"]), "STREAMS", key(p, "stream"), p(&["0", "2", "2-1"])],
         unknown => panic!("no words for {unknown}"),
     };

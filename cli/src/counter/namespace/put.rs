@@ -8,7 +8,7 @@ use crate::ndjson::{open, unreadable};
 use clap::Args;
 use std::io::Read;
 use std::path::PathBuf;
-use tallystone_client::{Cardinality, CounterType, NamespaceConfig, PublishedTo};
+use tallystone_client::{Cardinality, CounterType, NamespaceConfig, PublishedTo, Threshold};
 
 /// More than any configuration needs, and less than a request may have.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -85,6 +85,19 @@ pub(crate) struct ConfigArgs {
     /// Publish the counts no longer
     #[arg(long, conflicts_with = "publish_to")]
     no_publish: bool,
+    /// For eventual and accurate: `counter crossings` lists each time that a count passes this one; with PREFIX=, only of
+    /// counters whose names begin with it; up to 32, which replace those before [server's default: none]
+    #[arg(long = "threshold", value_name = "[PREFIX=]COUNT", value_parser = parse_threshold, allow_hyphen_values = true)]
+    thresholds: Vec<Threshold>,
+    /// Remove all thresholds
+    #[arg(long, conflicts_with = "thresholds")]
+    no_thresholds: bool,
+}
+
+fn parse_threshold(text: &str) -> Result<Threshold, String> {
+    let (prefix, count) = text.rsplit_once('=').unwrap_or(("", text));
+    let count = count.parse().map_err(|_| format!("'{count}' is no 64-bit integer"))?;
+    Ok(Threshold { prefix: prefix.to_owned(), count })
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -132,6 +145,7 @@ impl ConfigArgs {
             expire_after_ms: self.expire_after,
             published_to,
             archived: self.archived,
+            thresholds: (self.no_thresholds || !self.thresholds.is_empty()).then_some(self.thresholds),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! How a namespace is shown to people.
 
+use crate::counter::text::count_text;
 use crate::duration::format_ms;
 use crate::output::grouped;
 use crate::text::visible;
-use tallystone_client::{Cardinality, CounterType, Namespace, PublishedTo};
+use tallystone_client::{Cardinality, CounterType, Namespace, PublishedTo, Threshold};
 
 pub(super) fn type_text(counter_type: Option<CounterType>) -> &'static str {
     match counter_type {
@@ -21,6 +22,15 @@ pub(super) fn cardinality_text(cardinality: Option<Cardinality>) -> &'static str
         Some(Cardinality::Medium) => "medium",
         Some(Cardinality::High) => "high",
     }
+}
+
+fn thresholds_text(thresholds: &[Threshold]) -> String {
+    let text = |Threshold { prefix, count }: &Threshold| match prefix.as_str() {
+        "" => count_text(*count),
+        prefix => format!("{} of {}*", count_text(*count), visible(prefix)),
+    };
+    let texts: Vec<String> = thresholds.iter().map(text).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join("; ") }
 }
 
 /// A namespace, one line per field.
@@ -49,6 +59,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("delete after", duration(config.delete_after_ms)),
         ("expire after", duration(config.expire_after_ms)),
         ("published to", published_to),
+        ("thresholds", thresholds_text(config.thresholds.as_deref().unwrap_or_default())),
         ("archived", if config.archived == Some(true) { "yes" } else { "no" }.to_owned()),
         ("revision", namespace.revision.to_string()),
     ];

@@ -54,11 +54,16 @@ pub(super) fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> Ht
 }
 
 /// A parameter of a query. What its path does not have was refused before ([`int64`](super::int64)).
-fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
-    let parts = query.unwrap_or_default().split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
-    let given = parts.filter(|(of, _)| *of == name).map(|(_, value)| value).next();
+pub(super) fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
+    let given = parameter(query, name);
     let unreadable = |_| of_call(Refusal::invalid(name, "is not a 64-bit integer"));
     given.map(str::parse).transpose().map_err(unreadable)
+}
+
+/// The same, as it was sent.
+pub(super) fn parameter<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let mut parts = query.unwrap_or_default().split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
+    parts.find(|(of, _)| *of == name).map(|(_, value)| value)
 }
 
 /// A request that the RPC can check.
@@ -257,6 +262,7 @@ fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Re
     let mut value = serde_json::to_value(config).map_err(serde::ser::Error::custom)?;
     value["expire_after_ms"] = config.expire_after_ms.into();
     value["archived"] = config.archived.into();
+    value["thresholds"] = serde_json::to_value(&config.thresholds).map_err(serde::ser::Error::custom)?;
     value["published_to"] = serde_json::to_value(&config.published_to).map_err(serde::ser::Error::custom)?;
     value.serialize(serializer)
 }

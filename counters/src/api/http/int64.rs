@@ -65,9 +65,12 @@ pub(super) async fn answer_text(request: Request, next: Next) -> Response {
 
 /// The parameters that the path of a request may have.
 fn parameters(request: &Request) -> &'static [&'static str] {
-    let is_of_a_counter = request.uri().path().contains("/counters/");
+    // Behind the name of a namespace.
+    let rest = request.uri().path().strip_prefix("/v1/namespaces/").and_then(|path| path.split_once('/'));
+    let rest = rest.map_or("", |(_, rest)| rest);
     match request.method() {
-        &Method::GET | &Method::HEAD if is_of_a_counter => &["min_exact_to_ms", "wait_ms", PARAMETER],
+        &Method::GET | &Method::HEAD if rest.starts_with("counters/") => &["min_exact_to_ms", "wait_ms", PARAMETER],
+        &Method::GET | &Method::HEAD if rest == "crossings" => &["after", "limit", "wait_ms", PARAMETER],
         &Method::DELETE => &["incarnation", PARAMETER],
         _ => &[PARAMETER],
     }

@@ -2,6 +2,7 @@
 //! RPC's reply, so that everything is checked once and alike.
 
 mod calls;
+mod crossings;
 mod int64;
 mod item;
 mod messages;
@@ -9,6 +10,7 @@ mod openapi;
 mod recounts;
 
 use calls::*;
+use crossings::*;
 use recounts::*;
 
 use super::grpc::Api;
@@ -40,6 +42,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/namespaces", get(list_namespaces))
         .route("/v1/namespaces/{namespace}", get(get_namespace).put(put_namespace).delete(delete_namespace))
         .route("/v1/namespaces/{namespace}/persistence_configuration", put(put_persistence_configuration))
+        .route("/v1/namespaces/{namespace}/crossings", get(list_crossings))
         .route("/v1/namespaces/{namespace}/counters/{*counter}", get(read_count))
         .route_layer(middleware::from_fn(int64::answer_text))
         .route("/openapi.json", get(openapi::document))

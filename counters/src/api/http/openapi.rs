@@ -1,7 +1,7 @@
 //! The description of the HTTP calls: OpenAPI, and a page that shows it.
 
 use super::int64::{AS_TEXT, PARAMETER, SHORT};
-use super::{calls, recounts};
+use super::{calls, crossings, recounts};
 use axum::Json;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -32,6 +32,7 @@ use utoipa::OpenApi;
         recounts::audit_counter,
         recounts::recount_counter,
         recounts::list_recounts,
+        crossings::list_crossings,
         calls::list_namespaces,
         calls::get_namespace,
         calls::put_namespace,
@@ -122,7 +123,7 @@ mod tests {
     fn every_call_and_every_body_is_described() {
         let document = described();
         let paths = document["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), 19, "{:?}", paths.keys());
+        assert_eq!(paths.len(), 20, "{:?}", paths.keys());
         for call in paths.values().flat_map(|path| path.as_object().unwrap().values()) {
             let has_text = |name: &str| call[name].as_str().is_some_and(|text| text.len() > 10);
             assert!(has_text("summary") && has_text("description"), "{call}");

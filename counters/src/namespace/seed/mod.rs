@@ -154,6 +154,7 @@ mod tests {
             expire_after_ms: 0,
             published_to: None,
             archived: false,
+            thresholds: Vec::new(),
             ttl_ms: 0,
         };
         assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));

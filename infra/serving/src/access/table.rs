@@ -109,6 +109,7 @@ rights! {
         "AuditCounter": AuditCounterRequest => CountRead, |it| Resource::One(&it.namespace);
         "RecountCounter": RecountCounterRequest => CountAdmin, |it| Resource::One(&it.namespace);
         "ListRecounts": ListRecountsRequest => CountRead, |it| Resource::One(&it.namespace);
+        "ListCrossings": ListCrossingsRequest => CountRead, |it| Resource::One(&it.namespace);
     }
     "tallystone.counter.v1.CounterAdmin" {
         "PutNamespace": PutNamespaceRequest => CountAdmin, |it| Resource::One(&it.name);

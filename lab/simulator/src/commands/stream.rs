@@ -155,6 +155,28 @@ pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(Value::Array(keys.stream(arguments.get(1))?.map_or(Vec::new(), |stream| entries(stream, from, to, taken))))
 }
 
+/// XREVRANGE with COUNT; the later end comes first, and `(` leaves it out.
+pub(super) fn reverse_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+    let (to, with_to) = match arguments.get(2) {
+        b"+" => (StreamId::MAX, true),
+        [b'(', text @ ..] => (id(text, u64::MAX)?, false),
+        text => (id(text, u64::MAX)?, true),
+    };
+    let from = match arguments.get(3) {
+        b"-" => StreamId::default(),
+        text => id(text, 0)?,
+    };
+    let taken = match arguments.len() {
+        4 => usize::MAX,
+        6 if arguments.is(4, "COUNT") => usize::try_from(arguments.integer(5)?).unwrap_or(0),
+        _ => return Err(Fault::SYNTAX),
+    };
+    let Some(stream) = keys.stream(arguments.get(1))? else { return Ok(Value::Array(Vec::new())) };
+    let is_in = |of: &StreamId| *of >= from && (*of < to || with_to && *of == to);
+    let found = stream.entries.iter().rev().skip_while(|(id, _)| *id > to).filter(|(id, _)| is_in(id));
+    Ok(Value::Array(found.take(taken).map(entry).collect()))
+}
+
 /// XREAD with COUNT. It answers at once: BLOCK is the caller's wait.
 pub(super) fn read(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     let (mut at, mut taken) = (1, usize::MAX);

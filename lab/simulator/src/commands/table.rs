@@ -13,7 +13,7 @@ const READS: bool = false;
 const WRITES: bool = true;
 
 /// In order of name.
-static COMMANDS: [Command; 63] = [
+static COMMANDS: [Command; 64] = [
     ("DECRBY", WRITES, 3, |keys, arguments| text::add(keys, arguments, -1)),
     ("DEL", WRITES, 2, names::delete),
     ("EXISTS", READS, 2, names::exists),
@@ -62,6 +62,7 @@ static COMMANDS: [Command; 63] = [
     ("XLEN", READS, 2, stream::length),
     ("XRANGE", READS, 4, stream::range),
     ("XREAD", READS, 4, stream::read),
+    ("XREVRANGE", READS, 4, stream::reverse_range),
     ("XTRIM", WRITES, 4, stream::trim),
     ("ZADD", WRITES, 4, sorted::add),
     ("ZCARD", READS, 2, sorted::length),

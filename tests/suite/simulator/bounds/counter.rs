@@ -11,6 +11,8 @@ const EVENTS: usize = 512;
 const BUCKETS: usize = 200;
 /// Counters of one call: of a rollup batch, of a page, of those that fall due.
 const COUNTERS: usize = 1_000;
+/// Thresholds of a namespace.
+const THRESHOLDS: usize = 32;
 /// Windows that one counter has while rollups keep up, and a call about it reads.
 const WINDOWS: u64 = 30;
 
@@ -144,19 +146,25 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
     }
     let arguments: Vec<Vec<u8>> = match script {
         CounterScript::Commit => {
-            let update = |number| [counter(number), digits(at_ms), checkpoint(NOW_MS, NOW_MS)];
+            // Every counter passes every threshold.
+            let passed = vec![1; 14 + 8 * THRESHOLDS];
+            let update = |number| [counter(number), digits(at_ms), checkpoint(NOW_MS, NOW_MS), passed.clone()];
             [digits(NOW_MS)].into_iter().chain((0..COUNTERS).flat_map(update)).collect()
         }
         CounterScript::Recount => {
             // As many recounts as a counter keeps, with the longest reasons and tokens.
-            vec![counter(0), digits(at_ms), checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512]]
+            vec![counter(0), digits(at_ms), checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512], vec![1; 14 + 8]]
         }
         CounterScript::Delete => vec![digits(NOW_MS), digits(1_000), counter(0), digits(NOW_MS)],
         CounterScript::Forget => [digits(NOW_MS)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
         _ => [digits(at_ms), digits(at_ms - 1)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
     };
     let items = if matches!(script, CounterScript::Delete | CounterScript::Recount) { 1 } else { COUNTERS };
-    let calls = space.metered(script, &space.keys.home(), &arguments);
+    let keys = match script {
+        CounterScript::Commit | CounterScript::Recount => space.keys.commit().to_vec(),
+        _ => space.keys.home().to_vec(),
+    };
+    let calls = space.metered(script, &keys, &arguments);
     vec![Case::new(script.name(), "of many checkpoints", size, Scope { items, ..Scope::default() }, calls)]
 }
 

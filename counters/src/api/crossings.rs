@@ -1,0 +1,125 @@
+//! ListCrossings (N16).
+
+use super::sealed::{seal, unseal};
+use super::status::of_call;
+use super::wire::namespace;
+use crate::crossings::{CrossingEntry, EntryId};
+use crate::names::NamespaceName;
+use crate::namespace::SHARDS;
+use crate::refusal::Refusal;
+use crate::service::{CounterService, CrossingsAfter, CrossingsFrom, CrossingsPosition};
+use std::time::Duration;
+use tallystone_model::names::check_range;
+use tallystone_proto::counter::v1 as wire;
+use tallystone_serving::Access;
+use tokio::time::Instant;
+use tonic::{Request, Status};
+
+/// Crossings of an answer, unless the caller says how many.
+const LIMIT: usize = 100;
+const LIMIT_MAX: u64 = 1_000;
+/// How long a call may wait.
+const WAIT_MS_MAX: u64 = 30_000;
+/// The position of a caller that requires only what follows.
+const NOW: &str = "now";
+
+pub(super) async fn list(
+    counters: &CounterService,
+    request: Request<wire::ListCrossingsRequest>,
+) -> Result<wire::ListCrossingsResponse, Status> {
+    let access = Access::of(request.extensions());
+    let answer_by = tallystone_proto::answer_by(request.metadata());
+    let wire::ListCrossingsRequest { namespace: name, after, limit, wait_ms } = request.into_inner();
+    let name = namespace(name)?;
+    let from = from(&after, &name).map_err(of_call)?;
+    let limit = match check_range("limit", limit.into(), 0, LIMIT_MAX).map_err(of_queue)? {
+        0 => LIMIT,
+        limit => limit as usize,
+    };
+    let wait_ms = check_range("wait_ms", wait_ms, 0, WAIT_MS_MAX).map_err(of_queue)?;
+    let until = Instant::now() + Duration::from_millis(wait_ms);
+    let until = answer_by.map_or(until, |by| by.min(until));
+    let found = tokio::select! {
+        found = counters.crossings(&name, from, limit, until) => found.map_err(of_call)?,
+        // The caller has lost its right to read.
+        withdrawn = access.withdrawn() => return Err(withdrawn),
+    };
+    let CrossingsAfter { page, position } = found;
+    Ok(wire::ListCrossingsResponse {
+        crossings: page.entries.into_iter().flat_map(crossings).collect(),
+        position: text(&position, &name),
+        complete_to_ms: page.complete_to_ms as i64,
+    })
+}
+
+fn of_queue(refusal: tallystone_model::Refusal) -> Status {
+    of_call(refusal.into())
+}
+
+fn crossings(entry: CrossingEntry) -> impl Iterator<Item = wire::Crossing> {
+    let CrossingEntry { id, counter, count, exact_to_ms, thresholds, .. } = entry;
+    thresholds.into_iter().map(move |threshold| {
+        let is_up = count >= threshold;
+        let direction = if is_up { wire::CrossingDirection::Up } else { wire::CrossingDirection::Down };
+        wire::Crossing {
+            counter: counter.to_string(),
+            threshold,
+            direction: direction.into(),
+            count,
+            exact_to_ms: exact_to_ms as i64,
+            committed_at_ms: id.ms as i64,
+        }
+    })
+}
+
+fn of_namespace(name: &NamespaceName) -> String {
+    format!("crossings {name}")
+}
+
+/// A position, for a later call.
+fn text(CrossingsPosition { namespace, read }: &CrossingsPosition, name: &NamespaceName) -> String {
+    let ids: String = read.iter().map(|EntryId { ms, number }| format!(".{ms}-{number}")).collect();
+    seal(&format!("{namespace}{ids}"), &of_namespace(name))
+}
+
+fn from(after: &str, name: &NamespaceName) -> Result<CrossingsFrom, Refusal> {
+    let id = |text: &str| {
+        let (ms, number) = text.split_once('-')?;
+        Some(EntryId { ms: ms.parse().ok()?, number: number.parse().ok()? })
+    };
+    let position = || {
+        let parts = unseal(after, &of_namespace(name))?;
+        let (namespace, ids) = parts.split_first()?;
+        let ids: Vec<EntryId> = ids.iter().map(|part| id(part)).collect::<Option<_>>()?;
+        let read = <[EntryId; SHARDS as usize]>::try_from(ids).ok()?;
+        Some(CrossingsPosition { namespace: namespace.parse().ok()?, read })
+    };
+    match after {
+        "" => Ok(CrossingsFrom::Oldest),
+        NOW => Ok(CrossingsFrom::Now),
+        _ => {
+            let unknown = || Refusal::invalid("after", format!("is no position of this namespace, nor '{NOW}'"));
+            position().map(CrossingsFrom::Position).ok_or_else(unknown)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n16_a_position_reads_back_and_no_other_text_does() {
+        let name = NamespaceName::parse("ns").expect("a name");
+        let read = std::array::from_fn(|shard| EntryId { ms: u64::MAX - shard as u64, number: shard as u64 });
+        let position = CrossingsPosition { namespace: u64::MAX, read };
+        let of = |after: &str| from(after, &name);
+        let one = text(&position, &name);
+        assert_eq!(of(&one), Ok(CrossingsFrom::Position(position)));
+        assert_eq!((of(""), of("now")), (Ok(CrossingsFrom::Oldest), Ok(CrossingsFrom::Now)));
+        assert!(from(&one, &NamespaceName::parse("other").expect("a name")).is_err(), "of another namespace");
+        for bad in ["end", "1", &one[1..], &one[..one.len() - 1], &format!("{one}."), &one.replacen('-', ".", 1)] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The lists of crossings (N16): a stream in each shard, to which `counter/lib/crossings.lua` appends.
+
+use super::calls::defect;
+use super::{RedisNamespace, record};
+use crate::crossings::{CrossingEntry, CrossingLists, EntryId};
+use crate::names::CounterName;
+use crate::refusal::Refusal;
+use redis::Cmd;
+use std::collections::HashMap;
+use tallystone_lua::counter::CROSSINGS;
+
+/// An entry as Redis gives it: its id, and its fields with their values.
+type Raw = (String, HashMap<String, Vec<u8>>);
+
+impl CrossingLists for RedisNamespace {
+    async fn shard_ms(&self, shard: u16) -> Result<u64, Refusal> {
+        let (s, us): (u64, u64) = self.query(shard, &redis::cmd("TIME")).await?;
+        Ok(s * 1_000 + us / 1_000)
+    }
+
+    async fn entries(&self, shard: u16, from: EntryId, count: usize) -> Result<Vec<CrossingEntry>, Refusal> {
+        let mut command = self.of_stream("XRANGE", shard);
+        command.arg(text(from)).arg("+").arg("COUNT").arg(count);
+        let found: Vec<Raw> = self.query(shard, &command).await?;
+        found.into_iter().map(|raw| entry(raw).ok_or_else(|| defect("an unreadable crossing"))).collect()
+    }
+
+    async fn last_before(&self, shard: u16, id: EntryId) -> Result<EntryId, Refusal> {
+        if id == EntryId::default() {
+            return Ok(id);
+        }
+        let mut command = self.of_stream("XREVRANGE", shard);
+        command.arg(format!("({}", text(id))).arg("-").arg("COUNT").arg(1);
+        let found: Vec<Raw> = self.query(shard, &command).await?;
+        match found.first() {
+            None => Ok(EntryId::default()),
+            Some((id, _)) => parse(id).ok_or_else(|| defect("an unreadable crossing")),
+        }
+    }
+}
+
+impl RedisNamespace {
+    fn of_stream(&self, command: &str, shard: u16) -> Cmd {
+        let mut command = redis::cmd(command);
+        command.arg(self.keys(shard).key(CROSSINGS));
+        command
+    }
+}
+
+fn text(id: EntryId) -> String {
+    format!("{}-{}", id.ms, id.number)
+}
+
+fn parse(text: &str) -> Option<EntryId> {
+    let (ms, number) = text.split_once('-')?;
+    Some(EntryId { ms: ms.parse().ok()?, number: number.parse().ok()? })
+}
+
+fn entry((id, mut fields): Raw) -> Option<CrossingEntry> {
+    let mut text = |field: &str| String::from_utf8(fields.remove(field)?).ok();
+    let (counter, before) = (CounterName::parse(text("c")?).ok()?, parse(&text("p")?)?);
+    let (count, exact_to_ms, thresholds) = record::decode_crossing(fields.get("r")?)?;
+    Some(CrossingEntry { id: parse(&id)?, before, counter, count, exact_to_ms, thresholds })
+}
