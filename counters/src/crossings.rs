@@ -112,13 +112,10 @@ pub async fn read_crossings(
 ) -> Result<CrossingsPage, Refusal> {
     let read = |shard: u16| read_shard(lists, shard, after.map(|after| after[usize::from(shard)]), crossings);
     let shards = try_join_all((0..SHARDS).map(read)).await?;
-    let mut page = CrossingsPage {
-        entries: Vec::new(),
-        next: std::array::from_fn(|shard| shards[shard].from),
-        complete_to_ms: u64::MAX,
-    };
-    // What is not on the page begins here.
-    page.complete_to_ms = shards.iter().map(|shard| shard.read_to_ms).min().unwrap_or_default();
+    // What is on no page yet begins here.
+    let complete_to_ms = shards.iter().map(|shard| shard.read_to_ms).min().unwrap_or_default();
+    let next = std::array::from_fn(|shard| shards[shard].from);
+    let mut page = CrossingsPage { entries: Vec::new(), next, complete_to_ms };
     let all =
         shards.into_iter().enumerate().flat_map(|(shard, read)| read.entries.into_iter().map(move |it| (shard, it)));
     let mut all: Vec<(usize, CrossingEntry)> = all.collect();

@@ -1,5 +1,6 @@
 //! The client of counters, on top of the generated code of `tallystone.counter.v1`: adds and clears ([`add`]), reads
-//! ([`read`]), audits and recounts ([`recount`]), the feed of passed thresholds ([`crossings`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
+//! ([`read`]), audits and recounts ([`recount`]), the feed of passed thresholds ([`crossings`]), namespaces
+//! ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
 
 mod add;
 mod calls;

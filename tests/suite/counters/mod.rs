@@ -1,8 +1,9 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, compared with the oracle.
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
-//! (`compared`); tests of one rule each (`accurate`, `archived`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `windows`, `sums`, `recounts`, `crossings`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! (`compared`); tests of one rule each (`accurate`, `archived`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
+//! `hot`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
+//! `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod archived;

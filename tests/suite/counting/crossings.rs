@@ -96,15 +96,15 @@ async fn n16_each_crossing_is_listed_once_through_every_server() {
     for (counter, delta) in [("a", 9), ("vip/b", 6), ("a", 1), ("vip/b", 100)] {
         count(client, counter, delta).await;
     }
-    client.clear(NS, NewClear::new("vip/b")).await.expect("a clear");
-    count(client, "vip/b", 1).await;
+    let cleared = client.clear(NS, NewClear::new("vip/b")).await.expect("a clear");
+    client.get_exact(NS, "vip/b", ExactTo::after(cleared.event_time_ms).wait(LONG)).await.expect("a count");
     client.recount(NS, "a", NewRecount::of_count(-3, "a test")).await.expect("a recount");
     let expected = [
         ("vip/b", 5, true, 6),
         ("a", 10, true, 10),
         ("vip/b", 10, true, 106),
-        ("vip/b", 10, false, 1),
-        ("vip/b", 5, false, 1),
+        ("vip/b", 10, false, 0),
+        ("vip/b", 5, false, 0),
         ("a", 10, false, 7),
     ];
     let (mut after, mut all, mut via) = (begin.position.clone(), Vec::new(), 0);
@@ -119,11 +119,13 @@ async fn n16_each_crossing_is_listed_once_through_every_server() {
     assert_eq!(shown(&all), expected);
     assert_eq!(page(client, "", 1_000).await.crossings, all, "from the oldest on");
     assert_eq!(page(client, &begin.position, 0).await.crossings, all, "once more from a position before");
-    // A deletion passes nothing, and what follows begins at 0.
+    // A deletion passes nothing, unless a rollup has counted its clear before. What follows begins at 0.
     count(client, "a", 20).await;
     client.delete(NS, NewClear::new("a")).await.expect("a deletion");
     count(client, "a", 12).await;
-    assert_eq!(shown(&page(client, &after, 0).await.crossings), [("a", 10, true, 27), ("a", 10, true, 12)]);
+    let mut rest = page(client, &after, 0).await.crossings;
+    rest.retain(|crossing| crossing.direction == CrossingDirection::Up);
+    assert_eq!(shown(&rest), [("a", 10, true, 27), ("a", 10, true, 12)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
