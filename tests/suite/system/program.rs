@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long a test waits for something that takes much less, since the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// How long a command may take; the demo's month takes 10 s alone, and a minute among other tests.
+const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 const POLL: Duration = Duration::from_millis(10);
 
@@ -107,7 +109,7 @@ pub(crate) async fn run(mut command: Command, stdin: &str) -> Ended {
         drop(input);
     };
     let (output, ()) =
-        timeout(SOON, async { tokio::join!(child.wait_with_output(), write) }).await.expect("ends in time");
+        timeout(COMMAND_MAX, async { tokio::join!(child.wait_with_output(), write) }).await.expect("ends in time");
     let output = output.expect("an end");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
