@@ -244,7 +244,7 @@ impl RedisNamespace {
                 ..((bucket + 1) * per_bucket).min(moved.to_ms / WINDOW_MS);
             for part in log.parts(bucket, number, within) {
                 let end_ms = part.end() * WINDOW_MS;
-                for (field, slot) in self.read_slots(&log, &part, None).await? {
+                for (field, slot) in self.read_slots(&log, &part).await? {
                     events += record::count(&slot)?;
                     moved.slots.push((field, slot));
                 }

@@ -5,7 +5,7 @@
 use super::RedisNamespace;
 use super::calls::{defect, of_archive, of_link};
 use super::layout::{Field, Layout, window_of};
-use super::pace::{self, Pace};
+use super::pace;
 use super::record::{self, read};
 use crate::log::{Change, Event, EventScan, WINDOW_MS};
 use crate::names::{CounterName, Token};
@@ -18,14 +18,11 @@ use std::ops::Range;
 use tallystone_archive::{ArchivedEvent, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
 use tallystone_model::Applied;
-use tokio::task::yield_now;
 
 /// Time buckets that one call covers, in each shard.
 const BUCKETS_MAX: u64 = 2_048;
-/// Fields of a part at most.
+/// Fields that one command reads at most.
 const FIELDS_MAX: u64 = 1_000;
-/// Fields that one command reads: so few that Redis, and this process, soon do something else.
-const FIELDS_PER_COMMAND: usize = 128;
 /// Parts that one call reads at most. The pace of this process says how many at once.
 const PARTS_MAX: usize = 256;
 
@@ -180,7 +177,10 @@ impl RedisNamespace {
             scan.next_window = left.windows.start;
         }
         let shards = &shards;
-        let read = async |part: ScanPart| (part.windows.end, self.read_part(counter, shards, first_bucket, part).await);
+        let read = async |part: ScanPart| {
+            let end = part.windows.end;
+            (end, self.pace.read(self.read_part(counter, shards, first_bucket, part)).await)
+        };
         let mut read = iter(some).map(read).buffered(pace::MAX);
         while let Some((end, events)) = read.next().await {
             scan.events.append(&mut events?);
@@ -223,13 +223,8 @@ impl RedisNamespace {
         let has_some = |shard: &&Shard| shard.lengths[(part.bucket - first_bucket) as usize] > 0;
         let of_shard = async |shard: &Shard| {
             let mut events = Vec::new();
-            let slots = self.read_slots(shard, &part, Some(&self.pace)).await?;
-            for slots in slots.chunks(FIELDS_PER_COMMAND) {
-                for (field, slot) in slots {
-                    record::events(slot, Placement::of(counter).id(), window_of(field), &mut events)?;
-                }
-                // Adds need the thread, too.
-                yield_now().await;
+            for (field, slot) in self.read_slots(shard, &part).await? {
+                record::events(&slot, Placement::of(counter).id(), window_of(&field), &mut events)?;
             }
             if self.config.archived {
                 events.retain(|event| event.time_ms >= shard.pruned_to_ms);
@@ -241,13 +236,8 @@ impl RedisNamespace {
         Ok(events)
     }
 
-    /// The slots of a part in one shard. With a pace, others come first.
-    pub(super) async fn read_slots(
-        &self,
-        shard: &Shard,
-        part: &ScanPart,
-        pace: Option<&Pace>,
-    ) -> Result<Vec<(Field, Vec<u8>)>, Refusal> {
+    /// The slots of a part in one shard.
+    pub(super) async fn read_slots(&self, shard: &Shard, part: &ScanPart) -> Result<Vec<(Field, Vec<u8>)>, Refusal> {
         let key = self.keys(shard.number).events(self.config.seconds_per_bucket, part.bucket);
         let fields: Vec<Field> = match part.is_sparse {
             true => self.fields(shard.number, &key, &part.windows).await?,
@@ -261,17 +251,10 @@ impl RedisNamespace {
             }
             command
         };
-        let mut found = Vec::with_capacity(fields.len());
-        for fields in fields.chunks(FIELDS_PER_COMMAND) {
-            let slots = self.queries(shard.number, std::iter::once(command(fields)));
-            let slots: Vec<Vec<Option<Vec<u8>>>> = match pace {
-                Some(pace) => pace.read(slots).await?,
-                None => slots.await?,
-            };
-            let slots = fields.iter().zip(slots.into_iter().flatten());
-            found.extend(slots.filter_map(|(field, slot)| Some((*field, slot?))));
-        }
-        Ok(found)
+        let commands = fields.chunks(FIELDS_MAX as usize).map(command);
+        let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, commands).await?;
+        let found = fields.into_iter().zip(slots.into_iter().flatten());
+        Ok(found.filter_map(|(field, slot)| Some((field, slot?))).collect())
     }
 
     /// The fields of a bucket that belong to these windows.
