@@ -9,28 +9,19 @@ use crate::names::CounterName;
 use crate::namespace::{SHARDS, Threshold};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
+use tallystone_link::StreamId;
 
 /// When the last entry that a reader has read is lost, entries with earlier ids may be new: the clock of the store's new
 /// primary may be behind. So much earlier the reader goes on: two clocks differ less.
 const LOST_MS: u64 = 60_000;
 
-/// The id of an entry of a shard, by the store's clock. Ids of a shard rise, except after lost writes. The default: before
-/// the first entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EntryId {
-    /// When the entry was appended, in Unix ms, or later if the clock was set back.
-    pub ms: u64,
-    /// Its number among those of this millisecond.
-    pub number: u64,
-}
-
 /// What one new checkpoint has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossingEntry {
-    /// Its id.
-    pub id: EntryId,
+    /// Its id, by the store's clock. Those of a shard rise, except after lost writes.
+    pub id: StreamId,
     /// The id of the entry before it in its shard; the default: it is the first one.
-    pub before: EntryId,
+    pub before: StreamId,
     /// The counter.
     pub counter: CounterName,
     /// The new count.
@@ -50,16 +41,16 @@ pub trait CrossingLists: Send + Sync {
     fn entries(
         &self,
         shard: u16,
-        from: EntryId,
+        from: StreamId,
         count: usize,
     ) -> impl Future<Output = Result<Vec<CrossingEntry>, Refusal>> + Send;
 
     /// The id of a shard's last entry before this one; the default: there is none.
-    fn last_before(&self, shard: u16, id: EntryId) -> impl Future<Output = Result<EntryId, Refusal>> + Send;
+    fn last_before(&self, shard: u16, id: StreamId) -> impl Future<Output = Result<StreamId, Refusal>> + Send;
 }
 
 /// The last id that a reader has read, of each shard.
-pub type CrossingsRead = [EntryId; SHARDS as usize];
+pub type CrossingsRead = [StreamId; SHARDS as usize];
 
 /// Crossings that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +85,7 @@ pub fn passed(thresholds: &[Threshold], counter: &CounterName, before: &Checkpoi
 
 /// Where a reader begins that requires only what follows.
 pub async fn last_entries(lists: &impl CrossingLists) -> Result<CrossingsRead, Refusal> {
-    let last = |shard| lists.last_before(shard, EntryId { ms: u64::MAX, number: u64::MAX });
+    let last = |shard| lists.last_before(shard, StreamId { ms: u64::MAX, number: u64::MAX });
     let mut read = CrossingsRead::default();
     read.copy_from_slice(&try_join_all((0..SHARDS).map(last)).await?);
     Ok(read)
@@ -137,7 +128,7 @@ pub async fn read_crossings(
 struct ShardRead {
     entries: Vec<CrossingEntry>,
     /// The position in this shard before these entries.
-    from: EntryId,
+    from: StreamId,
     /// Every entry with an earlier time (Unix ms) is among these, or was read before.
     read_to_ms: u64,
 }
@@ -145,7 +136,7 @@ struct ShardRead {
 async fn read_shard(
     lists: &impl CrossingLists,
     shard: u16,
-    after: Option<EntryId>,
+    after: Option<StreamId>,
     count: usize,
 ) -> Result<ShardRead, Refusal> {
     // In this order: what is not there when the entries are read comes later than this time.
@@ -159,10 +150,10 @@ async fn read_shard(
             Some(first) if is_first(first) => drop(entries.remove(0)),
             Some(first) if first.before == after => {}
             Some(first) if first.before > after => return Err(Refusal::PositionExpired),
-            None if after == EntryId::default() => {}
+            None if after == StreamId::default() => {}
             // The store has lost the entry that was read last. It keeps the last one that it has.
             Some(_) | None => {
-                let earlier = EntryId { ms: after.ms.saturating_sub(LOST_MS), number: 0 };
+                let earlier = StreamId { ms: after.ms.saturating_sub(LOST_MS), number: 0 };
                 from = lists.last_before(shard, earlier).await?;
                 entries = lists.entries(shard, earlier, count + 1).await?;
                 is_all = entries.len() <= count;

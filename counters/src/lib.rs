@@ -5,9 +5,8 @@
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
 //! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), the feed of passed
 //! thresholds ([`crossings`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
-//! service over them ([`service`]), as gRPC and as JSON
-//! over HTTP ([`api`]). What may not: the workers that run rollups (tallystone-workers), and the queue, which is reached
-//! through its client only.
+//! service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers that run rollups
+//! (tallystone-workers), and the queue, which is reached through its client only.
 //!
 //! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
 
@@ -36,7 +35,7 @@ mod metrics;
 pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, LeaseOrder};
 pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
-pub use crossings::{CrossingEntry, CrossingLists, EntryId};
+pub use crossings::{CrossingEntry, CrossingLists};
 pub use log::{
     Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
     Sealed, Settlement, Window,

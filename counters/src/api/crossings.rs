@@ -2,24 +2,21 @@
 
 use super::sealed::{seal, unseal};
 use super::status::of_call;
-use super::wire::namespace;
-use crate::crossings::{CrossingEntry, EntryId};
+use super::wire::{gives_up, namespace};
+use crate::crossings::CrossingEntry;
 use crate::names::NamespaceName;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use crate::service::{CounterService, CrossingsAfter, CrossingsFrom, CrossingsPosition};
-use std::time::Duration;
+use tallystone_link::StreamId;
 use tallystone_model::names::check_range;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::Access;
-use tokio::time::Instant;
 use tonic::{Request, Status};
 
 /// Crossings of an answer, unless the caller says how many.
 const LIMIT: usize = 100;
 const LIMIT_MAX: u64 = 1_000;
-/// How long a call may wait.
-const WAIT_MS_MAX: u64 = 30_000;
 /// The position of a caller that requires only what follows.
 const NOW: &str = "now";
 
@@ -32,13 +29,8 @@ pub(super) async fn list(
     let wire::ListCrossingsRequest { namespace: name, after, limit, wait_ms } = request.into_inner();
     let name = namespace(name)?;
     let from = from(&after, &name).map_err(of_call)?;
-    let limit = match check_range("limit", limit.into(), 0, LIMIT_MAX).map_err(of_queue)? {
-        0 => LIMIT,
-        limit => limit as usize,
-    };
-    let wait_ms = check_range("wait_ms", wait_ms, 0, WAIT_MS_MAX).map_err(of_queue)?;
-    let until = Instant::now() + Duration::from_millis(wait_ms);
-    let until = answer_by.map_or(until, |by| by.min(until));
+    let limit = entries(limit).map_err(of_call)?;
+    let until = gives_up(wait_ms, answer_by).map_err(of_call)?;
     let found = tokio::select! {
         found = counters.crossings(&name, from, limit, until) => found.map_err(of_call)?,
         // The caller has lost its right to read.
@@ -52,8 +44,11 @@ pub(super) async fn list(
     })
 }
 
-fn of_queue(refusal: tallystone_model::Refusal) -> Status {
-    of_call(refusal.into())
+fn entries(limit: i32) -> Result<usize, Refusal> {
+    Ok(match check_range("limit", limit.into(), 0, LIMIT_MAX)? {
+        0 => LIMIT,
+        limit => limit as usize,
+    })
 }
 
 fn crossings(entry: CrossingEntry) -> impl Iterator<Item = wire::Crossing> {
@@ -78,20 +73,16 @@ fn of_namespace(name: &NamespaceName) -> String {
 
 /// A position, for a later call.
 fn text(CrossingsPosition { namespace, read }: &CrossingsPosition, name: &NamespaceName) -> String {
-    let ids: String = read.iter().map(|EntryId { ms, number }| format!(".{ms}-{number}")).collect();
+    let ids: String = read.iter().map(|id| format!(".{id}")).collect();
     seal(&format!("{namespace}{ids}"), &of_namespace(name))
 }
 
 fn from(after: &str, name: &NamespaceName) -> Result<CrossingsFrom, Refusal> {
-    let id = |text: &str| {
-        let (ms, number) = text.split_once('-')?;
-        Some(EntryId { ms: ms.parse().ok()?, number: number.parse().ok()? })
-    };
     let position = || {
         let parts = unseal(after, &of_namespace(name))?;
         let (namespace, ids) = parts.split_first()?;
-        let ids: Vec<EntryId> = ids.iter().map(|part| id(part)).collect::<Option<_>>()?;
-        let read = <[EntryId; SHARDS as usize]>::try_from(ids).ok()?;
+        let ids: Vec<StreamId> = ids.iter().map(|id| StreamId::parse(id)).collect::<Option<_>>()?;
+        let read = <[StreamId; SHARDS as usize]>::try_from(ids).ok()?;
         Some(CrossingsPosition { namespace: namespace.parse().ok()?, read })
     };
     match after {
@@ -111,7 +102,7 @@ mod tests {
     #[test]
     fn n16_a_position_reads_back_and_no_other_text_does() {
         let name = NamespaceName::parse("ns").expect("a name");
-        let read = std::array::from_fn(|shard| EntryId { ms: u64::MAX - shard as u64, number: shard as u64 });
+        let read = std::array::from_fn(|shard| StreamId { ms: u64::MAX - shard as u64, number: shard as u64 });
         let position = CrossingsPosition { namespace: u64::MAX, read };
         let of = |after: &str| from(after, &name);
         let one = text(&position, &name);

@@ -1,19 +1,14 @@
 //! GetCount and its batch (N11), and how fresh the counts must be (N19).
 
 use super::status::{of_call, of_item};
-use super::wire::{batch, counter_type, merged, namespace, sorted};
+use super::wire::{batch, counter_type, gives_up, merged, namespace, sorted};
 use crate::names::{CounterName, NamespaceName};
 use crate::refusal::Refusal;
 use crate::service::{Count, CounterService, Freshness};
-use std::time::Duration;
-use tallystone_model::names::check_range;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::Access;
 use tokio::time::Instant;
 use tonic::{Request, Status};
-
-/// How long a read may wait.
-const WAIT_MS_MAX: u64 = 30_000;
 
 /// What a read of counters has in common with others.
 struct Reading<'a> {
@@ -64,8 +59,7 @@ impl<'a> Reading<'a> {
         let bad_time =
             |_| Refusal::invalid("min_exact_to_ms", format!("is {min_exact_to_ms}; must be a time in Unix ms, or 0"));
         let min_exact_to_ms = u64::try_from(min_exact_to_ms).map_err(bad_time)?;
-        let until = Instant::now() + Duration::from_millis(check_range("wait_ms", wait_ms, 0, WAIT_MS_MAX)?);
-        let until = self.answer_by.map_or(until, |by| by.min(until));
+        let until = gives_up(wait_ms, self.answer_by)?;
         Ok((min_exact_to_ms > 0).then_some(Freshness { min_exact_to_ms, until }))
     }
 

@@ -6,11 +6,17 @@ use crate::namespace::CounterType;
 use crate::refusal::Refusal;
 use crate::service::ChangeRequest;
 use std::ops::Range;
+use std::time::Duration;
+use tallystone_model::names::check_range;
 use tallystone_proto::counter::v1 as wire;
+use tokio::time::Instant;
 use tonic::Status;
 
 /// Items of one call.
 const BATCH_ITEMS_MAX: usize = 1_000;
+
+/// How long a call may wait.
+const WAIT_MS_MAX: u64 = 30_000;
 
 /// The namespace of a call.
 pub(super) fn namespace(name: String) -> Result<NamespaceName, Status> {
@@ -26,6 +32,12 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
             format!("has {items} items; must have 1 to {BATCH_ITEMS_MAX}"),
         ))),
     }
+}
+
+/// When a call gives up that may wait for so long: in any case before its caller does.
+pub(super) fn gives_up(wait_ms: i64, answer_by: Option<Instant>) -> Result<Instant, Refusal> {
+    let until = Instant::now() + Duration::from_millis(check_range("wait_ms", wait_ms, 0, WAIT_MS_MAX)?);
+    Ok(answer_by.map_or(until, |by| by.min(until)))
 }
 
 /// A range of time in Unix ms; 0: its start or its end is not given.

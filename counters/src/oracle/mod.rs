@@ -16,7 +16,7 @@ mod schedule;
 mod shard;
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, Epoch, deletion_ahead};
-use crate::crossings::{CrossingEntry, EntryId, passed};
+use crate::crossings::{CrossingEntry, passed};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
@@ -26,6 +26,7 @@ use shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tallystone_link::StreamId;
 use tallystone_lua::counter::FIRST_AGE_MS_MAX;
 
 /// A namespace in memory. [`open`](Oracle::open) makes the stores of one server.
@@ -119,7 +120,7 @@ impl World {
     }
 
     /// The id of the last of them.
-    fn last_crossing(&self, home: u16) -> EntryId {
+    fn last_crossing(&self, home: u16) -> StreamId {
         self.crossings_of(home).last().map(|entry| entry.id).unwrap_or_default()
     }
 
@@ -161,8 +162,8 @@ impl OracleNamespace {
         }
         let last = world.last_crossing(Placement::of(counter).home());
         let id = match self.now_ms() {
-            now_ms if now_ms > last.ms => EntryId { ms: now_ms, number: 0 },
-            _ => EntryId { number: last.number + 1, ..last },
+            now_ms if now_ms > last.ms => StreamId { ms: now_ms, number: 0 },
+            _ => last.next(),
         };
         let (counter, Checkpoint { count, exact_to_ms, .. }) = (counter.clone(), *after);
         world.crossings.push(CrossingEntry { id, before: last, counter, count, exact_to_ms, thresholds });

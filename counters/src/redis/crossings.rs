@@ -2,11 +2,12 @@
 
 use super::calls::defect;
 use super::{RedisNamespace, record};
-use crate::crossings::{CrossingEntry, CrossingLists, EntryId};
+use crate::crossings::{CrossingEntry, CrossingLists};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use redis::Cmd;
 use std::collections::HashMap;
+use tallystone_link::StreamId;
 use tallystone_lua::counter::CROSSINGS;
 
 /// An entry as Redis gives it: its id, and its fields with their values.
@@ -18,23 +19,23 @@ impl CrossingLists for RedisNamespace {
         Ok(s * 1_000 + us / 1_000)
     }
 
-    async fn entries(&self, shard: u16, from: EntryId, count: usize) -> Result<Vec<CrossingEntry>, Refusal> {
+    async fn entries(&self, shard: u16, from: StreamId, count: usize) -> Result<Vec<CrossingEntry>, Refusal> {
         let mut command = self.of_stream("XRANGE", shard);
-        command.arg(text(from)).arg("+").arg("COUNT").arg(count);
+        command.arg(from.to_string()).arg("+").arg("COUNT").arg(count);
         let found: Vec<Raw> = self.query(shard, &command).await?;
         found.into_iter().map(|raw| entry(raw).ok_or_else(|| defect("an unreadable crossing"))).collect()
     }
 
-    async fn last_before(&self, shard: u16, id: EntryId) -> Result<EntryId, Refusal> {
-        if id == EntryId::default() {
+    async fn last_before(&self, shard: u16, id: StreamId) -> Result<StreamId, Refusal> {
+        if id == StreamId::default() {
             return Ok(id);
         }
         let mut command = self.of_stream("XREVRANGE", shard);
-        command.arg(format!("({}", text(id))).arg("-").arg("COUNT").arg(1);
+        command.arg(format!("({id}")).arg("-").arg("COUNT").arg(1);
         let found: Vec<Raw> = self.query(shard, &command).await?;
         match found.first() {
-            None => Ok(EntryId::default()),
-            Some((id, _)) => parse(id).ok_or_else(|| defect("an unreadable crossing")),
+            None => Ok(StreamId::default()),
+            Some((id, _)) => StreamId::parse(id).ok_or_else(|| defect("an unreadable crossing")),
         }
     }
 }
@@ -47,18 +48,9 @@ impl RedisNamespace {
     }
 }
 
-fn text(id: EntryId) -> String {
-    format!("{}-{}", id.ms, id.number)
-}
-
-fn parse(text: &str) -> Option<EntryId> {
-    let (ms, number) = text.split_once('-')?;
-    Some(EntryId { ms: ms.parse().ok()?, number: number.parse().ok()? })
-}
-
 fn entry((id, mut fields): Raw) -> Option<CrossingEntry> {
     let mut text = |field: &str| String::from_utf8(fields.remove(field)?).ok();
-    let (counter, before) = (CounterName::parse(text("c")?).ok()?, parse(&text("p")?)?);
+    let (counter, before) = (CounterName::parse(text("c")?).ok()?, StreamId::parse(&text("p")?)?);
     let (count, exact_to_ms, thresholds) = record::decode_crossing(fields.get("r")?)?;
-    Some(CrossingEntry { id: parse(&id)?, before, counter, count, exact_to_ms, thresholds })
+    Some(CrossingEntry { id: StreamId::parse(&id)?, before, counter, count, exact_to_ms, thresholds })
 }

@@ -1,5 +1,5 @@
-//! The bound on reads that wait for rollups (N19) or for crossings (N16). They take no room from adds: a rollup may take long while the store is
-//! fast.
+//! The bound on reads that wait for rollups (N19) or for crossings (N16). They take no room from adds: a rollup may take long
+//! while the store is fast.
 
 use crate::refusal::Refusal;
 use tokio::sync::{Semaphore, SemaphorePermit};

@@ -36,6 +36,7 @@ mod sentinels;
 mod slot;
 mod source;
 mod state;
+mod stream_id;
 mod timeline;
 mod witness;
 
@@ -56,4 +57,5 @@ pub use room::Room;
 pub use script_reply::ScriptReply;
 pub use source::{Node, NodeReply, Source};
 pub use state::{DataLoss, StoreState, StoreStatus};
+pub use stream_id::StreamId;
 pub use witness::{Verdict, Witness, set_virtual_wall_ms, wall_ms};

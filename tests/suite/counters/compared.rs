@@ -8,9 +8,10 @@ use tallystone_counters::oracle::OracleNamespace;
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
     Appended, Cache, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, CrossingLists, Deletions, Due,
-    EntryId, Event, EventScan, Events, NewEvent, Pending, Recounted, Recounts, Refusal, RollupLog, RollupSchedule,
-    Sealed, Settlement,
+    Event, EventScan, Events, NewEvent, Pending, Recounted, Recounts, Refusal, RollupLog, RollupSchedule, Sealed,
+    Settlement,
 };
+use tallystone_link::StreamId;
 use tokio::sync::Mutex;
 
 #[derive(Clone)]
@@ -175,7 +176,7 @@ impl Compared {
     /// Both list the same crossings: not their ids, which are by different clocks.
     pub(super) async fn check_crossings(&self) {
         let _in_this_order = self.order.lock().await;
-        let first = EntryId::default();
+        let first = StreamId::default();
         for shard in 0..SHARDS {
             let mut redis = self.redis.entries(shard, first, usize::MAX >> 1).await.expect("entries");
             let mut oracle = self.oracle.entries(shard, first, usize::MAX).await.expect("entries");

@@ -6,7 +6,8 @@ use super::*;
 use tallystone_counters::crossings::{CrossingsPage, CrossingsRead, last_entries, read_crossings};
 use tallystone_counters::namespace::Threshold;
 use tallystone_counters::recount::recount;
-use tallystone_counters::{CrossingLists, Deletions, EntryId};
+use tallystone_counters::{CrossingLists, Deletions};
+use tallystone_link::StreamId;
 use tallystone_lua::counter::{CROSSINGS, ShardKeys};
 
 /// A counter, a threshold and the new count.
@@ -225,15 +226,13 @@ async fn n16_after_lost_writes_a_crossing_may_come_again_and_none_is_missed() {
     let (home, key) = ns.list_of("a").await;
     let read = ns.page(None, 10).await.expect("a page");
     assert_eq!(read.entries.len(), 2);
-    let earlier = |ms: u64| EntryId { ms: read.entries[0].id.ms - ms, number: 0 };
+    let earlier = |ms: u64| StreamId { ms: read.entries[0].id.ms - ms, number: 0 };
     let (first, new) = (earlier(10), earlier(5));
     let mut redis = ns.redis.connection().await;
     let fields: Vec<(String, Vec<Vec<u8>>)> =
         redis::cmd("XRANGE").arg(&key).arg("-").arg("+").query_async(&mut redis).await.expect("entries");
     let () = redis::cmd("DEL").arg(&key).query_async(&mut redis).await.expect("deleted");
-    let again = |id: EntryId, fields: &[Vec<u8>]| {
-        redis::cmd("XADD").arg(&key).arg(format!("{}-{}", id.ms, id.number)).arg(fields).clone()
-    };
+    let again = |id: StreamId, fields: &[Vec<u8>]| redis::cmd("XADD").arg(&key).arg(id.to_string()).arg(fields).clone();
     let () = again(first, &fields[0].1).query_async(&mut redis).await.expect("an entry");
     // Nothing is new yet.
     let page = ns.page(Some(&read.next), 10).await.expect("a page");
@@ -248,7 +247,7 @@ async fn n16_after_lost_writes_a_crossing_may_come_again_and_none_is_missed() {
     // All of it was lost.
     let () = redis::cmd("DEL").arg(&key).query_async(&mut redis).await.expect("deleted");
     let page = ns.page(Some(&page.next), 10).await.expect("a page");
-    assert_eq!((page.entries, page.next[usize::from(home)]), (Vec::new(), EntryId::default()));
+    assert_eq!((page.entries, page.next[usize::from(home)]), (Vec::new(), StreamId::default()));
 }
 
 #[tokio::test]
@@ -260,5 +259,5 @@ async fn n16_a_store_without_crossings_has_none() {
     let mut redis = ns.redis.connection().await;
     let exists: bool = redis::cmd("EXISTS").arg(key).query_async(&mut redis).await.expect("an answer");
     assert!(!exists, "it costs nothing");
-    assert_eq!(ns.store.redis.last_before(home, EntryId::default()).await, Ok(EntryId::default()));
+    assert_eq!(ns.store.redis.last_before(home, StreamId::default()).await, Ok(StreamId::default()));
 }

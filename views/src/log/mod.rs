@@ -4,11 +4,9 @@
 //! What lives here: streams and scripts, and the formats of their records. What may not: which views count (`dedupe`).
 
 mod partition;
-mod position;
 mod records;
 
 pub use partition::{Acquired, Commit, Entry, OwnerError, Ownership, Partition};
-pub use position::Position;
 pub use records::{Deltas, PairsRecord};
 
 use crate::dedupe::{PairHasher, SECRET_BYTES};

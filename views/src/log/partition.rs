@@ -1,11 +1,10 @@
 //! One partition of the log in Redis: every change is one script call, atomic, and durable before its reply.
 
-use super::position::Position;
 use super::records::{Deltas, PairsRecord, read_deltas, write_deltas};
 use crate::dedupe::Pair;
 use redis::{Cmd, Value, from_redis_value};
 use std::time::Duration;
-use tallystone_link::{Link, Room, ScriptReply};
+use tallystone_link::{Link, Room, ScriptReply, StreamId};
 use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
 use tallystone_model::Refusal;
 
@@ -27,9 +26,9 @@ pub struct Partition {
 pub struct Ownership {
     epoch: u64,
     /// Views up to here are deduplicated.
-    pub position: Position,
+    pub position: StreamId,
     /// Deltas up to here have their answers.
-    pub settled: Position,
+    pub settled: StreamId,
 }
 
 /// Why an owner must stop.
@@ -55,7 +54,7 @@ pub enum Acquired {
 /// An entry of the log.
 pub struct Entry {
     /// Its id, and so its time.
-    pub position: Position,
+    pub position: StreamId,
     /// The views.
     pub views: Vec<u8>,
 }
@@ -63,9 +62,9 @@ pub struct Entry {
 /// What a commit writes.
 pub struct Commit {
     /// Where the owner has read from.
-    pub from: Position,
+    pub from: StreamId,
     /// The last entry that it has read.
-    pub to: Position,
+    pub to: StreamId,
     /// What to add.
     pub deltas: Deltas,
     /// Of each kind with a window: the name of its pairs, from which time on they are needed (Unix ms), and new ones.
@@ -99,7 +98,7 @@ impl Partition {
             return Ok(Acquired::Held(Duration::from_millis(reply.number()?)));
         }
         let epoch = reply.number()?;
-        let mut position = || Position::parse(&reply.text()?).ok_or_else(|| defect("no position"));
+        let mut position = || StreamId::parse(&reply.text()?).ok_or_else(|| defect("no position"));
         Ok(Acquired::Owned(Ownership { epoch, position: position()?, settled: position()? }))
     }
 
@@ -122,7 +121,7 @@ impl Partition {
         command.arg(0).arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
         command.arg(to.next().to_string()).arg(write_deltas(deltas));
         for (_, needed_from_ms, pairs) in pairs {
-            command.arg(Position { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
+            command.arg(StreamId { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
         }
         self.owned(&command).await
     }
@@ -132,7 +131,7 @@ impl Partition {
     pub async fn settle(
         &self,
         owner: &Ownership,
-        (from, to): (Position, Position),
+        (from, to): (StreamId, StreamId),
         again: &Deltas,
     ) -> Result<(), OwnerError> {
         let mut command = self.call(ViewScript::Settle, &[]);
@@ -150,15 +149,15 @@ impl Partition {
     }
 
     /// The entries after a position, at most so many.
-    pub async fn read(&self, after: Position, entries_max: usize) -> Result<Vec<Entry>, OwnerError> {
+    pub async fn read(&self, after: StreamId, entries_max: usize) -> Result<Vec<Entry>, OwnerError> {
         let entries = self.range(NAMES[0], &format!("({after}"), entries_max).await?;
         Ok(entries.into_iter().map(|(position, views)| Entry { position, views }).collect())
     }
 
     /// The next record of deltas after a position.
-    pub async fn next_deltas(&self, after: Position) -> Result<Option<(Position, Deltas)>, OwnerError> {
+    pub async fn next_deltas(&self, after: StreamId) -> Result<Option<(StreamId, Deltas)>, OwnerError> {
         let found = self.range(NAMES[2], &format!("({after}"), 1).await?.pop();
-        let read = |(position, bytes): (Position, Vec<u8>)| {
+        let read = |(position, bytes): (StreamId, Vec<u8>)| {
             read_deltas(&bytes)
                 .map(|deltas| (position, deltas))
                 .ok_or_else(|| defect("deltas that cannot be read").into())
@@ -170,7 +169,7 @@ impl Partition {
     pub async fn pairs(&self, name: &str, mut pair: impl FnMut(&Pair, u64)) -> Result<(), Refusal> {
         /// Entries that are read at once.
         const PAGE: usize = 64;
-        let mut after = Position::default();
+        let mut after = StreamId::default();
         loop {
             let page = self.range(name, &format!("({after}"), PAGE).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
@@ -179,13 +178,13 @@ impl Partition {
         }
     }
 
-    async fn range(&self, name: &str, from: &str, entries_max: usize) -> Result<Vec<(Position, Vec<u8>)>, Refusal> {
+    async fn range(&self, name: &str, from: &str, entries_max: usize) -> Result<Vec<(StreamId, Vec<u8>)>, Refusal> {
         let mut command = redis::cmd("XRANGE");
         command.arg(key(self.number, name)).arg(from).arg("+").arg("COUNT").arg(entries_max);
         let value = self.owning.call(&command).await?;
         let entries: Vec<(String, Vec<Vec<u8>>)> = from_redis_value(value).map_err(|_| defect("no entries"))?;
         let entry = |(id, mut fields): (String, Vec<Vec<u8>>)| {
-            let position = Position::parse(&id).ok_or_else(|| defect("no position"))?;
+            let position = StreamId::parse(&id).ok_or_else(|| defect("no position"))?;
             Ok((position, fields.pop().unwrap_or_default()))
         };
         entries.into_iter().map(entry).collect()

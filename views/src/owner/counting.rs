@@ -3,10 +3,11 @@
 use crate::config::ViewNamespace;
 use crate::dedupe::{Pair, PairHasher, Pairs};
 use crate::kind::{CounterNames, Kind, kinds_of};
-use crate::log::{Commit, Deltas, Entry, PairsRecord, Partition, Position};
+use crate::log::{Commit, Deltas, Entry, PairsRecord, Partition};
 use crate::metrics;
 use crate::view::View;
 use std::collections::HashMap;
+use tallystone_link::StreamId;
 use tallystone_model::Refusal;
 
 /// The state of a partition: a function of its log up to the position.
@@ -41,7 +42,7 @@ impl Counting {
     }
 
     /// Takes entries of the log, the next after `from`, and returns what they add.
-    pub(super) fn take(&mut self, hasher: &PairHasher, from: Position, entries: &[Entry]) -> Commit {
+    pub(super) fn take(&mut self, hasher: &PairHasher, from: StreamId, entries: &[Entry]) -> Commit {
         let to = entries.last().map_or(from, |last| last.position);
         let (mut deltas, mut views) = (Deltas::new(), 0);
         let mut written: HashMap<String, PairsRecord> = HashMap::new();

@@ -1,12 +1,13 @@
 //! The sink: it sends the deltas of a partition to the counters, each with a token and a time that belong to its record
 //! (N17). A repetition sends the same bytes, so a delta counts once.
 
-use crate::log::{Deltas, Position};
+use crate::log::Deltas;
 use crate::metrics;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused};
+use tallystone_link::StreamId;
 use tokio::time::sleep;
 
 /// Adds of one call.
@@ -52,7 +53,7 @@ impl Sink {
 
     /// Sends the record of deltas at this position until each has a definite answer, and returns those that came too late:
     /// they have certainly not counted.
-    pub(super) async fn send(&self, partition: u16, at: Position, deltas: Deltas) -> Deltas {
+    pub(super) async fn send(&self, partition: u16, at: StreamId, deltas: Deltas) -> Deltas {
         let token = IdempotencyToken::new(format!("v{partition}/{at}"), at.ms);
         let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
         for ((namespace, counter), delta) in deltas {
