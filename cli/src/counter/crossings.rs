@@ -29,7 +29,7 @@ pub(crate) struct CrossingsArgs {
 /// Lists until there is none, or with --follow until a signal ends it. The last line has the position to go on from.
 pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result<(), CliError> {
     let CrossingsArgs { mut after, follow, within } = args;
-    let (mut is_first, mut complete_to_ms) = (true, 0);
+    let (mut is_first, mut complete_to_ms) = (true, None);
     let wait = if follow { WAIT } else { Duration::ZERO };
     let mut stop = if follow { Some(Shutdown::listen().map_err(CliError::usage)?) } else { None };
     loop {
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result
             },
         };
         let Crossings { crossings, position, complete_to_ms: to_ms } = page;
-        (after, complete_to_ms) = (position, to_ms);
+        (after, complete_to_ms) = (position, Some(to_ms));
         if !crossings.is_empty() {
             session.output.many(&crossings, |crossings| text(crossings, is_first))?;
             is_first = false;
@@ -51,10 +51,7 @@ pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result
             break;
         }
     }
-    // Nothing was read.
-    if complete_to_ms == 0 {
-        return Ok(());
-    }
+    let Some(complete_to_ms) = complete_to_ms else { return Ok(()) };
     let remark = format!("complete to {}; go on with --after {after}", format_time(complete_to_ms));
     if follow {
         eprintln!("{remark}");

@@ -137,6 +137,15 @@ fn entries(stream: &Stream, from: StreamId, to: StreamId, taken: usize) -> Vec<V
     stream.entries.range(first..).take_while(|(id, _)| *id <= to).take(taken).map(entry).collect()
 }
 
+/// COUNT of a range; without it, all.
+fn taken(arguments: &Arguments) -> Result<usize, Fault> {
+    match arguments.len() {
+        4 => Ok(usize::MAX),
+        6 if arguments.is(4, "COUNT") => Ok(usize::try_from(arguments.integer(5)?).unwrap_or(0)),
+        _ => Err(Fault::SYNTAX),
+    }
+}
+
 /// XRANGE with COUNT; the ends are part of the range.
 pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     let from = match arguments.get(2) {
@@ -147,11 +156,7 @@ pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
         b"+" => StreamId::MAX,
         text => id(text, u64::MAX)?,
     };
-    let taken = match arguments.len() {
-        4 => usize::MAX,
-        6 if arguments.is(4, "COUNT") => usize::try_from(arguments.integer(5)?).unwrap_or(0),
-        _ => return Err(Fault::SYNTAX),
-    };
+    let taken = taken(arguments)?;
     Ok(Value::Array(keys.stream(arguments.get(1))?.map_or(Vec::new(), |stream| entries(stream, from, to, taken))))
 }
 
@@ -166,11 +171,7 @@ pub(super) fn reverse_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply
         b"-" => StreamId::default(),
         text => id(text, 0)?,
     };
-    let taken = match arguments.len() {
-        4 => usize::MAX,
-        6 if arguments.is(4, "COUNT") => usize::try_from(arguments.integer(5)?).unwrap_or(0),
-        _ => return Err(Fault::SYNTAX),
-    };
+    let taken = taken(arguments)?;
     let Some(stream) = keys.stream(arguments.get(1))? else { return Ok(Value::Array(Vec::new())) };
     let is_in = |of: &StreamId| *of >= from && (*of < to || with_to && *of == to);
     let found = stream.entries.iter().rev().skip_while(|(id, _)| *id > to).filter(|(id, _)| is_in(id));
