@@ -1,6 +1,5 @@
 //! A server with the in-memory store, and a connection to it that tests can break.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -8,17 +7,17 @@ use tallystone_client::{Client, Worker};
 use tallystone_model::oracle::Oracle;
 use tallystone_server::{QueueTemplates, ServerConfig, TenantConfigs, attach_queue};
 use tallystone_serving::Host;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tallystone_tests::Network;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// How long anything may take; far longer than it does.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The server, client and proxy of one test, which end with it.
+/// The server, client and network of one test, which end with it.
 pub(crate) struct World {
     pub(crate) client: Client,
-    pub(crate) wire: Wire,
+    pub(crate) wire: Network,
     pub(crate) shared_streams: bool,
     clock: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
@@ -41,7 +40,7 @@ impl World {
         )
         .unwrap();
         tasks.spawn(async move { host.serve(listener, std::future::pending()).await.unwrap() });
-        let wire = Wire::to(server, &mut tasks).await;
+        let wire = Network::to(&format!("http://{server}")).await;
         let client = Client::connect(wire.url()).await.unwrap();
         World { client, wire, shared_streams: false, clock, _tasks: tasks }
     }
@@ -59,61 +58,6 @@ impl World {
     /// Advances the store's clock, which otherwise stands still.
     pub(crate) fn advance_ms(&self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::SeqCst);
-    }
-}
-
-/// A proxy between client and server.
-pub(crate) struct Wire {
-    address: SocketAddr,
-    cuts: watch::Sender<Cuts>,
-}
-
-/// How often it broke its connections, and whether it still takes new ones.
-#[derive(Default)]
-struct Cuts {
-    count: u64,
-    is_shut: bool,
-}
-
-impl Wire {
-    async fn to(server: SocketAddr, tasks: &mut JoinSet<()>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (cuts, cut) = watch::channel(Cuts::default());
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (mut near, _) = listener.accept().await.unwrap();
-                let mut cut = cut.clone();
-                if cut.borrow_and_update().is_shut {
-                    continue;
-                }
-                connections.spawn(async move {
-                    let Ok(mut far) = TcpStream::connect(server).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cut.changed() => {}
-                    }
-                });
-            }
-        });
-        Wire { address, cuts }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// Breaks every connection. New ones pass.
-    pub(crate) fn cut(&self) {
-        self.cuts.send_modify(|cuts| cuts.count += 1);
-    }
-
-    /// Breaks every connection, and each new one at once. After it, no byte passes.
-    pub(crate) async fn shut(&self) {
-        self.cuts.send_modify(|cuts| cuts.is_shut = true);
-        // The listener has one receiver, and each connection one.
-        until("every connection is broken", || self.cuts.receiver_count() == 1).await;
     }
 }
 

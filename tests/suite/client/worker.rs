@@ -42,6 +42,16 @@ impl Running {
         Running { worker, stop, ended }
     }
 
+    /// Its handler signals that it has begun, and succeeds when the gate opens.
+    fn gated(worker: Worker, begun: &Arc<Notify>, gate: &Arc<Notify>) -> Self {
+        let (begun, gate) = (begun.clone(), gate.clone());
+        Running::start(worker, async move |_| {
+            begun.notify_one();
+            gate.notified().await;
+            Ok(())
+        })
+    }
+
     async fn stop(self) -> WorkerStats {
         drop(self.stop);
         soon("stopped", self.ended).await.unwrap().unwrap()
@@ -268,15 +278,7 @@ async fn a_stop_waits_for_handlers_and_releases_the_others(world: World) {
 async fn a_broken_stream_loses_no_work(world: World) {
     fill(&world.client, "q", ["before"]).await;
     let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (signal, open) = (begun.clone(), gate.clone());
-    let worker = Running::start(world.worker("q"), move |_| {
-        let (signal, open) = (signal.clone(), open.clone());
-        async move {
-            signal.notify_one();
-            open.notified().await;
-            Ok(())
-        }
-    });
+    let worker = Running::gated(world.worker("q"), &begun, &gate);
     soon("begun", begun.notified()).await;
     world.wire.cut();
     until("opened again", || worker.worker.stats().reconnects == 1).await;
@@ -293,19 +295,12 @@ async fn a_broken_stream_loses_no_work(world: World) {
 async fn a_stop_does_not_wait_for_servers_that_are_gone(world: World) {
     fill(&world.client, "q", ["m"]).await;
     let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (signal, open) = (begun.clone(), gate.clone());
     // Calls are repeated for 30 s.
     let client = world.client.with_call_timeout(Duration::from_millis(500));
-    let worker = Running::start(Worker::new(client, "q").shared_stream(world.shared_streams), move |_| {
-        let (signal, open) = (signal.clone(), open.clone());
-        async move {
-            signal.notify_one();
-            open.notified().await;
-            Ok(())
-        }
-    });
+    let worker = Running::gated(Worker::new(client, "q").shared_stream(world.shared_streams), &begun, &gate);
     soon("begun", begun.notified()).await;
-    world.wire.shut().await;
+    world.wire.shut();
+    soon("every connection is broken", world.wire.until_silent()).await;
     gate.notify_one();
     drop(worker.stop);
     let ended = timeout(Duration::from_secs(15), worker.ended).await;

@@ -1,7 +1,6 @@
 //! The error bound while programs add at declared rates, and one of them is cut off for a while (L1).
 
 use super::namespace;
-use super::partition::Network;
 use crate::counting::house::{House, until};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tallystone_client::local::{Handle, LocalCounters, LocalOptions};
 use tallystone_client::{CounterClient, CounterType};
+use tallystone_tests::Network;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -123,14 +123,14 @@ async fn attempt(counter_type: CounterType) -> (Seen, u64) {
     until(async || handle.get(), |reading| reading.error_bound.is_some()).await;
     seen.watch(&handle, &truth, Duration::from_millis(1_000)).await;
     // The reader: its bound grows.
-    reader_network.cut(true);
+    reader_network.shut();
     seen.watch(&handle, &truth, Duration::from_millis(4_000)).await;
-    reader_network.cut(false);
+    reader_network.open();
     seen.watch(&handle, &truth, Duration::from_millis(1_000)).await;
     // One of the others, for less than is declared.
-    network.cut(true);
+    network.shut();
     seen.watch(&handle, &truth, Duration::from_millis(OTHERS_DELAY_MS - 700)).await;
-    network.cut(false);
+    network.open();
     seen.watch(&handle, &truth, Duration::from_millis(1_000)).await;
     truth.is_over.store(true, Ordering::SeqCst);
     adders.into_iter().for_each(|adder| adder.join().expect("no panic"));

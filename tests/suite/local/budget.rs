@@ -1,7 +1,6 @@
 //! Budgets of several processes on one counter (L4): kill -9 of processes that take, and of the service.
 //! `TALLYSTONE_TEST_LONG` makes the random tests ten times as long.
 
-use super::partition::Network;
 use super::service::Service;
 use super::spender::{self, GRANT_MAX, NS, client, options, units};
 use super::{POLL, is_long, namespace, seed};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use tallystone_client::budget::{Budget, BudgetStats, TakeError};
 use tallystone_client::local::{LocalCounters, LocalOptions};
 use tallystone_client::{CounterClient, CounterType, NamespaceConfig, NewAdd};
+use tallystone_tests::Network;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
@@ -138,9 +138,9 @@ async fn l4_n18_after_all_have_closed_what_is_granted_is_what_was_taken_though_t
     for outage in 0..outages {
         sleep(Duration::from_micros(rng.random_range(100_000..300_000))).await;
         for _ in 0..5 {
-            network.cut(true);
+            network.shut();
             sleep(Duration::from_micros(rng.random_range(0..20_000))).await;
-            network.cut(false);
+            network.open();
             sleep(Duration::from_micros(rng.random_range(0..100_000))).await;
         }
         let pause = Duration::from_millis(rng.random_range(0..200));

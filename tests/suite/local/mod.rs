@@ -1,8 +1,8 @@
 //! Local counters and budgets against the real service on a real Redis (L1 to L4).
 //!
 //! What lives here: processes that add and are killed (`adder`, judged by `ledger` and `folder`) while nothing else fails (`kills`) and
-//! while the service and its Redis are killed and stopped (`faults`, on `service`), the error bound while programs are cut off (`bound`,
-//! with `partition`), counters that expire (`expiry`), and budgets (`budget`) of processes that are killed (`spender`). What may not: what a
+//! while the service and its Redis are killed and stopped (`faults`, on `service`), the error bound while programs are cut off (`bound`),
+//! counters that expire (`expiry`), and budgets (`budget`) of processes that are killed (`spender`). What may not: what a
 //! service in the test's process can show, which is in the crate of the client.
 
 mod adder;
@@ -13,7 +13,6 @@ mod faults;
 mod folder;
 mod kills;
 mod ledger;
-mod partition;
 mod service;
 mod spender;
 
