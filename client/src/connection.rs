@@ -1,7 +1,7 @@
 //! Connecting to the servers of a client.
 
 use crate::calls::Calls;
-use crate::connector::connector;
+use crate::connector::{connect, connect_lazily};
 use crate::credentials::{Credentials, TokenSource};
 use crate::error::{Error, Result};
 use crate::hedge::{Hedge, Hedging};
@@ -29,12 +29,26 @@ pub trait FromConnections {
 /// Makes a [`Client`](crate::Client) or a [`CounterClient`](crate::CounterClient); get one from their `builder`.
 #[derive(Clone, Debug)]
 pub struct ClientBuilder<C> {
+    options: Options,
+    client: PhantomData<fn() -> C>,
+}
+
+/// What a builder holds. Whatever client it makes, it connects by the same code.
+#[derive(Clone, Debug)]
+struct Options {
     urls: Vec<String>,
     call_timeout: Duration,
     retry_for: Duration,
     hedge: Option<Hedge>,
     credentials: Credentials,
-    client: PhantomData<fn() -> C>,
+}
+
+/// The connections of a client, one for each server.
+struct Connections {
+    endpoints: Vec<(String, Endpoint)>,
+    channels: Vec<Channel>,
+    /// The number of the server that calls go to first.
+    preferred: usize,
 }
 
 impl<C: FromConnections + 'static> ClientBuilder<C> {
@@ -42,22 +56,21 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     pub(crate) fn new(url: impl Into<String>) -> Self {
         let (call_timeout, retry_for) = (Duration::from_secs(10), Duration::from_secs(30));
         let (hedge, credentials) = (None, Credentials::default());
-        let builder =
-            ClientBuilder { urls: Vec::new(), call_timeout, retry_for, hedge, credentials, client: PhantomData };
-        builder.with_server(url.into())
+        let options = Options { urls: Vec::new(), call_timeout, retry_for, hedge, credentials };
+        ClientBuilder { options, client: PhantomData }.with_server(url.into())
     }
 
     /// How long one attempt of a call may take; a Dequeue may take its `wait_ms` longer. Default 10 s.
     #[must_use]
     pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
-        self.call_timeout = call_timeout;
+        self.options.call_timeout = call_timeout;
         self
     }
 
     /// How long a call is repeated while the server is unavailable or overloaded; zero: never. Default 30 s.
     #[must_use]
     pub fn retry_for(mut self, retry_for: Duration) -> Self {
-        self.retry_for = retry_for;
+        self.options.retry_for = retry_for;
         self
     }
 
@@ -65,40 +78,40 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// connection to it: another server may be behind it, or another thread of it. Default: never.
     #[must_use]
     pub fn hedge(mut self, hedge: Hedge) -> Self {
-        self.hedge = Some(hedge);
+        self.options.hedge = Some(hedge);
         self
     }
 
     /// Trusts the CAs in this PEM file, instead of the system's, for `https://` addresses.
     #[must_use]
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.credentials.ca_file = Some(path.into());
+        self.options.credentials.ca_file = Some(path.into());
         self
     }
 
     /// Shows the certificate in this PEM file, with the key in the other one, to servers at `https://` addresses.
     #[must_use]
     pub fn certificate_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.credentials.certificate = Some((certificate.into(), key.into()));
+        self.options.credentials.certificate = Some((certificate.into(), key.into()));
         self
     }
 
     /// Sends the token in this file with every call. The file is read again within a second of a change.
     #[must_use]
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.credentials.token = Some(TokenSource::File(path.into()));
+        self.options.credentials.token = Some(TokenSource::File(path.into()));
         self
     }
 
     /// Sends this token with every call.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.credentials.token = Some(TokenSource::Text(token.into()));
+        self.options.credentials.token = Some(TokenSource::Text(token.into()));
         self
     }
 
     pub(crate) fn with_server(mut self, url: String) -> Self {
-        self.urls.push(if url.contains("://") { url } else { format!("http://{url}") });
+        self.options.urls.push(if url.contains("://") { url } else { format!("http://{url}") });
         self
     }
 
@@ -107,8 +120,8 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// # Errors
     /// [`Error::Connect`] if a URL is invalid, or has a user or a password, or if a file of credentials cannot be used.
     pub fn check(&self) -> Result<()> {
-        self.endpoints()?;
-        self.credentials.token(&self.urls[0]).map(drop)
+        self.options.endpoints()?;
+        self.options.credentials.token(&self.options.urls[0]).map(drop)
     }
 
     /// Connects now.
@@ -116,24 +129,8 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// # Errors
     /// [`Error::Connect`] if a URL is invalid, or no server accepts the connection.
     pub async fn connect(self) -> Result<C> {
-        let endpoints = self.endpoints()?;
-        let (mut connections, mut first_open, mut first_error) = (Vec::new(), None, None);
-        for (number, (url, endpoint)) in endpoints.iter().enumerate() {
-            match endpoint.connect_with_connector(connector(self.call_timeout)).await {
-                Ok(connection) => {
-                    first_open.get_or_insert(number);
-                    connections.push(connection);
-                }
-                Err(error) => {
-                    first_error.get_or_insert_with(|| connect_error(url, &error));
-                    connections.push(self.lazy(endpoint));
-                }
-            }
-        }
-        match (first_open, first_error) {
-            (None, Some(error)) => Err(error),
-            (first_open, _) => self.client(&connections, first_open.unwrap_or(0), endpoints),
-        }
+        let connections = self.options.connect().await?;
+        self.client(connections)
     }
 
     /// Connects with the first call. Call it within a tokio runtime.
@@ -141,25 +138,55 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// # Errors
     /// [`Error::Connect`] if a URL is invalid.
     pub fn connect_lazy(self) -> Result<C> {
-        let endpoints = self.endpoints()?;
-        let connections: Vec<Channel> = endpoints.iter().map(|(_, endpoint)| self.lazy(endpoint)).collect();
-        self.client(&connections, 0, endpoints)
+        let connections = self.options.connect_lazily()?;
+        self.client(connections)
     }
 
-    fn client(self, connections: &[Channel], preferred: usize, mut endpoints: Vec<(String, Endpoint)>) -> Result<C> {
-        let calls = Calls {
+    fn client(self, connections: Connections) -> Result<C> {
+        let Connections { mut endpoints, channels, preferred } = connections;
+        let calls = self.options.calls(channels.len(), preferred)?;
+        let (_, first) = endpoints.swap_remove(0);
+        let call_timeout = self.options.call_timeout;
+        Ok(C::from_connections(&channels, calls, move || connect_lazily(&first, call_timeout)))
+    }
+}
+
+impl Options {
+    async fn connect(&self) -> Result<Connections> {
+        let endpoints = self.endpoints()?;
+        let (mut channels, mut first_open, mut first_error) = (Vec::new(), None, None);
+        for (number, (url, endpoint)) in endpoints.iter().enumerate() {
+            match connect(endpoint.clone(), self.call_timeout).await {
+                Ok(channel) => {
+                    first_open.get_or_insert(number);
+                    channels.push(channel);
+                }
+                Err(error) => {
+                    first_error.get_or_insert_with(|| connect_error(url, &error));
+                    channels.push(connect_lazily(endpoint, self.call_timeout));
+                }
+            }
+        }
+        match (first_open, first_error) {
+            (None, Some(error)) => Err(error),
+            (first_open, _) => Ok(Connections { endpoints, channels, preferred: first_open.unwrap_or(0) }),
+        }
+    }
+
+    fn connect_lazily(&self) -> Result<Connections> {
+        let endpoints = self.endpoints()?;
+        let channels = endpoints.iter().map(|(_, endpoint)| connect_lazily(endpoint, self.call_timeout)).collect();
+        Ok(Connections { endpoints, channels, preferred: 0 })
+    }
+
+    fn calls(&self, servers: usize, preferred: usize) -> Result<Calls> {
+        Ok(Calls {
             call_timeout: self.call_timeout,
             retry_for: self.retry_for,
-            servers: Arc::new(Servers::new(connections.len(), preferred)),
+            servers: Arc::new(Servers::new(servers, preferred)),
             hedging: self.hedge.map(|hedge| Arc::new(Hedging::new(hedge))),
             token: self.credentials.token(&self.urls[0])?.map(Arc::new),
-        };
-        let (_, first) = endpoints.swap_remove(0);
-        Ok(C::from_connections(connections, calls, move || self.lazy(&first)))
-    }
-
-    fn lazy(&self, endpoint: &Endpoint) -> Channel {
-        endpoint.connect_with_connector_lazy(connector(self.call_timeout))
+        })
     }
 
     /// The servers from a random one on, so that many clients do not call the same server first.

@@ -129,7 +129,7 @@ mod worker;
 pub use client::Client;
 pub use config::{Backoff, BackoffKind, PriorityClasses, QueueConfig, QueueInfo, QueueType};
 pub use connection::{ClientBuilder, FromConnections};
-pub use connector::connector;
+pub use connector::connect;
 pub use counter::{
     Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
     CounterType, Crossing, CrossingDirection, Crossings, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd,

@@ -49,7 +49,7 @@ pub use demands::Demands;
 pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
-pub use link::{Link, ReplicaWait};
+pub use link::{Boxed, Link, ReplicaWait};
 pub use partitions::agree_on_partitions;
 pub use preflight::{ConnectError, preflight};
 pub use primary::Primary;

@@ -8,10 +8,15 @@ use crate::slot::{Open, Slot};
 use crate::source::Source;
 use crate::state::StoreState;
 use crate::timeline::{Lineage, Timeline};
-use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, ServerErrorKind, Value};
+use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A future that is compiled here. An `async fn` is compiled again in each crate that awaits it, with all that it awaits; these
+/// functions took seven crates a minute. One allocation costs little where a command goes to Redis.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,14 +103,17 @@ impl Link {
 
     async fn open(&self, slot: usize) -> Result<Open<'_>, LinkError> {
         let blocked = if slot == 0 { Duration::ZERO } else { self.replicas.longest() };
-        let connect = async {
+        self.slots[slot].open(|| self.connect(blocked)).await.map_err(LinkError::before)
+    }
+
+    fn connect(&self, blocked: Duration) -> Boxed<'_, RedisResult<Connection>> {
+        Box::pin(async move {
             let connection = Connection::open(&self.source, blocked).await?;
             if let Some(condition) = &self.condition {
                 condition.check(connection.lineage().current).await?;
             }
             Ok(connection)
-        };
-        self.slots[slot].open(connect).await.map_err(LinkError::before)
+        })
     }
 
     /// The slot for a call that writes, and waits for replicas if the link does. `key`: calls with the same key stay in
@@ -120,12 +128,14 @@ impl Link {
     }
 
     /// Sends one command. If no connection could be opened, the command certainly did not take effect.
-    pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
-        self.check_store(false)?;
-        match call_over(&self.open(0).await?, command).await {
-            Err(error) if error.is_moved() => call_over(&self.open(0).await?, command).await,
-            other => other,
-        }
+    pub fn call<'a>(&'a self, command: &'a Cmd) -> Boxed<'a, Result<Value, LinkError>> {
+        Box::pin(async move {
+            self.check_store(false)?;
+            match call_over(&self.open(0).await?, command).await {
+                Err(error) if error.is_moved() => call_over(&self.open(0).await?, command).await,
+                other => other,
+            }
+        })
     }
 
     /// The lineage of the node that it is connected to.
@@ -149,53 +159,57 @@ impl Link {
 
     /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
     /// `writes`: wait for the replicas behind them.
-    pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
-        if commands.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.check_store(writes)?;
-        let open = self.open(self.slot_of(writes, b"")).await?;
-        let answers = match open.connection.clone().calls(commands).await {
-            Ok(answers) => answers,
-            Err(error) => {
-                let error = LinkError::after(error);
-                if error.lost {
-                    open.abandon().await;
-                }
-                return Err(error);
+    pub fn calls<'a>(&'a self, commands: &'a Pipeline, writes: bool) -> Boxed<'a, Result<Vec<Value>, LinkError>> {
+        Box::pin(async move {
+            if commands.is_empty() {
+                return Ok(Vec::new());
             }
-        };
-        let is_refused =
-            |answer: &Value| matches!(answer, Value::ServerError(error) if is_of_a_replica(Some(error.code())));
-        if answers.iter().any(is_refused) {
-            open.abandon().await;
-        }
-        if writes && self.replicas.replicas_min > 0 {
-            self.wait_for_replicas(&open).await?;
-        }
-        Ok(answers)
+            self.check_store(writes)?;
+            let open = self.open(self.slot_of(writes, b"")).await?;
+            let answers = match open.connection.clone().calls(commands).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    let error = LinkError::after(error);
+                    if error.lost {
+                        open.abandon().await;
+                    }
+                    return Err(error);
+                }
+            };
+            let is_refused =
+                |answer: &Value| matches!(answer, Value::ServerError(error) if is_of_a_replica(Some(error.code())));
+            if answers.iter().any(is_refused) {
+                open.abandon().await;
+            }
+            if writes && self.replicas.replicas_min > 0 {
+                self.wait_for_replicas(&open).await?;
+            }
+            Ok(answers)
+        })
     }
 
     /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
     /// FLUSH). `writes`: wait for the replicas behind it.
-    pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
-        self.eval_on(None, command, writes).await
+    pub fn eval<'a>(&'a self, command: &'a Cmd, writes: bool) -> Boxed<'a, Result<Value, LinkError>> {
+        self.eval_on(None, command, writes)
     }
 
     /// As [`eval`](Link::eval), for a call that was made for this timeline: where the connection leads to another one, the
     /// call is not sent.
-    pub(crate) async fn eval_on(
-        &self,
+    pub(crate) fn eval_on<'a>(
+        &'a self,
         timeline: Option<Timeline>,
-        command: &Cmd,
+        command: &'a Cmd,
         writes: bool,
-    ) -> Result<Value, LinkError> {
-        self.check_store(writes)?;
-        match self.eval_once(timeline, command, writes).await {
-            // The connection was dropped, and the next one leads to the node that has the slot now.
-            Err(error) if error.is_moved() => self.eval_once(timeline, command, writes).await,
-            other => other,
-        }
+    ) -> Boxed<'a, Result<Value, LinkError>> {
+        Box::pin(async move {
+            self.check_store(writes)?;
+            match self.eval_once(timeline, command, writes).await {
+                // The connection was dropped, and the next one leads to the node that has the slot now.
+                Err(error) if error.is_moved() => self.eval_once(timeline, command, writes).await,
+                other => other,
+            }
+        })
     }
 
     async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {

@@ -28,7 +28,10 @@ pub(crate) struct Open<'a> {
 
 impl Slot {
     /// The connection, or the one that `connect` makes.
-    pub(crate) async fn open(&self, connect: impl Future<Output = RedisResult<Connection>>) -> RedisResult<Open<'_>> {
+    pub(crate) async fn open<F>(&self, connect: impl FnOnce() -> F) -> RedisResult<Open<'_>>
+    where
+        F: Future<Output = RedisResult<Connection>>,
+    {
         let arrived = Instant::now();
         let mut current = self.0.lock().await;
         if let Some(connection) = current.connection.as_ref().filter(|connection| connection.is_current()) {
@@ -40,7 +43,7 @@ impl Slot {
         {
             return Err(error.clone());
         }
-        match connect.await {
+        match connect().await {
             Ok(connection) => {
                 current.generation += 1;
                 (current.connection, current.failed) = (Some(connection.clone()), None);

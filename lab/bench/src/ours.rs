@@ -9,7 +9,7 @@ use crate::shape::RETENTION_MS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::time::{Duration, Instant};
 use tallystone_assembly::Config;
-use tallystone_client::connector;
+use tallystone_client::connect;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_proto::queue::v1::{
@@ -81,7 +81,7 @@ impl Ours {
 
 /// A new connection to the server at this URL.
 pub(crate) async fn channel_to(url: &str) -> Result<Channel> {
-    Ok(Endpoint::from_shared(url.to_owned())?.connect_with_connector(connector(CONNECT_TIMEOUT)).await?)
+    Ok(connect(Endpoint::from_shared(url.to_owned())?, CONNECT_TIMEOUT).await?)
 }
 
 /// `count` clients of one queue of the server at this URL, spread over `connections` connections.

@@ -6,7 +6,7 @@ use elasticsearch::http::Method;
 use elasticsearch::http::headers::HeaderMap;
 use elasticsearch::http::transport::Transport;
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tallystone_tests::{TestElasticsearch, TestKafka};
 
 /// The processes.
@@ -38,7 +38,19 @@ impl Installation {
         let raw = Transport::single_node(&self.elasticsearch.address()).expect("a transport");
         let value = if blocked { json!(true) } else { json!(null) };
         let body = json!({ "index.blocks.read_only_allow_delete": value }).to_string();
-        let sent = raw.send(Method::Put, "tallystone-*/_settings", HeaderMap::new(), None::<&()>, Some(body), None);
-        assert!(sent.await.expect("a response").status_code().is_success());
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let body = Some(body.clone());
+            let sent = raw.send(Method::Put, "tallystone-*/_settings", HeaderMap::new(), None::<&()>, body, None);
+            let response = sent.await.expect("a response");
+            let status = response.status_code().as_u16();
+            if status == 200 {
+                return;
+            }
+            let text = response.text().await.expect("the whole response");
+            // An Elasticsearch that has just started may be behind with its tasks, and refuses more of them.
+            assert!([429, 503].contains(&status) && Instant::now() < until, "{status}: {text}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }

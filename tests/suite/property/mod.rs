@@ -21,7 +21,7 @@ use tallystone_tests::TestRedis;
 use tokio::task::JoinSet;
 use world::{PATIENCE, World};
 
-const STEPS: u64 = 100_000;
+const STEPS: u64 = 50_000;
 const STEPS_SIMULATED: u64 = 20_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two comparisons of everything.

@@ -15,7 +15,7 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_client::{CounterClient, NamespaceConfig, connector};
+use tallystone_client::{CounterClient, NamespaceConfig, connect};
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountRequest, AddCountsRequest, add_count_result};
 use tempfile::TempDir;
@@ -54,7 +54,7 @@ impl Service {
         let mut channels = Vec::new();
         for _ in 0..CONNECTIONS.min(count) {
             let endpoint = Endpoint::from_shared(self.url.clone())?;
-            channels.push(CountersClient::new(endpoint.connect_with_connector(connector(CONNECT_TIMEOUT)).await?));
+            channels.push(CountersClient::new(connect(endpoint, CONNECT_TIMEOUT).await?));
         }
         let caller = |(next, client): (usize, &CountersClient<Channel>)| GrpcCaller {
             client: client.clone(),

@@ -10,7 +10,7 @@ use crate::rig::Rig;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::time::{Duration, Instant};
 use tallystone_assembly::{ClientConfig, RollupWorker, attach_counters, connect_namespaces, queue_client};
-use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
+use tallystone_client::{Client, CounterClient, NamespaceConfig};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{Checkpoints, CounterName, CountersConfig, EventArchive, NamespaceName};
 use tallystone_link::RedisConfig;
@@ -233,7 +233,7 @@ pub(super) async fn callers_of(url: &str, count: usize) -> Result<Vec<Caller>> {
     let mut channels = Vec::new();
     for _ in 0..CONNECTIONS.min(count) {
         let endpoint = Endpoint::from_shared(url.to_owned())?;
-        channels.push(endpoint.connect_with_connector(connector(TIMEOUT)).await?);
+        channels.push(tallystone_client::connect(endpoint, TIMEOUT).await?);
     }
     let channels = channels.iter().cycle().take(count);
     Ok(channels.map(|channel| Caller(CountersClient::new(channel.clone()))).collect())
