@@ -1,7 +1,7 @@
 #!lua
 -- build_index: one bounded step of building a filter index over the messages that are older than the index (Q8).
--- KEYS all of the shard   ARGV head, position of the index (1 byte), scan cursor ('0' at first), how many chunks at most
--- RETURNS {OK, scan cursor ('0': done, '-': the scan has not begun)}
+-- KEYS all of the shard   ARGV head, position of the index (1 byte), cursor (lib/scan; '0' at first), how many chunks at most
+-- RETURNS {OK, cursor ('0': done, '-': the scan has not begun)}
 -- A simple queue: first a walk over the ready messages in their order, which each step of any server continues at
 -- `covered_to`; then a scan over the heads for the messages that are not pending. An exclusive queue: a scan over the bodies.
 -- WHY the walk: the entries of one list come in its order, and finding their place is what costs a sorted set most; and
@@ -10,10 +10,11 @@
 --@include record
 --@include exclusive
 --@include index
+--@include scan
 -- BYTES_MAX: of bodies; a step ends with the chunk that exceeds it.
 local CHUNK, BYTES_MAX = 250, 2 ^ 20
 local index = indexes[byte(ARGV[5])]
-local cursor, bytes = ARGV[6] == '-' and '0' or ARGV[6], 0
+local cursor, bytes = cursor_in(ARGV[6]), 0
 --@include build_index/tuple
 --@include build_index/walk
 --@include build_index/scan
@@ -25,7 +26,7 @@ for _ = 1, exclusive and 1 or tonumber(ARGV[7]) do
   if from ~= ALL_PASSED then walk(from)
   else
     scan()
-    answer = cursor
+    answer = cursor_text(cursor)
     if cursor == '0' then break end
   end
   if bytes > BYTES_MAX then break end

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- purge: one bounded step that cancels and collects messages up to a sequence number (Q7).
--- KEYS all of the shard   ARGV head, which (0: all but running, 1: all, 2: terminal only), scan cursor, until_sequence
+-- KEYS all of the shard   ARGV head, which (0: all but running, 1: all, 2: terminal only), cursor (lib/scan), until_sequence
 --      (0: the current one)
--- RETURNS {OK, purged, scan cursor (0: done), until_sequence}
+-- RETURNS {OK, purged, cursor ('0': done), until_sequence}
 --@include shard
 --@include record
 --@include event
 --@include exclusive
 --@include index
 --@include move
+--@include scan
 
 local until_seq = tonumber(ARGV[7])
 if until_seq == 0 then until_seq = S[SEQ] end
@@ -16,7 +17,7 @@ local function wanted(state)
   if state == RUNNING then return ARGV[5] == '1' end
   return state > RUNNING or ARGV[5] ~= '2'
 end
-local page = call('HSCAN', K_BODY, ARGV[6], 'COUNT', 100)
+local page = call('HSCAN', K_BODY, cursor_in(ARGV[6]), 'COUNT', 100)
 local purged = 0
 for i = 1, #page[2], 2 do
   local m = load_message(page[2][i])
@@ -37,4 +38,4 @@ for i = 1, #page[2], 2 do
 end
 write_events()
 close_shard()
-return {OK, purged, page[1], string.format('%.0f', until_seq)}
+return {OK, purged, cursor_text(page[1]), string.format('%.0f', until_seq)}

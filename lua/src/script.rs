@@ -74,6 +74,7 @@ const SHARED_PARTS: &[(&str, &str)] = parts!["lib": "clock"];
 
 const PARTS: &[(&str, &str)] = parts!["lib":
     "shard", "timeline", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests", "ids", "page",
+    "scan",
     "build_index/scan", "build_index/tuple", "build_index/walk",
     "change/cancel", "change/redrive", "change/selection", "change/update",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",

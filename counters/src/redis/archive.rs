@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_archive::{Archive, ArchiveError, ArchivedEvent, NewObject, Reached, ShardSpan};
+use tallystone_link::ScanPosition;
 use tallystone_lua::counter::{ARCHIVE, CounterAnswer, CounterScript, SETTLED_NAMES, STATE_LATEST, STATE_PRUNED};
 use tallystone_model::Applied;
 
@@ -264,20 +265,16 @@ impl RedisNamespace {
     /// The names of the counters with settled events: those of all that the pass moves are among them.
     async fn read_names(&self, moved: &mut Moved) -> Result<(), Refusal> {
         let key = self.keys(moved.shard).key(SETTLED_NAMES);
-        let mut cursor = 0_u64;
-        loop {
-            let mut command = redis::cmd("ZSCAN");
-            command.arg(&key).arg(cursor).arg("COUNT").arg(FIELDS_MAX);
-            let (next, found): (u64, Vec<(String, f64)>) = self.query(moved.shard, &command).await?;
+        let mut position = Some(ScanPosition::default());
+        while let Some(from) = position {
+            let (found, next) = self.scan::<Vec<(String, f64)>>(moved.shard, "ZSCAN", &key, from, FIELDS_MAX).await?;
             for (name, settled_to_ms) in found {
                 moved.settled_to_ms.push(settled_to_ms as u64);
                 moved.names.insert(Placement::of(&CounterName::parse(&*name)?).id(), name.into());
             }
-            if next == 0 {
-                return Ok(());
-            }
-            cursor = next;
+            position = next;
         }
+        Ok(())
     }
 
     async fn mark_archived(&self, moved: &Moved, ticket: &str) -> Result<(), Refusal> {
@@ -330,20 +327,16 @@ impl RedisNamespace {
 
     async fn drop_left_in(&self, shard: u16, bucket: u64, before_ms: u64) -> Result<(), Refusal> {
         let key = self.keys(shard).events(self.config.seconds_per_bucket, bucket);
-        let mut cursor = 0_u64;
-        loop {
-            let mut command = redis::cmd("HSCAN");
-            command.arg(&key).arg(cursor).arg("COUNT").arg(FIELDS_MAX);
-            let (next, found): (u64, Fields) = self.query(shard, &command).await?;
+        let mut position = Some(ScanPosition::default());
+        while let Some(from) = position {
+            let (found, next) = self.scan::<Fields>(shard, "HSCAN", &key, from, FIELDS_MAX).await?;
             let fields = found.into_iter().map(|(field, _)| field.try_into().map_err(|_| defect("an unknown field")));
             let mut fields = fields.collect::<Result<Vec<Field>, Refusal>>()?;
             fields.retain(|field| (window_of(field) + 1) * WINDOW_MS <= before_ms);
             self.drop_fields(shard, bucket, &fields).await?;
-            if next == 0 {
-                return Ok(());
-            }
-            cursor = next;
+            position = next;
         }
+        Ok(())
     }
 
     async fn drop_fields(&self, shard: u16, bucket: u64, fields: &[Field]) -> Result<(), Refusal> {

@@ -16,6 +16,7 @@ use crate::refusal::Refusal;
 use futures::future::{join_all, try_join_all};
 use redis::{Cmd, Pipeline, Value, from_redis_value};
 use std::collections::HashMap;
+use tallystone_link::ScanPosition;
 use tallystone_lua::counter::{DELETED_REVISION, STATE_REVISION};
 
 const INCRBY: &str = "INCRBY";
@@ -191,20 +192,18 @@ impl RedisNamespace {
         position: CachePosition,
         count: usize,
     ) -> Result<(Vec<CounterName>, Option<CachePosition>), Refusal> {
-        let CachePosition { partition: number, cursor } = position;
+        let CachePosition { partition: number, within } = position;
         let Some(partition) = self.partitions.all().get(number) else { return Ok((Vec::new(), None)) };
         let prefixes = self.cached_prefixes();
         let keys = partition.keyspace.key(&format!("tc:{{{}/?}}:cached:*", self.tag));
-        let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(keys).arg("COUNT").arg(count);
-        let found = partition.any_link().call(&command).await.map_err(of_link)?;
-        let (cursor, keys): (u64, Vec<String>) =
-            from_redis_value(found).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let after = ["MATCH", &keys, "COUNT", &count.to_string()];
+        let (found, within) = partition.any_link().scan(within, &["SCAN"], &after).await.map_err(of_link)?;
+        let keys: Vec<String> = from_redis_value(found).map_err(|error| Refusal::Internal(error.to_string()))?;
         let name = |key: String| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix).map(str::to_owned));
         let names = keys.into_iter().filter_map(name).map(CounterName::parse).collect::<Result<_, _>>()?;
-        let next = match cursor {
-            0 => CachePosition { partition: number + 1, cursor: 0 },
-            cursor => CachePosition { partition: number, cursor },
+        let next = match within {
+            None => CachePosition { partition: number + 1, within: ScanPosition::default() },
+            Some(within) => CachePosition { partition: number, within },
         };
         Ok((names, (next.partition < self.partitions.all().len()).then_some(next)))
     }
@@ -214,17 +213,20 @@ impl RedisNamespace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CachePosition {
     partition: usize,
-    cursor: u64,
+    within: ScanPosition,
 }
 
 impl CachePosition {
     pub(super) fn parse(token: &str) -> Option<CachePosition> {
-        let (partition, cursor) = token.split_once('.')?;
-        Some(CachePosition { partition: partition.parse().ok()?, cursor: cursor.parse().ok()? })
+        if token.is_empty() {
+            return Some(CachePosition::default());
+        }
+        let (partition, within) = token.split_once('.')?;
+        Some(CachePosition { partition: partition.parse().ok()?, within: ScanPosition::parse(within)? })
     }
 
     pub(super) fn token(self) -> String {
-        format!("{}.{}", self.partition, self.cursor)
+        format!("{}.{}", self.partition, self.within)
     }
 }
 

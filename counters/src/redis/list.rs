@@ -7,6 +7,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::names::CounterName;
 use crate::namespace::{CounterType, Placement, SHARDS};
 use crate::refusal::Refusal;
+use tallystone_link::ScanPosition;
 use tallystone_lua::counter::OLDER_FIELD;
 
 /// A counter and its last checkpoint; of a BEST_EFFORT counter only the count is set.
@@ -28,14 +29,18 @@ pub struct CounterPage {
 }
 
 /// The position of a list: shard by shard, first the counters with a checkpoint, then those that are only pending.
+#[derive(Clone, Copy, Default)]
 struct Position {
     is_pending: bool,
     shard: u16,
-    cursor: u64,
+    within: ScanPosition,
 }
 
 impl Position {
     fn parse(token: &str) -> Option<Position> {
+        if token.is_empty() {
+            return Some(Position::default());
+        }
         let mut parts = token.split('.');
         let is_pending = match parts.next()? {
             "r" => false,
@@ -43,21 +48,21 @@ impl Position {
             _ => return None,
         };
         let shard = parts.next()?.parse().ok().filter(|shard| *shard < SHARDS)?;
-        let cursor = parts.next()?.parse().ok()?;
-        parts.next().is_none().then_some(Position { is_pending, shard, cursor })
+        let within = ScanPosition::parse(parts.next()?)?;
+        parts.next().is_none().then_some(Position { is_pending, shard, within })
     }
 
     fn token(&self) -> String {
-        format!("{}.{}.{}", if self.is_pending { "p" } else { "r" }, self.shard, self.cursor)
+        format!("{}.{}.{}", if self.is_pending { "p" } else { "r" }, self.shard, self.within)
     }
 
-    fn after(&self, cursor: u64) -> Option<Position> {
+    fn after(&self, within: Option<ScanPosition>) -> Option<Position> {
         let Position { is_pending, shard, .. } = *self;
-        match cursor {
-            0 if shard + 1 < SHARDS => Some(Position { is_pending, shard: shard + 1, cursor: 0 }),
-            0 if !is_pending => Some(Position { is_pending: true, shard: 0, cursor: 0 }),
-            0 => None,
-            cursor => Some(Position { is_pending, shard, cursor }),
+        match within {
+            Some(within) => Some(Position { is_pending, shard, within }),
+            None if shard + 1 < SHARDS => Some(Position { is_pending, shard: shard + 1, ..Position::default() }),
+            None if !is_pending => Some(Position { is_pending: true, ..Position::default() }),
+            None => None,
         }
     }
 }
@@ -75,22 +80,19 @@ impl RedisNamespace {
     pub(super) async fn list_all(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
         if self.config.counter_type == CounterType::BestEffort {
-            let begin = CachePosition::default();
-            let position = if token.is_empty() { begin } else { CachePosition::parse(token).ok_or_else(unknown)? };
-            return self.list_cached(position, count).await;
+            return self.list_cached(CachePosition::parse(token).ok_or_else(unknown)?, count).await;
         }
-        let begin = Position { is_pending: false, shard: 0, cursor: 0 };
-        let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
+        let mut position = Position::parse(token).ok_or_else(unknown)?;
         let mut page = CounterPage::default();
         loop {
-            let (cursor, mut listed) = match position.is_pending {
-                false => self.scan_checkpoints(position.shard, position.cursor, count).await?,
-                true => self.scan_pending(position.shard, position.cursor, count).await?,
+            let (mut listed, within) = match position.is_pending {
+                false => self.scan_checkpoints(position.shard, position.within, count).await?,
+                true => self.scan_pending(position.shard, position.within, count).await?,
             };
             page.counters.append(&mut listed);
-            match position.after(cursor) {
+            match position.after(within) {
                 None => return Ok(page),
-                Some(next) if page.counters.len() >= count || cursor > 0 => {
+                Some(next) if page.counters.len() >= count || within.is_some() => {
                     page.next = Some(next.token());
                     return Ok(page);
                 }
@@ -102,33 +104,35 @@ impl RedisNamespace {
     /// A page of about `count` counters that have a checkpoint, with those that were deleted.
     pub(crate) async fn rolled_up(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
-        let begin = Position { is_pending: false, shard: 0, cursor: 0 };
-        let position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
-        let (cursor, counters) = self.scan_checkpoints(position.shard, position.cursor, count).await?;
-        let next = position.after(cursor).filter(|next| !next.is_pending).map(|next| next.token());
+        let position = Position::parse(token).ok_or_else(unknown)?;
+        let (counters, within) = self.scan_checkpoints(position.shard, position.within, count).await?;
+        let next = position.after(within).filter(|next| !next.is_pending).map(|next| next.token());
         Ok(CounterPage { counters, next })
     }
 
     async fn scan_checkpoints(
         &self,
         shard: u16,
-        cursor: u64,
+        position: ScanPosition,
         count: usize,
-    ) -> Result<(u64, Vec<ListedCounter>), Refusal> {
-        let mut command = redis::cmd("HSCAN");
-        command.arg(self.keys(shard).counts()).arg(cursor).arg("COUNT").arg(count);
-        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
+    ) -> Result<(Vec<ListedCounter>, Option<ScanPosition>), Refusal> {
+        let key = self.keys(shard).counts();
+        let (pairs, next) = self.scan::<Vec<(String, Vec<u8>)>>(shard, "HSCAN", &key, position, count).await?;
         let listed = |(name, raw): (String, Vec<u8>)| {
             Ok(ListedCounter { counter: CounterName::parse(name)?, checkpoint: record::decode_checkpoint(&raw)? })
         };
-        Ok((next, pairs.into_iter().map(listed).collect::<Result<_, Refusal>>()?))
+        Ok((pairs.into_iter().map(listed).collect::<Result<_, Refusal>>()?, next))
     }
 
     /// Counters that no rollup has seen yet. A counter pending in several shards is listed by the first of them.
-    async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<ListedCounter>), Refusal> {
-        let mut command = redis::cmd("HSCAN");
-        command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
-        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
+    async fn scan_pending(
+        &self,
+        shard: u16,
+        position: ScanPosition,
+        count: usize,
+    ) -> Result<(Vec<ListedCounter>, Option<ScanPosition>), Refusal> {
+        let key = self.keys(shard).key("pending");
+        let (pairs, next) = self.scan::<Vec<(String, Vec<u8>)>>(shard, "HSCAN", &key, position, count).await?;
         let (mut counters, mut last_writes) = (Vec::new(), Vec::new());
         for (name, raw) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
             counters.push(CounterName::parse(name)?);
@@ -147,7 +151,7 @@ impl RedisNamespace {
                 new.push(ListedCounter { counter, checkpoint: Checkpoint::default() });
             }
         }
-        Ok((next, new))
+        Ok((new, next))
     }
 
     async fn is_first(&self, counter: &CounterName, placement: Placement, shard: u16) -> Result<bool, Refusal> {

@@ -56,7 +56,7 @@ use pace::Pace;
 use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Link, Room, ScriptReply};
+use tallystone_link::{Link, Room, ScanPosition, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
 
 /// The stores of one namespace on a Redis, as one revision has it.
@@ -184,6 +184,20 @@ impl RedisNamespace {
     async fn query<T: FromRedisValue>(&self, shard: u16, command: &Cmd) -> Result<T, Refusal> {
         let value = self.link(shard).call(command).await.map_err(of_link)?;
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+    }
+
+    /// One call of a walk over a set or a hash of a shard: some of its members, and where it goes on; `None`: nowhere.
+    async fn scan<T: FromRedisValue>(
+        &self,
+        shard: u16,
+        command: &str,
+        key: &str,
+        position: ScanPosition,
+        count: usize,
+    ) -> Result<(T, Option<ScanPosition>), Refusal> {
+        let scanned = self.link(shard).scan(position, &[command, key], &["COUNT", &count.to_string()]).await;
+        let (found, next) = scanned.map_err(of_link)?;
+        Ok((from_redis_value(found).map_err(|error| Refusal::Internal(error.to_string()))?, next))
     }
 
     /// Runs a script, whatever code it replies.

@@ -7,6 +7,7 @@ use super::calls::of_link;
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
+use tallystone_link::ScanPosition;
 use tallystone_lua::counter::{CounterScript, FIRST_AGE_MS_MAX, KEPT, OLDER_FIELD};
 
 /// Slices that one call drops at most.
@@ -94,11 +95,9 @@ impl RedisNamespace {
     /// When the windows begin in which an event before this time waits for its rollup. Unix ms.
     pub(super) async fn waiting(&self, shard: u16, before_ms: u64) -> Result<BTreeSet<u64>, Refusal> {
         let key = self.keys(shard).key("pending");
-        let (mut cursor, mut waiting) = (0_u64, BTreeSet::new());
-        loop {
-            let mut command = redis::cmd("HSCAN");
-            command.arg(&key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
-            let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
+        let (mut position, mut waiting) = (Some(ScanPosition::default()), BTreeSet::new());
+        while let Some(from) = position {
+            let (pairs, next) = self.scan::<Vec<(String, Vec<u8>)>>(shard, "HSCAN", &key, from, SCAN_COUNT).await?;
             let names = pairs.iter().map(|(name, _)| name.as_str()).filter(|name| !name.starts_with(OLDER_FIELD));
             let names: Vec<&str> = names.collect();
             // Not what the scan has found: an append may move windows to a field that the scan has passed.
@@ -106,10 +105,8 @@ impl RedisNamespace {
                 let begins = pending.windows.iter().map(|window| window.number * WINDOW_MS);
                 waiting.extend(begins.filter(|begin_ms| *begin_ms < before_ms));
             }
-            if next == 0 {
-                return Ok(waiting);
-            }
-            cursor = next;
+            position = next;
         }
+        Ok(waiting)
     }
 }

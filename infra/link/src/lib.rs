@@ -6,8 +6,8 @@
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
 //! (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
-//! says of it (`witness`), the history of the store that a connection leads to (`timeline`), and the decoder of script
-//! replies (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
+//! says of it (`witness`), the history of the store that a connection leads to (`timeline`), walks by several calls (`scan`), and
+//! the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
 
 mod access;
 mod acl;
@@ -31,6 +31,7 @@ mod preflight;
 mod primary;
 mod reply;
 mod room;
+mod scan;
 mod script_reply;
 mod sentinels;
 mod slot;
@@ -54,6 +55,7 @@ pub use partitions::agree_on_partitions;
 pub use preflight::{ConnectError, preflight};
 pub use primary::Primary;
 pub use room::Room;
+pub use scan::ScanPosition;
 pub use script_reply::ScriptReply;
 pub use source::{Node, NodeReply, Source};
 pub use state::{DataLoss, StoreState, StoreStatus};

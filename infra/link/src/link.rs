@@ -4,6 +4,7 @@ use crate::LinkError;
 use crate::condition::Condition;
 use crate::connection::Connection;
 use crate::error::is_of_a_replica;
+use crate::scan::ScanPosition;
 use crate::slot::{Open, Slot};
 use crate::source::Source;
 use crate::state::StoreState;
@@ -136,6 +137,38 @@ impl Link {
                 other => other,
             }
         })
+    }
+
+    /// One call of a walk (SCAN, SSCAN, HSCAN, ZSCAN): what it has found, and where the walk goes on; `None`: this was the last
+    /// call. The command's arguments are those `before` its cursor, and those `after` it.
+    pub fn scan<'a>(
+        &'a self,
+        position: ScanPosition,
+        before: &'a [&'a str],
+        after: &'a [&'a str],
+    ) -> Boxed<'a, Result<(Value, Option<ScanPosition>), LinkError>> {
+        Box::pin(async move {
+            self.check_store(false)?;
+            match self.scan_once(position, before, after).await {
+                Err(error) if error.is_moved() => self.scan_once(position, before, after).await,
+                other => other,
+            }
+        })
+    }
+
+    async fn scan_once(
+        &self,
+        position: ScanPosition,
+        before: &[&str],
+        after: &[&str],
+    ) -> Result<(Value, Option<ScanPosition>), LinkError> {
+        let open = self.open(0).await?;
+        let timeline = open.connection.lineage().current;
+        let mut command = Cmd::new();
+        command.arg(before).arg(position.cursor_on(timeline)).arg(after);
+        let reply = call_over(&open, &command).await?;
+        let (cursor, found) = redis::from_redis_value(reply).map_err(|error| LinkError::after(error.into()))?;
+        Ok((found, ScanPosition::after(timeline, cursor)))
     }
 
     /// The lineage of the node that it is connected to.

@@ -3,6 +3,7 @@
 
 use super::entry::read;
 use super::shared::Shared;
+use tallystone_link::ScanPosition;
 use tallystone_model::{Refusal, Shard};
 
 /// Names that one command examines.
@@ -11,11 +12,11 @@ const EXAMINED: usize = 500;
 impl Shared {
     /// Removes the names whose outboxes no longer exist. Returns how many.
     pub(super) async fn forget_left_outboxes(&self) -> Result<usize, Refusal> {
-        let (mut cursor, mut forgotten) = ("0".to_owned(), 0);
-        loop {
-            let mut scan = redis::cmd("SSCAN");
-            scan.arg(self.keyspace.left_outboxes()).arg(&cursor).arg("COUNT").arg(EXAMINED);
-            let (next, tags): (String, Vec<String>) = read(self.link.call(&scan).await?)?;
+        let (mut position, mut forgotten) = (Some(ScanPosition::default()), 0);
+        let (key, count) = (self.keyspace.left_outboxes(), EXAMINED.to_string());
+        while let Some(from) = position {
+            let (found, next) = self.link.scan(from, &["SSCAN", &key], &["COUNT", &count]).await?;
+            let tags: Vec<String> = read(found)?;
             let gone = self.without_outbox(tags).await?;
             if !gone.is_empty() {
                 self.link.call(redis::cmd("SREM").arg(self.keyspace.left_outboxes()).arg(&gone)).await?;
@@ -27,11 +28,9 @@ impl Shared {
                     self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(back)).await?;
                 }
             }
-            if next == "0" {
-                return Ok(forgotten);
-            }
-            cursor = next;
+            position = next;
         }
+        Ok(forgotten)
     }
 
     /// Those of these names that have no outbox.

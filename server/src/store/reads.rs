@@ -137,7 +137,7 @@ impl Shared {
             }
         };
         let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not a cursor of this check"))?;
-        if !at.is_empty() && !is_number(at.as_bytes()) {
+        if !at.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':') {
             return Err(Refusal::invalid("cursor", "is not a cursor of this check"));
         }
         let fill = |_: &View, command: &mut Cmd| {

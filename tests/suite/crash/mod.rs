@@ -22,3 +22,4 @@ mod replication;
 mod retries;
 mod rounds;
 mod sentinels;
+mod walks;
