@@ -54,32 +54,55 @@ pub(crate) fn kinds_of(namespace: &ViewNamespace) -> Vec<Kind> {
 
 /// The names of a kind's counters for views at about one time.
 pub(crate) struct CounterNames {
-    /// The day, as a prefix, and the first and last ms of it.
-    day: Option<(TimeZone, String, u64, u64)>,
+    /// The zone of its days, and the first and last ms of the last one.
+    day: Option<(TimeZone, u64, u64)>,
+    /// The last name. It begins with the day.
+    name: String,
+    prefix_bytes: usize,
 }
 
 impl CounterNames {
     pub(crate) fn new(window: &Window) -> CounterNames {
         let day = match window {
-            Window::Day(zone) => Some((zone.clone(), String::new(), 1, 0)),
+            Window::Day(zone) => Some((zone.clone(), 1, 0)),
             _ => None,
         };
-        CounterNames { day }
+        CounterNames { day, name: String::new(), prefix_bytes: 0 }
     }
 
     /// The counter of a video for views of this time (Unix ms).
-    pub(crate) fn name(&mut self, video: &str, at_ms: u64) -> String {
-        let Some((zone, prefix, first_ms, last_ms)) = &mut self.day else { return video.to_owned() };
-        if !(*first_ms..=*last_ms).contains(&at_ms) {
+    pub(crate) fn name(&mut self, video: &str, at_ms: u64) -> &str {
+        self.name.truncate(self.prefix_bytes);
+        if let Some((zone, first_ms, last_ms)) = &mut self.day
+            && !(*first_ms..=*last_ms).contains(&at_ms)
+        {
             let day;
             (day, *first_ms, *last_ms) = day_at(zone, at_ms);
-            *prefix = day_prefix(day);
+            self.name = day_prefix(day);
+            self.prefix_bytes = self.name.len();
         }
-        format!("{prefix}{video}")
+        self.name.push_str(video);
+        &self.name
     }
 }
 
 /// What the name of a counter of this day begins with.
 pub(crate) fn day_prefix(day: Date) -> String {
     format!("{day}/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v6_names_follow_the_video_and_the_day() {
+        const DAY_MS: u64 = 86_400_000;
+        let mut daily = CounterNames::new(&Window::Day(TimeZone::UTC));
+        let names = [("cats", 0), ("a", DAY_MS - 1), ("dogs", DAY_MS), ("b", 0)];
+        let names = names.map(|(video, at_ms)| daily.name(video, at_ms).to_owned());
+        assert_eq!(names, ["1970-01-01/cats", "1970-01-01/a", "1970-01-02/dogs", "1970-01-01/b"]);
+        let mut plain = CounterNames::new(&Window::None);
+        assert_eq!(["cats", "a"].map(|video| plain.name(video, 0).to_owned()), ["cats", "a"]);
+    }
 }

@@ -54,7 +54,9 @@ pub(crate) fn check_id(field: &'static str, id: &str, bytes_max: usize) -> Resul
     if !(1..=bytes_max).contains(&bytes) {
         return Err(Refusal::invalid(field, format!("has {bytes} bytes; must have 1 to {bytes_max}")));
     }
-    match id.chars().any(char::is_control) {
+    let has_control =
+        if id.is_ascii() { id.bytes().any(|byte| byte.is_ascii_control()) } else { id.chars().any(char::is_control) };
+    match has_control {
         true => Err(Refusal::invalid(field, "has control characters")),
         false => Ok(()),
     }

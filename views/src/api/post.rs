@@ -17,12 +17,28 @@ use tallystone_serving::{Access, Right};
 /// Views of one batch.
 const BATCH_MAX: usize = 1_000;
 
-/// The body of a batch. Each view is read by itself: one that cannot be read does not affect the others.
+/// The body of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BatchBody<'a> {
-    #[serde(borrow)]
-    views: Vec<&'a RawValue>,
+struct BatchBody<View> {
+    views: Vec<View>,
+}
+
+/// A view of a batch, or why it cannot be read.
+type Read<'a> = Result<ViewBody<'a>, Refusal>;
+
+fn read_one(view: &RawValue) -> Read<'_> {
+    serde_json::from_str(view.get()).map_err(|error| Refusal::invalid("body", error.to_string()))
+}
+
+/// Reads the views of a batch. One that cannot be read does not affect the others.
+fn read_batch(body: &[u8]) -> Result<Vec<Read<'_>>, FaultBody> {
+    if let Ok(BatchBody { views }) = serde_json::from_slice::<BatchBody<ViewBody<'_>>>(body) {
+        return Ok(views.into_iter().map(Ok).collect());
+    }
+    // Each by itself. This reads all of them twice.
+    let BatchBody { views } = serde_json::from_slice::<BatchBody<&RawValue>>(body).map_err(FaultBody::malformed)?;
+    Ok(views.into_iter().map(read_one).collect())
 }
 
 /// The answer to a batch: a result for each view, in their order.
@@ -94,16 +110,15 @@ async fn accept_many(
     body: &[u8],
 ) -> Result<(StatusCode, Json<ResultsBody>), FaultBody> {
     access.require("POST /v1/views:batch", Right::Count, namespace)?;
-    let BatchBody { views: items } = serde_json::from_slice(body).map_err(FaultBody::malformed)?;
+    let items = read_batch(body)?;
     if !(1..=BATCH_MAX).contains(&items.len()) {
         let why = format!("has {} items; must have 1 to {BATCH_MAX}", items.len());
         return Err(of_call(&Refusal::invalid("views", why)));
     }
     let mut results: Vec<ItemBody> = Vec::with_capacity(items.len());
-    let (mut good, mut number_of_good) = (Vec::new(), Vec::new());
+    let (mut good, mut number_of_good) = (Vec::with_capacity(items.len()), Vec::with_capacity(items.len()));
     for (number, item) in items.into_iter().enumerate() {
-        let body = serde_json::from_str::<ViewBody<'_>>(item.get());
-        match body.map_err(|error| Refusal::invalid("body", error.to_string())).and_then(ViewBody::check) {
+        match item.and_then(ViewBody::check) {
             Ok(view) => {
                 good.push(view);
                 number_of_good.push(number);
@@ -119,4 +134,22 @@ async fn accept_many(
         }
     }
     Ok((StatusCode::ACCEPTED, Json(ResultsBody { results })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v1_a_view_that_cannot_be_read_does_not_affect_the_others() {
+        let good = r#"{"videoId":"v","userId":"u\u00e9","timestamp":"2026-11-25T08:00:00Z"}"#;
+        let read = |views: &str| {
+            let read = read_batch(format!(r#"{{"views":[{views}]}}"#).as_bytes().to_vec().leak()).ok()?;
+            Some(read.into_iter().map(|view| view.and_then(ViewBody::check).is_ok()).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&format!("{good},{good}")), Some(vec![true, true]));
+        assert_eq!(read(&format!(r#"{good},{{"videoId":"v"}},7,{good}"#)), Some(vec![true, false, false, true]));
+        assert_eq!((read(""), read(&format!("{good},"))), (Some(vec![]), None));
+        assert!(read_batch(br#"{"views":[],"more":1}"#).is_err());
+    }
 }

@@ -20,6 +20,9 @@ struct Counted {
     kind: Kind,
     pairs: Pairs,
     names: CounterNames,
+    /// What the next commit adds, by counter, and the new pairs.
+    sums: HashMap<String, u32>,
+    new_pairs: PairsRecord,
 }
 
 impl Counting {
@@ -34,7 +37,8 @@ impl Counting {
                     pairs.is_first(pair, at_ms);
                 };
                 partition.pairs(&kind.pairs, restore).await?;
-                kinds.push(Counted { names: CounterNames::new(&kind.window), pairs, kind });
+                let names = CounterNames::new(&kind.window);
+                kinds.push(Counted { kind, pairs, names, sums: HashMap::new(), new_pairs: PairsRecord::default() });
             }
             kinds_by_namespace.insert(namespace.name.clone(), kinds);
         }
@@ -44,8 +48,7 @@ impl Counting {
     /// Takes entries of the log, the next after `from`, and returns what they add.
     pub(super) fn take(&mut self, hasher: &PairHasher, from: StreamId, entries: &[Entry]) -> Commit {
         let to = entries.last().map_or(from, |last| last.position);
-        let (mut deltas, mut views) = (Deltas::new(), 0);
-        let mut written: HashMap<String, PairsRecord> = HashMap::new();
+        let mut views = 0;
         for entry in entries {
             let at_ms = entry.position.ms;
             let mut unread = &entry.views[..];
@@ -54,30 +57,42 @@ impl Counting {
                 // A namespace that was removed from the configuration counts no more.
                 let Some(kinds) = self.kinds_by_namespace.get_mut(namespace) else { continue };
                 let pair = hasher.pair(&view.video, &view.user);
-                for Counted { kind, pairs, names } in kinds {
-                    if !pairs.is_first(&pair, at_ms) {
-                        continue;
-                    }
-                    let counter = names.name(&view.video, at_ms);
-                    *deltas.entry((kind.counters.clone(), counter)).or_default() += 1;
-                    if pairs.are_kept() {
-                        written.entry(kind.pairs.clone()).or_default().push(&pair, at_ms);
-                    }
-                }
+                kinds.iter_mut().for_each(|counted| counted.take(&view.video, &pair, at_ms));
+            }
+        }
+        let (mut deltas, mut pairs) = (Deltas::new(), Vec::new());
+        for counted in self.kinds_by_namespace.values_mut().flatten() {
+            let Counted { kind, pairs: kept, sums, new_pairs, .. } = counted;
+            deltas.extend(sums.drain().map(|(counter, sum)| ((kind.counters.clone(), counter), sum)));
+            if kept.are_kept() {
+                pairs.push((kind.pairs.clone(), kept.needed_from_ms(to.ms), std::mem::take(new_pairs)));
             }
         }
         metrics::deduplicated(views, &deltas);
-        let kept = self.kinds_by_namespace.values().flatten().filter(|counted| counted.pairs.are_kept());
-        let pairs = kept.map(|Counted { kind, pairs, .. }| {
-            let new = written.remove(&kind.pairs).unwrap_or_default();
-            (kind.pairs.clone(), pairs.needed_from_ms(to.ms), new)
-        });
-        Commit { from, to, pairs: pairs.collect(), deltas }
+        Commit { from, to, pairs, deltas }
     }
 
     /// The number of pairs, and their memory in bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         let all = self.kinds_by_namespace.values().flatten().map(|counted| counted.pairs.size());
         all.fold((0, 0), |(pairs, bytes), (more_pairs, more_bytes)| (pairs + more_pairs, bytes + more_bytes))
+    }
+}
+
+impl Counted {
+    /// Takes a view.
+    fn take(&mut self, video: &str, pair: &Pair, at_ms: u64) {
+        if !self.pairs.is_first(pair, at_ms) {
+            return;
+        }
+        let counter = self.names.name(video, at_ms);
+        // Most views are of a video that the commit has already: only the others get a new name.
+        match self.sums.get_mut(counter) {
+            Some(sum) => *sum += 1,
+            None => drop(self.sums.insert(counter.to_owned(), 1)),
+        }
+        if self.pairs.are_kept() {
+            self.new_pairs.push(pair, at_ms);
+        }
     }
 }
