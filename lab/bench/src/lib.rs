@@ -1,7 +1,7 @@
 //! `tallystone bench`: the figures of docs/performance.md. Each is measured together with its reference in one run.
 //!
 //! What lives here: load generators, the references (the raw-Redis `floor`, other queues in `peers`), one file per figure
-//! in `queue`, `history`, `counters`, `compact` and `local`, one way to run figures (`run`) and to print them (`report`), and the comparison
+//! in `queue`, `history`, `counters`, `compact`, `local` and `views`, one way to run figures (`run`) and to print them (`report`), and the comparison
 //! of two builds (`against`). What may not live here: anything that the service needs to run. The bench checks that no
 //! call fails; correctness beyond that is the tests' task.
 
@@ -18,15 +18,19 @@ mod machine;
 mod ours;
 mod outcome;
 mod own_threads;
+mod pace;
 mod peers;
 mod profile;
 mod program;
+mod programs;
 mod queue;
 mod report;
 mod rig;
 mod run;
 mod sample;
 mod shape;
+mod views;
+mod zipf;
 
 pub use compact::{CompactArgs, CompactFigure};
 pub use counters::{CounterFigure, CountersArgs};
@@ -35,6 +39,7 @@ pub use local::{LocalArgs, LocalFigure};
 pub use outcome::BenchOutcome;
 pub use queue::{QueueArgs, QueueFigure};
 pub use run::RunArgs;
+pub use views::{ViewFigure, ViewsArgs};
 
 use clap::{Args, Subcommand};
 use std::pin::Pin;
@@ -60,6 +65,8 @@ pub enum BenchVerb {
     Compact(CompactArgs),
     /// Measure counters inside a process: adds, and what they cost the service; references: an atomic integer, DashMap
     Local(LocalArgs),
+    /// Measure views over HTTP/2: their rate, lag, reads, memory; references: XADD, SET NX EX
+    Views(ViewsArgs),
 }
 
 impl BenchArgs {
@@ -71,6 +78,7 @@ impl BenchArgs {
             BenchVerb::Counters(args) => args.run.json = true,
             BenchVerb::Compact(args) => args.run.json = true,
             BenchVerb::Local(args) => args.run.json = true,
+            BenchVerb::Views(args) => args.run.json = true,
         }
     }
 }
@@ -89,6 +97,7 @@ pub fn run(args: BenchArgs) -> Pin<Box<dyn Future<Output = anyhow::Result<BenchO
             BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
             BenchVerb::Compact(args) => run::run(compact::CompactSuite::new(args)?).await,
             BenchVerb::Local(args) => run::run(local::LocalSuite::new(args)).await,
+            BenchVerb::Views(args) => run::run(views::ViewsSuite::new(args)).await,
         }
     })
 }

@@ -32,8 +32,13 @@ impl Reading {
 
 /// CPU of this process by thread name: "server" when the server has dedicated threads.
 pub(crate) fn threads_cpu_s() -> Result<BTreeMap<String, f64>> {
+    threads_cpu_s_of("self")
+}
+
+/// The same of a process, by its id.
+pub(crate) fn threads_cpu_s_of(pid: &str) -> Result<BTreeMap<String, f64>> {
     let mut by_name = BTreeMap::new();
-    for task in fs::read_dir("/proc/self/task")? {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread that has just ended has no file: this profile misses its time.
         let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
         if let Some((name, seconds)) = thread_cpu_s(&stat) {

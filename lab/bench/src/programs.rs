@@ -11,12 +11,12 @@ use tallystone_counters::ArchiveConfig;
 use tempfile::TempDir;
 
 /// The running processes. Dropping this ends them.
-pub(super) struct Programs {
-    pub(super) server: Program,
-    pub(super) counters: Program,
-    pub(super) worker: Program,
+pub(crate) struct Programs {
+    pub(crate) server: Program,
+    pub(crate) counters: Program,
+    pub(crate) worker: Program,
     /// Of the counters' server.
-    pub(super) url: String,
+    pub(crate) url: String,
     metrics_address: String,
     _dir: TempDir,
 }
@@ -24,7 +24,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Starts them on these Redis servers, with the default configuration; the worker is the archiver if there is an archive,
     /// in a temporary folder.
-    pub(super) async fn start(rig: &Rig, queue_rig: &Rig, archive: Option<&ArchiveConfig>) -> Result<Programs> {
+    pub(crate) async fn start(rig: &Rig, queue_rig: &Rig, archive: Option<&ArchiveConfig>) -> Result<Programs> {
         let (dir, redis_url) = (tempfile::tempdir()?, rig.url());
         let config = dir.path().join("config.toml");
         let archive = archive.map(|ArchiveConfig { interval_ms, keep_ms, .. }| {
@@ -44,7 +44,7 @@ impl Programs {
     }
 
     /// CPU seconds of each process so far; the Redis servers are those of the rigs.
-    pub(super) fn cpu_s(&self, rig: &Rig, queue_rig: &Rig) -> Result<BTreeMap<&'static str, f64>> {
+    pub(crate) fn cpu_s(&self, rig: &Rig, queue_rig: &Rig) -> Result<BTreeMap<&'static str, f64>> {
         let pids = [
             ("redis", rig.pid()),
             ("counters", self.counters.pid()),
@@ -56,7 +56,7 @@ impl Programs {
     }
 
     /// A metric of the worker, with its labels if it has some.
-    pub(super) async fn worker_metric(&self, name: &str) -> Result<f64> {
+    pub(crate) async fn worker_metric(&self, name: &str) -> Result<f64> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let response = client.get(format!("http://{}/metrics", self.metrics_address)).send().await?;
         ensure!(response.status().is_success(), "the worker's metrics: {}", response.status());
@@ -65,7 +65,7 @@ impl Programs {
         value.and_then(|value| value.trim().parse().ok()).with_context(|| format!("the worker has no metric {name}"))
     }
 
-    pub(super) async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         for program in [self.worker, self.counters, self.server] {
             program.stop().await?;
         }

@@ -1,5 +1,6 @@
 //! The adds: counters by Zipf's law or all alike, and tokens as callers make them.
 
+use crate::zipf::Shares;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::ops::RangeInclusive;
@@ -20,28 +21,22 @@ pub(super) struct Add {
 /// Counters, and how often each is used.
 pub(super) struct CounterMix {
     names: Vec<String>,
-    /// The sums of their shares up to each.
-    up_to: Vec<f64>,
+    shares: Shares,
 }
 
 impl CounterMix {
     /// The n-th gets a share of 1/n (Zipf's law, s = 1).
     pub(super) fn zipf(count: usize) -> Arc<CounterMix> {
-        CounterMix::by_shares(count, |n| 1.0 / n as f64)
+        CounterMix::with(count, Shares::zipf(count))
     }
 
     /// All get the same share.
     pub(super) fn uniform(count: usize) -> Arc<CounterMix> {
-        CounterMix::by_shares(count, |_| 1.0)
+        CounterMix::with(count, Shares::uniform(count))
     }
 
-    fn by_shares(count: usize, share: impl Fn(usize) -> f64) -> Arc<CounterMix> {
-        let sum = |sum: &mut f64, n: usize| {
-            *sum += share(n);
-            Some(*sum)
-        };
-        let names = (1..=count).map(|n| format!("counter-{n:08}")).collect();
-        Arc::new(CounterMix { names, up_to: (1..=count).scan(0.0, sum).collect() })
+    fn with(count: usize, shares: Shares) -> Arc<CounterMix> {
+        Arc::new(CounterMix { names: (1..=count).map(|n| format!("counter-{n:08}")).collect(), shares })
     }
 
     /// Their names, the most frequent first.
@@ -50,10 +45,7 @@ impl CounterMix {
     }
 
     fn draw(&self, rng: &mut SmallRng) -> u32 {
-        let all = self.up_to.last().copied().unwrap_or_default();
-        let at = rng.random::<f64>() * all;
-        let number = self.up_to.partition_point(|sum| *sum <= at);
-        number.min(self.names.len() - 1) as u32
+        self.shares.draw(rng) as u32
     }
 }
 

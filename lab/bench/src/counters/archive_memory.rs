@@ -3,11 +3,12 @@
 //! its own Redis, so what is measured belongs to the counters.
 
 use super::adds::{AddSource, CounterMix};
-use super::load::{Adder, Pace};
+use super::load::Adder;
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
-use super::programs::Programs;
 use super::series::Series;
 use super::service::{NAMESPACE, callers_of};
+use crate::pace::Pace;
+use crate::programs::Programs;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, TimedStats};
@@ -166,7 +167,7 @@ async fn run(
     let mut source = AddSource::new(&CounterMix::zipf(plan.sizes.batch_counters), 0);
     let failures = Arc::new(Mutex::new(Vec::new()));
     let noted = failures.clone();
-    let load = Pace::of_batches(plan.sizes.per_s, lasting).at_most(OPEN_CALLS).run(move |number| {
+    let load = Pace::of_batches(plan.sizes.per_s, BATCH, lasting).at_most(OPEN_CALLS).run(move |number| {
         let mut caller = callers[number as usize % callers.len()].clone();
         let adds = source.adds(BATCH);
         let noted = noted.clone();

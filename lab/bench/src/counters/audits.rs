@@ -2,9 +2,10 @@
 
 use super::adds::{AddSource, CounterMix};
 use super::latency::{added, note};
-use super::load::{Pace, add_all};
+use super::load::add_all;
 use super::plan::{CONNECTIONS, CountersPlan, FILL_ACCEPT_LIMIT_MS};
 use super::service::{CountersUnderTest, NAMESPACE};
+use crate::pace::Pace;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::Samples;

@@ -1,10 +1,10 @@
 //! One of two servers stands still for a while (O8): the 99th percentile of single adds and reads at a steady rate, by clients
 //! that hedge and by clients that do not.
 
-use super::load::Pace;
 use super::plan::CountersPlan;
 use super::service::NAMESPACE;
 use crate::child::signal;
+use crate::pace::Pace;
 use crate::program::Program;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;

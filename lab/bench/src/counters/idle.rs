@@ -3,8 +3,8 @@
 //! once a minute is counted.
 
 use super::plan::CountersPlan;
-use super::programs::Programs;
 use crate::profile::commands_between;
+use crate::programs::Programs;
 use crate::report::{Goal, Row, grouped};
 use crate::rig::Rig;
 use anyhow::Result;

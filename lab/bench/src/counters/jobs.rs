@@ -2,9 +2,10 @@
 //! records of the worker.
 
 use super::adds::{AddSource, CounterMix, now_ms};
-use super::load::{Adder, Pace};
+use super::load::Adder;
 use super::plan::CountersPlan;
 use super::service::{CountersUnderTest, Rollups};
+use crate::pace::Pace;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};

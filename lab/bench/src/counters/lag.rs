@@ -4,9 +4,10 @@
 //! GetCount would make the rollup due earlier.
 
 use super::adds::{AddSource, CounterMix, now_ms};
-use super::load::{Adder, Pace};
+use super::load::Adder;
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
 use super::service::{Caller, CountersUnderTest, NAMESPACE, Rollups};
+use crate::pace::Pace;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{CallStats, Samples};
@@ -96,7 +97,7 @@ async fn sample(
     let probing = sizes.probe_every * u32::try_from(sizes.probes)?;
     let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(counters, 0));
     // The load lasts until the last probes should be included.
-    let pace = Pace::of_batches(sizes.per_s, warm_up + probing + due_after);
+    let pace = Pace::of_batches(sizes.per_s, BATCH, warm_up + probing + due_after);
     let load = pace.run(move |number| {
         let mut caller = callers[number as usize % callers.len()].clone();
         let adds = source.adds(BATCH);

@@ -2,9 +2,10 @@
 //! its scheduled time.
 
 use super::adds::{AddSource, CounterMix, now_ms};
-use super::load::{Adder, Pace};
+use super::load::Adder;
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
 use super::service::{Caller, CountersUnderTest, NAMESPACE};
+use crate::pace::Pace;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, TimedStats};

@@ -4,9 +4,10 @@
 
 use super::adds::{AddSource, CounterMix};
 use super::latency::fill;
-use super::load::{Adder, Pace};
+use super::load::Adder;
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
 use super::service::{CountersUnderTest, Rollups};
+use crate::pace::Pace;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};

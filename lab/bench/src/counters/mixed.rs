@@ -3,9 +3,9 @@
 
 use super::adds::{AddSource, CounterMix};
 use super::latency::fill;
-use super::load::Pace;
 use super::plan::{CONNECTIONS, CountersPlan};
 use super::service::{Caller, CountersUnderTest, NAMESPACE};
+use crate::pace::Pace;
 use crate::profile::threads_cpu_s;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;

@@ -1,8 +1,7 @@
 //! `tallystone bench counters`: the figures of the counters, on the whole service with its queue and its worker.
 //!
-//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`), the services under
-//! test, in this process (`service`) or as separate processes (`programs`), values over time (`series`), and raw Redis as
-//! reference (`raw`). What may not live here: another way to sample, judge or print.
+//! What lives here: one file per figure, the adds that they send (`adds`), closed loops (`load`), the services under test in
+//! this process (`service`), values over time (`series`), and raw Redis as reference (`raw`). What may not live here: another way to sample, judge or print.
 
 mod add_rate;
 mod adds;
@@ -20,7 +19,6 @@ mod memory;
 mod mixed;
 mod overload;
 mod plan;
-mod programs;
 mod raw;
 mod rollup;
 mod series;
