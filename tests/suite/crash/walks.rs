@@ -68,7 +68,9 @@ async fn filled(redis: &Redis) -> RedisNamespace {
     };
     let events: Vec<NewEvent> = names("new-").into_iter().map(event).collect();
     for events in events.chunks(500) {
-        store.append(events).await.into_iter().for_each(|appended| drop(appended.expect("an add")));
+        for appended in store.append(events).await {
+            appended.expect("an add");
+        }
     }
     store
 }

@@ -181,13 +181,13 @@ impl CounterSizes {
             idle: Duration::from_millis(short(180_000, 500)),
             batch_counters: short(50_000, 2_000) as usize,
             // Archivers work once a minute: a shorter run shows no maxima. A quick one needs only some passes.
-            archive_memory: Duration::from_secs(if quick { 40 } else { scaled(900, 210) }),
+            archive_memory: Duration::from_secs(if quick { 15 } else { scaled(900, 210) }),
             archive: if quick {
                 ArchiveConfig { interval_ms: 3_000, keep_ms: 1_500, url: None }
             } else {
                 ArchiveConfig::default()
             },
-            archive_events: scaled(2_000_000, 200_000),
+            archive_events: short(scaled(2_000_000, 200_000), 20_000),
             audited_events: short(scaled(500_000, 50_000), 5_000),
         }
     }
