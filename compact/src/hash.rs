@@ -15,6 +15,11 @@ impl Hash {
         Hash(fold(fold(id ^ seed, 0x9e37_79b9_7f4a_7c15) ^ seed, 0xd1b5_4a32_d192_ed03))
     }
 
+    /// The hash that had these bits.
+    pub(crate) fn from_bits(bits: u64) -> Hash {
+        Hash(bits)
+    }
+
     /// `h1`: the first group of a search.
     #[inline]
     pub(crate) fn first_group(self, groups: u32) -> u32 {

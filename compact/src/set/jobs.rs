@@ -8,7 +8,7 @@ use crate::cold::{
 };
 use crate::hash::Hash;
 use crate::record::Record;
-use crate::table::Table;
+use crate::table::{Dictionary, Table};
 use std::sync::Arc;
 
 /// Groups that one step moves.
@@ -55,7 +55,7 @@ impl Unsorted for SpillJob {
         for group in 0..self.table.geometry().groups {
             self.table.for_each_in_group(group, self.seed, |id, _| visit(id, 0));
         }
-        for (id, _) in self.table.extend.iter() {
+        for (id, _) in self.table.extend.iter().chain(self.table.waiting_ids().into_iter().flat_map(Dictionary::iter)) {
             visit(id, 0);
         }
     }
@@ -83,7 +83,19 @@ impl CounterSet {
                 break;
             }
         }
-        more | self.free_some() | self.preallocate()
+        more | self.free_some() | self.start_first() | self.preallocate()
+    }
+
+    /// Makes a segment of the first table ready, or gives slots to some ids that wait for them.
+    fn start_first(&mut self) -> bool {
+        let first = match &mut self.tables {
+            Tables::Rising(Rising { parts, .. }) => match parts.first_mut() {
+                Some(Part { body: Body::Hot(table), .. }) => Some(table),
+                _ => None,
+            },
+            Tables::Random(random) => random.only(),
+        };
+        first.is_some_and(|table| table.start_step(&self.shape.numbers))
     }
 
     /// Frees a few segments of tables that are no longer needed.

@@ -29,8 +29,8 @@ pub(crate) struct Split {
 }
 
 /// New ids for which a split moves a group: so few that its halves do not fill before it ends, and so many that a command of a thousand
-/// moves some two thousand records.
-const IDS_PER_GROUP: u64 = 8;
+/// moves some thousand records.
+const IDS_PER_GROUP: u64 = 12;
 /// In this part of a table's slots as new ids, a split makes the memory of its halves ready: the ids find room in the old table.
 const READY_PART: u64 = 16;
 
@@ -94,17 +94,10 @@ impl Split {
         self.is_ready() && self.new_ids % IDS_PER_GROUP == 1
     }
 
-    /// Gives an absent id a place: in the old table until the halves are ready, and then while the group of its search has not moved.
+    /// Gives an absent id a place: in the old table until the halves are ready, and then in its half.
     fn make_room(&mut self, id: u64, hash: Hash) -> (&mut Table, Found) {
-        if !self.is_ready() {
-            let found = self.old.table.make_room(id, hash);
-            return (&mut self.old.table, found);
-        }
-        if let Some(found) = self.old.table.insert_from(self.next_group, id, hash) {
-            return (&mut self.old.table, found);
-        }
         let half = self.half(hash);
-        let table = &mut self.halves[half].table;
+        let table = if self.is_ready() { &mut self.halves[half].table } else { &mut self.old.table };
         let found = table.make_room(id, hash);
         (table, found)
     }
@@ -120,9 +113,13 @@ impl Split {
         let Split { old, halves, next_group, .. } = self;
         let layout = old.table.layout_of(*next_group);
         let are_same = [0, 1].map(|half: usize| halves[half].table.has_layout(layout));
-        for (id, bytes) in old.table.slot_records(*next_group) {
+        let place = |(id, bytes)| {
             let hash = Hash::of(id, seed);
-            let half = usize::from(hash.is_upper(old.depth));
+            (id, hash, usize::from(hash.is_upper(old.depth)), bytes)
+        };
+        let records: Vec<_> = old.table.slot_records(*next_group).map(place).collect();
+        records.iter().for_each(|(_, hash, half, _)| halves[*half].table.touch_tags([*hash]));
+        for (id, hash, half, bytes) in records {
             let table = &mut halves[half].table;
             if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes)) {
                 continue;
@@ -136,21 +133,19 @@ impl Split {
 
     /// Moves the records of a group, or afterwards one of the extend dictionary. Returns whether there are more.
     fn step(&mut self, seed: u64) -> bool {
-        if self.next_group < self.old.table.geometry().groups {
+        let groups = self.old.table.geometry().groups;
+        if self.next_group < groups {
             self.move_group(seed);
-            return true;
+        } else if let Some((id, hash, record)) = self.old.table.extend.pop() {
+            self.adopt(id, hash, &record);
         }
-        let Some(id) = self.old.table.extend.any() else { return false };
-        let hash = Hash::of(id, seed);
-        let record = self.old.table.extend.remove(id, hash).unwrap_or_default();
-        self.adopt(id, hash, &record);
-        true
+        self.next_group < groups || self.old.table.extend.len() > 0
     }
 }
 
 impl Random {
     pub(crate) fn new(shape: &Shape) -> Random {
-        let root = Node::Leaf(Leaf { serial: 0, depth: 0, table: shape.table(0) });
+        let root = Node::Leaf(Leaf { serial: 0, depth: 0, table: shape.first_table() });
         let (paths, splitting) = (BTreeMap::from([(0, Hash::first())]), BTreeSet::new());
         Random { root, leaves: 1, next_serial: 1, paths, splitting, left: Vec::new() }
     }
@@ -173,6 +168,28 @@ impl Random {
             Node::Leaf(leaf) => &leaf.table,
             Node::Splitting(split) => &split.halves[split.half(hash)].table,
             Node::Inner(_) | Node::Moving => unreachable!("a walk ends at a table"),
+        }
+    }
+
+    /// The table that has the ids of this hash until their group has moved, if they move.
+    #[inline]
+    pub(crate) fn older(&self, hash: Hash) -> Option<&Table> {
+        match self.node(hash) {
+            Node::Splitting(split) => Some(&split.old.table),
+            _ => None,
+        }
+    }
+
+    /// Whether a table splits.
+    pub(crate) fn is_splitting(&self) -> bool {
+        !self.splitting.is_empty()
+    }
+
+    /// The first table, while it is the only one.
+    pub(crate) fn only(&mut self) -> Option<&mut Table> {
+        match &mut self.root {
+            Node::Leaf(leaf) => Some(&mut leaf.table),
+            _ => None,
         }
     }
 
@@ -204,7 +221,12 @@ impl Random {
         let may_split = has_room && (shape.tables_max == 0 || self.leaves < shape.tables_max);
         let serial = self.next_serial;
         let (depth, node) = self.node_mut(hash);
+        if let Node::Leaf(leaf) = node {
+            leaf.table.start_for_new_id(&shape.numbers);
+        }
+        // A table has its own ids in slots before it splits.
         if let Node::Leaf(leaf) = node
+            && !leaf.table.is_starting()
             && leaf.table.used >= shape.fill_slots
             && may_split
             && depth < DEPTH_MAX

@@ -6,9 +6,12 @@ use crate::cold::Fetched;
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
+use crate::table::{Approach, Table};
 
 /// Ids whose memory is on its way at the same time.
 const BATCH: usize = 32;
+/// Groups of a search that are touched. In a full table, a search passes several.
+const WARM_GROUPS: usize = 8;
 
 impl CounterSet {
     /// Appends all live fields of an id, in the order of the schema.
@@ -70,23 +73,37 @@ impl CounterSet {
     /// slots. The places are computed before: a processor looks only some hundred instructions ahead, so that loads overlap only if
     /// little lies between them.
     pub fn warm(&self, ids: &[u64]) {
+        self.warm_in(ids, |id, hash| self.tables.slots_of(id, hash));
+        if let Tables::Random(random) = &self.tables
+            && random.is_splitting()
+        {
+            self.warm_in(ids, |_, hash| random.older(hash));
+        }
+    }
+
+    fn warm_in<'a>(&self, ids: &[u64], slots_of: impl Fn(u64, Hash) -> Option<&'a Table>) {
         for batch in ids.chunks(BATCH) {
-            let mut tables = [None; BATCH];
+            let mut searches = [None; BATCH];
             let mut lines: [&[u8]; BATCH] = [&[]; BATCH];
-            for ((id, table), line) in batch.iter().zip(&mut tables).zip(&mut lines) {
+            for (id, search) in batch.iter().zip(&mut searches) {
                 let hash = Hash::of(*id, self.shape.seed);
-                if let Some(slots) = self.tables.slots_of(*id, hash) {
-                    *table = Some((slots, hash));
-                    *line = slots.tags_line(hash);
+                *search = slots_of(*id, hash).map(|slots| slots.approach(hash));
+            }
+            for _ in 0..WARM_GROUPS {
+                touch(searches.iter().flatten().map(|search| search.line));
+                let mut is_done = true;
+                for (search, line) in searches.iter_mut().zip(&mut lines) {
+                    match search.take().map(Approach::go_on) {
+                        Some(Ok(slot)) => *line = slot,
+                        Some(Err(next)) => (*search, is_done) = (Some(next), false),
+                        None => {}
+                    }
+                }
+                if is_done {
+                    break;
                 }
             }
-            touch(&lines);
-            for (table, line) in tables.iter().zip(&mut lines) {
-                if let Some((slots, hash)) = table {
-                    *line = slots.slot_line(*hash, line);
-                }
-            }
-            touch(&lines);
+            touch(lines.into_iter());
         }
     }
 
@@ -116,6 +133,6 @@ impl CounterSet {
 
 /// Reads the first byte of each.
 #[inline]
-fn touch(lines: &[&[u8]; BATCH]) {
-    std::hint::black_box(lines.iter().fold(0, |all, line| all ^ line.first().copied().unwrap_or(0)));
+fn touch<'a>(lines: impl Iterator<Item = &'a [u8]>) {
+    std::hint::black_box(lines.fold(0, |all, line| all ^ line.first().copied().unwrap_or(0)));
 }

@@ -97,6 +97,9 @@ impl Rising {
             self.roll(0, id, shape);
         }
         let place = self.place(id).expect("there is a part");
+        if let Some(Part { body: Body::Hot(first), .. }) = self.parts.first_mut() {
+            first.start_for_new_id(&shape.numbers);
+        }
         if place + 1 < self.parts.len() {
             let table = self.hot(place);
             let found = table.make_room(id, hash);
@@ -172,7 +175,10 @@ impl Rising {
     /// Begins a new table for the ids from `first` on. Those of the last table move over: outliers with slots, and ids that wait in its
     /// extend dictionary, into slots if the new table reaches them: a search looks for such ids there first.
     fn roll(&mut self, first: u64, id: u64, shape: &Shape) {
-        let mut table = self.spares.pop().unwrap_or_else(|| shape.table(0));
+        let mut table = match self.parts.is_empty() {
+            true => shape.first_table(),
+            false => self.spares.pop().unwrap_or_else(|| shape.table(0)),
+        };
         table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
         let (slots, extend) = self.outliers.take_from(first);
         self.begin();

@@ -50,6 +50,11 @@ impl Shape {
         }
     }
 
+    /// The first table of a set.
+    pub(crate) fn first_table(&self) -> Table {
+        self.table(0).without_memory()
+    }
+
     pub(crate) fn table(&self, origin: u64) -> Table {
         Table::new(origin, self.geometry, self.layout.clone(), self.probe_max)
     }

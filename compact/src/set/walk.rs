@@ -18,6 +18,8 @@ pub(crate) struct Cursor(u64);
 
 /// Bits of a place, its kind excepted.
 const PLACE_BITS: u32 = 38;
+/// Of the places of a table: those that are no groups.
+const WAITING: u64 = 1 << 30;
 
 /// The range of a table in parts that a cursor can distinguish: of one id each, if the range has less than 2^38.
 #[derive(Clone, Copy)]
@@ -45,8 +47,10 @@ impl Parts {
 /// A place in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Groups from this one on, then the extend dictionary.
+    /// Groups from this one on, then the extend dictionary. Before group 0, the ids that wait for slots: they move to groups.
     Group(u32),
+    /// A place of the dictionary of ids that wait for slots.
+    Waiting(u32),
     /// A place of the extend dictionary.
     Extend(u32),
     /// What only the overlay has, from this part of the range on ([`Parts`]).
@@ -59,6 +63,7 @@ impl Cursor {
     fn new(serial: u32, place: Place) -> Cursor {
         let (kind, value) = match place {
             Place::Group(group) => (0, u64::from(group)),
+            Place::Waiting(entries) => (0, WAITING | u64::from(entries)),
             Place::Extend(entries) => (1, u64::from(entries)),
             Place::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
             Place::Overlay(part) => (3, part),
@@ -97,6 +102,7 @@ impl Cursor {
     fn place(self) -> Place {
         let value = (self.0 & 0x3fff_ffff) as u32;
         match self.0 >> PLACE_BITS & 3 {
+            0 if self.0 & WAITING != 0 => Place::Waiting(value),
             0 => Place::Group(value),
             1 => Place::Extend(value),
             2 => Place::Stretch((self.0 >> 30) as u8, value),
@@ -206,6 +212,17 @@ impl CounterSet {
             Some(record) => visit(Folded::Record(id, record.clone())),
             None => visit(Folded::Record(id, record)),
         };
+        match (place, table.waiting_ids()) {
+            (Place::Group(0), Some(waiting)) => return Some(Place::Waiting(waiting.first_place())),
+            (Place::Waiting(from), Some(waiting)) => {
+                let next = waiting.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
+                if let Some(next) = next {
+                    return Some(Place::Waiting(next));
+                }
+            }
+            _ => {}
+        }
+        let place = if let Place::Waiting(_) = place { Place::Group(0) } else { place };
         match place {
             Place::Group(group) if group.max(from_group) < table.geometry().groups => {
                 let group = group.max(from_group);

@@ -24,6 +24,10 @@ impl Table {
     pub(crate) fn convert_group(&mut self, schema: &Schema, seed: u64) -> bool {
         let Some(conversion) = &mut self.converting else { return false };
         let group = conversion.next_group;
+        // What was ready for new ids stays ready.
+        if self.groups.bytes(group).is_some() {
+            conversion.groups.preallocate_group(group);
+        }
         // Slots of zeros move too: those behind them in the search need the group to stay full.
         for (slot, key, is_aux) in self.groups.slots(group).collect::<Vec<_>>() {
             let id = self.origin + key;

@@ -14,7 +14,7 @@ const ENTRY_BITS: u32 = 22;
 /// is there all the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dictionary {
-    /// None, or [`PARTS`].
+    /// None, or [`PARTS`]; fewer while all entries are taken out one by one.
     parts: Vec<Part>,
     len: usize,
     heap_bytes: usize,
@@ -54,20 +54,20 @@ impl Dictionary {
         part.place(id, hash).map(|place| &part.entries[place].2)
     }
 
-    /// Changes a record, if there is one.
-    pub(crate) fn change(&mut self, id: u64, hash: Hash, change: impl FnOnce(&mut Record)) {
-        let Some(part) = self.parts.get_mut(part_of(hash)) else { return };
-        if let Some(place) = part.place(id, hash) {
-            let record = &mut part.entries[place].2;
-            self.heap_bytes -= record.heap_bytes();
-            change(record);
-            self.heap_bytes += record.heap_bytes();
-        }
+    /// Changes a record, if there is one. Returns whether it is 0 now.
+    pub(crate) fn change(&mut self, id: u64, hash: Hash, change: impl FnOnce(&mut Record)) -> bool {
+        let Some(part) = self.parts.get_mut(part_of(hash)) else { return false };
+        let Some(place) = part.place(id, hash) else { return false };
+        let record = &mut part.entries[place].2;
+        self.heap_bytes -= record.heap_bytes();
+        change(record);
+        self.heap_bytes += record.heap_bytes();
+        record.is_zero()
     }
 
     /// Adds a record, or replaces that of the id.
     pub(crate) fn insert(&mut self, id: u64, hash: Hash, record: Record) {
-        if self.parts.is_empty() {
+        if self.parts.len() < PARTS {
             self.parts.resize_with(PARTS, Part::default);
         }
         self.heap_bytes += record.heap_bytes();
@@ -100,9 +100,21 @@ impl Dictionary {
         Some(record)
     }
 
-    /// An entry of the dictionary, if there is one.
-    pub(crate) fn any(&self) -> Option<u64> {
-        self.iter().next().map(|(id, _)| id)
+    /// Takes out any entry: a walk goes the other way, so it still meets each record that stays. Frees what has become empty.
+    pub(crate) fn pop(&mut self) -> Option<(u64, Hash, Record)> {
+        while let Some(Part { entries, places }) = self.parts.last_mut() {
+            if let Some((id, bits, record)) = entries.pop() {
+                let last = entries.len() as u32;
+                if let Ok(entry) = places.find_entry(bits, |place| *place == last) {
+                    entry.remove();
+                }
+                self.len -= 1;
+                self.heap_bytes -= record.heap_bytes();
+                return Some((id, Hash::from_bits(bits), record));
+            }
+            self.parts.pop();
+        }
+        None
     }
 
     /// Where a walk begins.

@@ -95,12 +95,26 @@ impl Groups {
     /// Allocates a segment that no id has needed yet, and writes to each of its pages: a page costs most when it is first written to.
     pub(crate) fn preallocate(&mut self) -> bool {
         let missing = self.segments.iter().position(Option::is_none);
-        if let Some(segment) = missing {
-            self.allocate(segment);
-            let pages = self.segments[segment].iter_mut().flat_map(|bytes| bytes.chunks_mut(PAGE_BYTES));
-            pages.for_each(|page| page[0] = std::hint::black_box(0));
+        missing.inspect(|segment| self.make_ready(*segment)).is_some()
+    }
+
+    fn make_ready(&mut self, segment: usize) {
+        self.allocate(segment);
+        let pages = self.segments[segment].iter_mut().flat_map(|bytes| bytes.chunks_mut(PAGE_BYTES));
+        pages.for_each(|page| page[0] = std::hint::black_box(0));
+    }
+
+    /// Makes the memory of a group ready, if it is not.
+    pub(crate) fn preallocate_group(&mut self, group: u32) {
+        let (segment, _) = self.packing.place(group);
+        if self.segments[segment].is_none() {
+            self.make_ready(segment);
         }
-        missing.is_some()
+    }
+
+    /// The segments of all slots.
+    pub(crate) fn segments_len(&self) -> usize {
+        self.segments.len()
     }
 
     /// Whether a share of all memory is allocated.

@@ -7,6 +7,7 @@ mod convert;
 mod dictionary;
 mod geometry;
 mod groups;
+mod start;
 
 pub(crate) use dictionary::Dictionary;
 pub(crate) use geometry::Geometry;
@@ -15,6 +16,7 @@ use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
 use groups::{Conversion, Groups, Slot};
+use start::Start;
 use std::sync::Arc;
 
 /// Where the record of an id is.
@@ -26,6 +28,8 @@ pub(crate) enum Found {
     Aux(Slot),
     /// In the extend dictionary.
     Extend,
+    /// In the dictionary of ids that wait for the first memory of the table.
+    Waiting,
     /// Nowhere: all its values are 0.
     Absent,
 }
@@ -39,16 +43,18 @@ pub(crate) struct Table {
     converting: Option<Conversion>,
     pub(crate) aux: Dictionary,
     pub(crate) extend: Dictionary,
-    /// Slots in use, also those of records of zeros.
+    /// Slots in use, also those of records of zeros; and ids that wait for a slot.
     pub(crate) used: u64,
     probe_max: u32,
+    /// The first table of a set has no memory at first.
+    start: Option<Box<Start>>,
 }
 
 impl Table {
     pub(crate) fn new(origin: u64, geometry: Geometry, layout: Arc<Layout>, probe_max: u32) -> Table {
         let groups = Groups::new(geometry, layout);
         let (aux, extend) = (Dictionary::default(), Dictionary::default());
-        Table { origin, groups, converting: None, aux, extend, used: 0, probe_max }
+        Table { origin, groups, converting: None, aux, extend, used: 0, probe_max, start: None }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -91,15 +97,19 @@ impl Table {
     /// The memory of the first group of a search, which begins with its tags. Empty if no id has needed it.
     #[inline]
     pub(crate) fn tags_line(&self, hash: Hash) -> &[u8] {
-        let group = hash.first_group(self.groups.geometry.groups);
+        self.group_line(hash.first_group(self.groups.geometry.groups))
+    }
+
+    #[inline]
+    fn group_line(&self, group: u32) -> &[u8] {
         self.side(group).bytes(group).unwrap_or_default()
     }
 
-    /// The memory of the slot that the search probably ends at, from that of its first group.
+    /// Begins a search of which only the memory matters.
     #[inline]
-    pub(crate) fn slot_line<'a>(&self, hash: Hash, tags_line: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn approach(&self, hash: Hash) -> Approach<'_> {
         let group = hash.first_group(self.groups.geometry.groups);
-        self.side(group).slot_line(tags_line, hash.tag())
+        Approach { table: self, hash, group, line: self.group_line(group) }
     }
 
     /// Reads a byte of each cache line of the first group of a search.
@@ -122,7 +132,7 @@ impl Table {
                     return if is_aux { Found::Aux(slot) } else { Found::Slot(slot) };
                 }
                 if groups::has_empty(tags) {
-                    return Found::Absent;
+                    return self.find_waiting(id, hash);
                 }
                 if probe == 0 && count == 1 {
                     break;
@@ -131,7 +141,7 @@ impl Table {
                 group -= if group >= count { count } else { 0 };
             }
         }
-        if self.extend.contains(id, hash) { Found::Extend } else { Found::Absent }
+        if self.extend.contains(id, hash) { Found::Extend } else { self.find_waiting(id, hash) }
     }
 
     /// The value of a field of an id that was found.
@@ -141,6 +151,7 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).value(slot, number),
             Found::Aux(_) => self.aux.get(id, hash).map_or(0, |record| record.get(number)),
             Found::Extend => self.extend.get(id, hash).map_or(0, |record| record.get(number)),
+            Found::Waiting => self.waiting(id, hash).map_or(0, |record| record.get(number)),
             Found::Absent => 0,
         }
     }
@@ -151,6 +162,10 @@ impl Table {
         match found {
             Found::Slot(slot) => self.side(slot.group).append_values(slot, numbers, out),
             Found::Absent => out.extend(numbers.iter().map(|_| 0)),
+            Found::Waiting => {
+                let record = self.waiting(id, hash);
+                out.extend(numbers.iter().map(|number| record.map_or(0, |record| record.get(*number))));
+            }
             _ => out.extend(numbers.iter().map(|number| self.value(id, hash, found, *number))),
         }
     }
@@ -161,30 +176,24 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).record(slot),
             Found::Aux(_) => self.aux.get(id, hash).cloned().unwrap_or_default(),
             Found::Extend => self.extend.get(id, hash).cloned().unwrap_or_default(),
+            Found::Waiting => self.waiting(id, hash).cloned().unwrap_or_default(),
             Found::Absent => Record::default(),
         }
     }
 
-    /// Takes the first empty slot of the search for an id that is absent. `None`: the search passes `probe_max`, or the key has
-    /// no room.
+    /// Takes the first empty slot of the search for an id that is absent, or lets the id wait for the first memory of the table. `None`:
+    /// the search passes `probe_max`, or the key has no room.
     pub(crate) fn insert(&mut self, id: u64, hash: Hash) -> Option<Found> {
-        self.insert_from(0, id, hash)
-    }
-
-    /// The same in a table whose groups before `from` have moved elsewhere. `None` also if the search would end at one of those: at
-    /// an empty slot, or at the slot that the id had there. A second slot of an id would not be found behind the first.
-    pub(crate) fn insert_from(&mut self, from: u32, id: u64, hash: Hash) -> Option<Found> {
         let key = self.key(id)?;
+        if self.start.is_some()
+            && let Some(found) = self.wait(id, hash)
+        {
+            return Some(found);
+        }
         let count = self.groups.geometry.groups;
         let mut group = hash.first_group(count);
         for _ in 0..self.probe_max {
-            if group < from {
-                let side = self.side(group);
-                let tags = side.tags(group);
-                if groups::has_empty(tags) || side.find(group, tags, hash.tag(), key).is_some() {
-                    return None;
-                }
-            } else if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
+            if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
                 self.used += 1;
                 return Some(Found::Slot(slot));
             }
@@ -236,11 +245,11 @@ impl Table {
                 }
             }
             Found::Extend => {
-                self.extend.change(id, hash, |record| apply(record, changes));
-                if self.extend.get(id, hash).is_some_and(Record::is_zero) {
+                if self.extend.change(id, hash, |record| apply(record, changes)) {
                     self.extend.remove(id, hash);
                 }
             }
+            Found::Waiting => self.store_waiting(id, hash, changes),
             Found::Absent => debug_assert!(false, "id {id} has no place"),
         }
     }
@@ -259,7 +268,11 @@ impl Table {
     /// Bytes of slots and dictionaries.
     pub(crate) fn memory_bytes(&self) -> usize {
         let converting = self.converting.as_ref().map_or(0, |conversion| conversion.groups.memory_bytes());
-        self.groups.memory_bytes() + converting + self.aux.memory_bytes() + self.extend.memory_bytes()
+        self.groups.memory_bytes()
+            + converting
+            + self.aux.memory_bytes()
+            + self.extend.memory_bytes()
+            + self.start_bytes()
     }
 
     /// Calls `each` with the records of some groups from `begin` on, those of the aux dictionary included.
@@ -291,7 +304,9 @@ impl Table {
 
     /// Whether all slots have this layout.
     pub(crate) fn has_layout(&self, layout: &Arc<Layout>) -> bool {
-        self.converting.is_none() && (Arc::ptr_eq(&self.groups.layout, layout) || self.groups.layout == *layout)
+        self.converting.is_none()
+            && self.start.is_none()
+            && (Arc::ptr_eq(&self.groups.layout, layout) || self.groups.layout == *layout)
     }
 
     /// Puts an absent id into a slot, with a record as bytes of the table's layout ([`Table::has_layout`]). Returns `false`, and
@@ -304,9 +319,11 @@ impl Table {
 
     /// The records of a group have moved elsewhere: forgets how many they are, and those that were in the aux dictionary.
     pub(crate) fn leave_group(&mut self, group: u32, seed: u64) {
-        let slots: Vec<_> = self.side(group).slots(group).collect();
-        self.used -= slots.len() as u64;
-        for (_, key, _) in slots.into_iter().filter(|(_, _, is_aux)| *is_aux) {
+        let side = self.side(group);
+        let (used, in_aux) = (side.slots(group).count() as u64, side.slots(group).filter(|(_, _, is_aux)| *is_aux));
+        let in_aux: Vec<u64> = in_aux.map(|(_, key, _)| key).collect();
+        self.used -= used;
+        for key in in_aux {
             let id = self.origin + key;
             self.aux.remove(id, Hash::of(id, seed));
         }
@@ -331,6 +348,33 @@ impl Table {
     pub(crate) fn segments_mut(&mut self) -> impl Iterator<Item = &mut Box<[u8]>> {
         let converting = self.converting.as_mut().map(|conversion| conversion.groups.segments_mut());
         self.groups.segments_mut().chain(converting.into_iter().flatten())
+    }
+}
+
+/// A search whose memory is on its way.
+#[derive(Clone, Copy)]
+pub(crate) struct Approach<'a> {
+    table: &'a Table,
+    hash: Hash,
+    group: u32,
+    /// The memory of the group, which begins with its tags.
+    pub(crate) line: &'a [u8],
+}
+
+impl<'a> Approach<'a> {
+    /// The tags are here: the memory of the slot at which the search probably ends (`Ok`), or the search of the next group.
+    #[inline]
+    pub(crate) fn go_on(self) -> Result<&'a [u8], Approach<'a>> {
+        let Approach { table, hash, group, line } = self;
+        let side = table.side(group);
+        let slot = side.slot_line(line, hash.tag());
+        if !slot.is_empty() || groups::has_empty(side.tags(group)) {
+            return Ok(slot);
+        }
+        let count = table.groups.geometry.groups;
+        let next = group + hash.group_step(count);
+        let group = if next >= count { next - count } else { next };
+        Err(Approach { group, line: table.group_line(group), ..self })
     }
 }
 

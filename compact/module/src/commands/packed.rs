@@ -22,6 +22,8 @@ pub(super) struct PIncrBy;
 const ABORTED: &str = "ABORTED another increment of this command was refused, so none has counted";
 /// Bytes of an increment: id, field number, delta.
 const PACKED_BYTES: usize = 13;
+/// Ids whose memory is on its way at the same time. That of a whole command would have left the caches before it is used.
+const WARM_BATCH: usize = 32;
 
 /// What became of the increments.
 #[derive(Default)]
@@ -187,9 +189,11 @@ fn count_all(
         }
         return Ok(counted);
     }
-    set.warm(&scratch.ids);
     let mut mode = Mode::Decide;
     for (place, (id, delta)) in scratch.ids.iter().zip(&scratch.pairs).enumerate() {
+        if place.is_multiple_of(WARM_BATCH) {
+            set.warm(&scratch.ids[place..scratch.ids.len().min(place + WARM_BATCH)]);
+        }
         let deltas = std::slice::from_ref(delta);
         let mut done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);
         if let Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) = done
