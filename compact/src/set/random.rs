@@ -5,7 +5,7 @@ use crate::SET_TABLES_MAX;
 use crate::hash::{DEPTH_MAX, Hash};
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::{Found, Table};
+use crate::table::{Found, Table, touch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The ids whose hashes begin with the same bits, as many as `depth`.
@@ -118,7 +118,7 @@ impl Split {
             (id, hash, usize::from(hash.is_upper(old.depth)), bytes)
         };
         let records: Vec<_> = old.table.slot_records(*next_group).map(place).collect();
-        records.iter().for_each(|(_, hash, half, _)| halves[*half].table.touch_tags([*hash]));
+        touch(records.iter().map(|(_, hash, half, _)| halves[*half].table.approach(*hash)));
         for (id, hash, half, bytes) in records {
             let table = &mut halves[half].table;
             if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes)) {

@@ -130,10 +130,11 @@ impl Groups {
         std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
     }
 
-    /// The memory of the first slot with this tag in a group, from the memory of that group.
+    /// The memory of the first slot with this tag in a group, or else of the one that a new id gets, from the memory of that group.
     #[inline]
     pub(crate) fn slot_line<'a>(&self, group: &'a [u8], tag: u8) -> &'a [u8] {
-        let marks = group.first_chunk().map_or(0, |tags| matches(u128::from_le_bytes(*tags), tag));
+        let tags = group.first_chunk().map(|tags| u128::from_le_bytes(*tags));
+        let marks = tags.map_or(0, |tags| Some(matches(tags, tag)).filter(|same| *same != 0).unwrap_or(empties(tags)));
         if marks == 0 { &[] } else { group.get(self.slot_at(first(marks))..).unwrap_or_default() }
     }
 

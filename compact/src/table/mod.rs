@@ -94,12 +94,7 @@ impl Table {
         }
     }
 
-    /// The memory of the first group of a search, which begins with its tags. Empty if no id has needed it.
-    #[inline]
-    pub(crate) fn tags_line(&self, hash: Hash) -> &[u8] {
-        self.group_line(hash.first_group(self.groups.geometry.groups))
-    }
-
+    /// The memory of a group, which begins with its tags. Empty if no id has needed it.
     #[inline]
     fn group_line(&self, group: u32) -> &[u8] {
         self.side(group).bytes(group).unwrap_or_default()
@@ -376,6 +371,13 @@ impl<'a> Approach<'a> {
         let group = if next >= count { next - count } else { next };
         Err(Approach { group, line: table.group_line(group), ..self })
     }
+}
+
+/// Reads the tags that searches begin with, then the slots at which they probably end, so that their cache misses overlap.
+pub(crate) fn touch<'a>(searches: impl Iterator<Item = Approach<'a>> + Clone) {
+    let byte = |line: &[u8]| line.first().copied().unwrap_or(0);
+    std::hint::black_box(searches.clone().fold(0, |all, search| all ^ byte(search.line)));
+    std::hint::black_box(searches.fold(0, |all, search| all ^ search.go_on().map_or(0, byte)));
 }
 
 fn apply(record: &mut Record, changes: &[(u8, i64)]) {

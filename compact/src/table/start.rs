@@ -2,7 +2,7 @@
 //! slots. So no command touches a thousand pages of memory that were never used, and a small set needs no table.
 
 use super::dictionary::Dictionary;
-use super::{Found, Table, apply};
+use super::{Found, Table, apply, touch};
 use crate::hash::Hash;
 use crate::record::Record;
 
@@ -116,7 +116,7 @@ impl Table {
             self.start = None;
             return false;
         }
-        self.touch_tags(batch.iter().map(|(_, hash, _)| *hash));
+        touch(batch.iter().map(|(_, hash, _)| self.approach(*hash)));
         for (id, hash, record) in batch {
             self.used -= 1;
             let values: Vec<(u8, i64)> = record.numbered().filter(|(number, _)| live.contains(number)).collect();
@@ -124,11 +124,5 @@ impl Table {
             self.store(id, hash, found, &values);
         }
         true
-    }
-
-    /// Reads the tags that searches begin with, so that their cache misses overlap.
-    pub(crate) fn touch_tags(&self, hashes: impl IntoIterator<Item = Hash>) {
-        let tag = |hash: Hash| self.tags_line(hash).first().copied().unwrap_or(0);
-        std::hint::black_box(hashes.into_iter().fold(0, |all, hash| all ^ tag(hash)));
     }
 }
