@@ -1,6 +1,7 @@
 //! The options of a counter set: how its tables are made, and its bounds.
 
 use crate::refusal::Refusal;
+use crate::table::SEGMENT_BYTES;
 
 /// Which table an id belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// `TOKEN_WINDOW_MS`: how long a token is remembered; 0: tokens are refused.
     pub token_window_ms: u64,
+    /// Bytes of a segment of a table's memory at most. `CT.CREATE` has no such option: tests make small tables of many segments.
+    pub segment_bytes: usize,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             memory_max: 0,
             cache_bytes: 16 << 20,
             token_window_ms: 600_000,
+            segment_bytes: SEGMENT_BYTES,
         }
     }
 }

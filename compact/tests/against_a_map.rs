@@ -87,7 +87,10 @@ impl World {
     fn new(order: Order, slots: u64, probe_max: u64) -> World {
         let parse = |(name, width): (&str, &str)| Field::parse(name.as_bytes(), width.as_bytes()).unwrap();
         let fields = [("likes", "7"), ("views", "u17"), ("balance", "i9"), ("time", "41"), ("flag", "1")].map(parse);
-        let options = Options { order, table_slots: slots, probe_max, cache_bytes: 2_000, ..Options::default() };
+        // Some groups in a segment, so that a table has many: ids wait for the first one.
+        let segment_bytes = 700;
+        let options =
+            Options { order, table_slots: slots, probe_max, cache_bytes: 2_000, segment_bytes, ..Options::default() };
         let set = CounterSet::new(Schema::new(fields.into()).unwrap(), options, 42).unwrap();
         let (disk, plain) = (Disk::default(), BTreeMap::new());
         World { set, plain, disk, job: None, ids: Vec::new(), greatest: 1 << 30, added: 0 }

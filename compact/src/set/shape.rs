@@ -34,7 +34,7 @@ impl Shape {
             (0, Order::Random) => 8,
             (bytes, _) => bytes as usize,
         };
-        let geometry = Geometry::new(options.table_slots, key_bytes);
+        let geometry = Geometry::new(options.table_slots, key_bytes, options.segment_bytes);
         let slots = geometry.slots();
         Shape {
             seed,

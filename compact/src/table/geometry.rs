@@ -4,7 +4,7 @@
 pub(crate) const GROUP_SLOTS: usize = 16;
 
 /// Bytes of a segment at most. Just under 256 KiB: an allocator rounds a size up to its next class, and this leaves room for its header.
-const SEGMENT_BYTES_MAX: usize = (256 << 10) - 64;
+pub(crate) const SEGMENT_BYTES: usize = (256 << 10) - 64;
 
 /// The sizes of a table. They depend on the layout only by the bytes of a slot: a search passes the same groups whatever the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +13,14 @@ pub(crate) struct Geometry {
     /// The greatest key that a slot holds.
     pub(crate) key_max: u64,
     pub(crate) key_bytes: usize,
+    segment_bytes: usize,
 }
 
 impl Geometry {
-    /// Sizes for at least `slots` slots, whose keys have `key_bytes` bytes (1 to 8).
-    pub(crate) fn new(slots: u64, key_bytes: usize) -> Geometry {
+    /// Sizes for at least `slots` slots, whose keys have `key_bytes` bytes (1 to 8), in segments of at most `segment_bytes`.
+    pub(crate) fn new(slots: u64, key_bytes: usize, segment_bytes: usize) -> Geometry {
         let groups = u32::try_from(slots.div_ceil(GROUP_SLOTS as u64)).expect("TABLE_SLOTS is bounded");
-        Geometry { groups, key_max: u64::MAX >> (64 - 8 * key_bytes), key_bytes }
+        Geometry { groups, key_max: u64::MAX >> (64 - 8 * key_bytes), key_bytes, segment_bytes }
     }
 
     pub(crate) fn slots(self) -> u64 {
@@ -41,7 +42,7 @@ impl Packing {
     pub(crate) fn new(geometry: Geometry, record_bytes: usize, pad_bytes: usize) -> Packing {
         let slot_bytes = geometry.key_bytes + record_bytes;
         let group_bytes = GROUP_SLOTS * (1 + slot_bytes);
-        let fitting = ((SEGMENT_BYTES_MAX - pad_bytes) / group_bytes) as u32;
+        let fitting = (geometry.segment_bytes.saturating_sub(pad_bytes) / group_bytes) as u32;
         let groups_per_segment = fitting.min(geometry.groups).max(1);
         let segments = geometry.groups.div_ceil(groups_per_segment) as usize;
         Packing { slot_bytes, group_bytes, groups_per_segment, segments, groups: geometry.groups }

@@ -10,7 +10,7 @@ mod groups;
 mod start;
 
 pub(crate) use dictionary::Dictionary;
-pub(crate) use geometry::Geometry;
+pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
 
 use crate::hash::Hash;
 use crate::layout::Layout;
