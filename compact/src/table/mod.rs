@@ -8,6 +8,7 @@ mod dictionary;
 mod geometry;
 mod groups;
 mod start;
+mod waiting;
 
 pub(crate) use dictionary::Dictionary;
 pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
@@ -16,8 +17,8 @@ use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
 use groups::{Conversion, Groups, Slot};
-use start::Start;
 use std::sync::Arc;
+use waiting::Start;
 
 /// Where the record of an id is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

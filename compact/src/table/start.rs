@@ -2,6 +2,7 @@
 //! slots. So no command touches a thousand pages of memory that were never used, and a small set needs no table.
 
 use super::dictionary::Dictionary;
+use super::waiting::Start;
 use super::{Found, Table, apply, touch};
 use crate::hash::Hash;
 use crate::record::Record;
@@ -15,16 +16,6 @@ const IDS_PER_SEGMENT: u64 = 768;
 /// New ids for which some of those that wait get slots, and how many.
 const IDS_PER_BATCH: u64 = 32;
 const BATCH: usize = 16;
-
-/// What the first table has instead of memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Start {
-    ids: Dictionary,
-    /// New ids of the table so far.
-    new_ids: u64,
-    /// Whether the memory is ready: new ids take slots, and those that wait follow.
-    is_ready: bool,
-}
 
 impl Table {
     /// The same table as the first one of a set. One of a few segments has them at once.
