@@ -11,7 +11,7 @@ use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, P
 use crate::layout::Layout;
 use crate::record::Record;
 use crate::refusal::Damage;
-use crate::table::{Dictionary, Table};
+use crate::table::Table;
 
 /// The kinds of pieces.
 pub(super) mod kind {
@@ -255,8 +255,7 @@ impl CounterSet {
             }
         }
         dump.flush();
-        let waiting = table.waiting_ids().into_iter().flat_map(Dictionary::iter);
-        for (id, record) in table.aux.iter().chain(table.extend.iter()).chain(waiting) {
+        for (id, record) in table.aux.iter().chain(table.extend.iter()).chain(table.waiting_records()) {
             if !is_newer(id) {
                 dump.record(id, record);
             }

@@ -8,7 +8,7 @@ use crate::cold::{
 };
 use crate::hash::Hash;
 use crate::record::Record;
-use crate::table::{Dictionary, Table};
+use crate::table::Table;
 use std::sync::Arc;
 
 /// Groups that one step moves.
@@ -55,7 +55,7 @@ impl Unsorted for SpillJob {
         for group in 0..self.table.geometry().groups {
             self.table.for_each_in_group(group, self.seed, |id, _| visit(id, 0));
         }
-        for (id, _) in self.table.extend.iter().chain(self.table.waiting_ids().into_iter().flat_map(Dictionary::iter)) {
+        for (id, _) in self.table.extend.iter().chain(self.table.waiting_records()) {
             visit(id, 0);
         }
     }

@@ -6,7 +6,7 @@ use crate::cold::Fetched;
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::{Approach, Table};
+use crate::table::{Approach, Table, touch_lines};
 
 /// Ids whose memory is on its way at the same time.
 const BATCH: usize = 32;
@@ -90,7 +90,7 @@ impl CounterSet {
                 *search = slots_of(*id, hash).map(|slots| slots.approach(hash));
             }
             for _ in 0..WARM_GROUPS {
-                touch(searches.iter().flatten().map(|search| search.line));
+                touch_lines(searches.iter().flatten().map(|search| search.line));
                 let mut is_done = true;
                 for (search, line) in searches.iter_mut().zip(&mut lines) {
                     match search.take().map(Approach::go_on) {
@@ -103,7 +103,7 @@ impl CounterSet {
                     break;
                 }
             }
-            touch(lines.into_iter());
+            touch_lines(lines.into_iter());
         }
     }
 
@@ -129,10 +129,4 @@ impl CounterSet {
             Body::Moving => unreachable!("a body is replaced within one function"),
         }
     }
-}
-
-/// Reads the first byte of each.
-#[inline]
-fn touch<'a>(lines: impl Iterator<Item = &'a [u8]>) {
-    std::hint::black_box(lines.fold(0, |all, line| all ^ line.first().copied().unwrap_or(0)));
 }

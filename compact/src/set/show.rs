@@ -6,7 +6,7 @@ use super::{CounterSet, Tables};
 use crate::cold::{Fetched, Folded, PageRef};
 use crate::hash::Hash;
 use crate::options::Order;
-use crate::table::{Dictionary, Found, Table};
+use crate::table::{Found, Table};
 
 /// A value that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,7 +287,7 @@ impl CounterSet {
                 faults.push(format!("table {serial}: id {id} is in the aux dictionary without a slot that says so"));
             }
         }
-        for (id, _) in table.waiting_ids().into_iter().flat_map(Dictionary::iter).take(CHECKED_MAX) {
+        for (id, _) in table.waiting_records().take(CHECKED_MAX) {
             if table.find(id, Hash::of(id, self.shape.seed)) != Found::Waiting {
                 faults.push(format!("table {serial}: id {id} waits for a slot and is not found there"));
             }

@@ -376,9 +376,14 @@ impl<'a> Approach<'a> {
 
 /// Reads the tags that searches begin with, then the slots at which they probably end, so that their cache misses overlap.
 pub(crate) fn touch<'a>(searches: impl Iterator<Item = Approach<'a>> + Clone) {
-    let byte = |line: &[u8]| line.first().copied().unwrap_or(0);
-    std::hint::black_box(searches.clone().fold(0, |all, search| all ^ byte(search.line)));
-    std::hint::black_box(searches.fold(0, |all, search| all ^ search.go_on().map_or(0, byte)));
+    touch_lines(searches.clone().map(|search| search.line));
+    touch_lines(searches.map(|search| search.go_on().unwrap_or_default()));
+}
+
+/// Reads the first byte of each.
+#[inline]
+pub(crate) fn touch_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) {
+    std::hint::black_box(lines.fold(0, |all, line| all ^ line.first().copied().unwrap_or(0)));
 }
 
 fn apply(record: &mut Record, changes: &[(u8, i64)]) {

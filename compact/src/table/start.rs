@@ -34,6 +34,11 @@ impl Table {
         self.start.as_ref().map(|start| &start.ids)
     }
 
+    /// The same, with their records.
+    pub(crate) fn waiting_records(&self) -> impl Iterator<Item = (u64, &Record)> {
+        self.waiting_ids().into_iter().flat_map(Dictionary::iter)
+    }
+
     /// Finds an id that is in no slot and not in the extend dictionary.
     #[inline]
     pub(super) fn find_waiting(&self, id: u64, hash: Hash) -> Found {
