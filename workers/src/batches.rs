@@ -139,6 +139,7 @@ impl Batches {
             namespace: self.store.name().to_string(),
             counter: job.counter.to_string(),
             fencing_token: job.lease.fencing_token,
+            leased_at_ms: job.lease.leased_at_ms,
             stage,
         };
         records.write(&stages.map(record).collect::<Vec<_>>());

@@ -37,6 +37,8 @@ pub struct Record {
     pub counter: String,
     /// The fencing token of the job's lease.
     pub fencing_token: u64,
+    /// When the job was leased, in Unix ms by the queue's clock.
+    pub leased_at_ms: u64,
     /// The stage.
     pub stage: RollupStage,
 }
@@ -90,6 +92,7 @@ mod tests {
             namespace: "n".into(),
             counter: "c".into(),
             fencing_token: 2,
+            leased_at_ms: 1,
             stage,
         };
         Records::open(&path).unwrap().write(&[record(RollupStage::Begin), record(RollupStage::Committed)]);

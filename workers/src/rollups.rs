@@ -12,6 +12,8 @@ pub struct Rollup {
     pub worker: String,
     /// The fencing token of its lease.
     pub fencing_token: u64,
+    /// When that lease began, by the queue's clock, in Unix ms.
+    pub leased_at_ms: u64,
     /// When it began, by the worker's clock, in Unix µs.
     pub begin_us: u64,
     /// When it ended or its worker was killed, in Unix µs; `u64::MAX`: neither.
@@ -31,11 +33,11 @@ pub fn rollups(
 ) -> Result<Vec<Rollup>, String> {
     let (mut begun, mut all) = (BTreeMap::new(), Vec::new());
     for record in records {
-        let Record { at_us, worker, namespace, counter, fencing_token, stage } = record;
+        let Record { at_us, worker, namespace, counter, fencing_token, leased_at_ms, stage } = record;
         let key = (worker.clone(), namespace.clone(), counter.clone(), fencing_token);
         if stage == RollupStage::Begin {
             let of = (namespace, counter);
-            let rollup = Rollup { of, worker, fencing_token, begin_us: at_us, end_us: u64::MAX, stage };
+            let rollup = Rollup { of, worker, fencing_token, leased_at_ms, begin_us: at_us, end_us: u64::MAX, stage };
             if let Some(before) = begun.insert(key, rollup) {
                 return Err(format!("{before:?} begins twice"));
             }
@@ -78,7 +80,7 @@ mod tests {
 
     fn record(worker: &str, at_us: u64, counter: &str, fencing_token: u64, stage: RollupStage) -> Record {
         let (worker, namespace) = (worker.to_owned(), "n".to_owned());
-        Record { at_us, worker, namespace, counter: counter.to_owned(), fencing_token, stage }
+        Record { at_us, worker, namespace, counter: counter.to_owned(), fencing_token, leased_at_ms: 1, stage }
     }
 
     fn overlaps(records: &[&[Record]], killed_us: Option<u64>) -> usize {

@@ -67,9 +67,10 @@ async fn metrics_are_served() {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).await.unwrap();
+    // Other tests of this process are counted as well.
     for line in [
         "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"OK\"}",
-        "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"INVALID_ARGUMENT\"} 1",
+        "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"INVALID_ARGUMENT\"}",
         "tallystone_combined_items_bucket{verb=\"enqueue\"",
         "tallystone_store_available 1",
     ] {

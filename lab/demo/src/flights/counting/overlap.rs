@@ -81,7 +81,7 @@ mod tests {
 
     fn record(worker: &str, counter: &str, at_us: u64, stage: RollupStage) -> Record {
         let (worker, counter) = (worker.to_owned(), counter.to_owned());
-        Record { at_us, worker, namespace: "n".to_owned(), counter, fencing_token: 1, stage }
+        Record { at_us, worker, namespace: "n".to_owned(), counter, fencing_token: 1, leased_at_ms: 1, stage }
     }
 
     #[test]
