@@ -133,7 +133,7 @@ pub use connector::connect;
 pub use counter::{
     Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
     CounterType, Crossing, CrossingDirection, Crossings, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd,
-    NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, Sums, Threshold,
+    NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, Sums, Threshold, TopCounters,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

@@ -4,7 +4,7 @@
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
 //! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), the feed of passed
-//! thresholds ([`crossings`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
+//! thresholds ([`crossings`]), the highest counts ([`top`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
 //! service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers that run rollups
 //! (tallystone-workers), and the queue, which is reached through its client only.
 //!
@@ -29,6 +29,7 @@ pub mod refusal;
 pub mod rollup;
 pub mod service;
 pub mod sums;
+pub mod top;
 
 mod metrics;
 

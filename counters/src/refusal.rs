@@ -98,8 +98,8 @@ pub enum Refusal {
         /// To what time it is exact, in Unix ms; 0: no rollup has run yet.
         exact_to_ms: u64,
     },
-    /// Too much waits for the store or for rollups already; nothing has changed (O8).
-    #[error("too many calls wait already, so nothing was changed; call again in {retry_after_ms} ms")]
+    /// Too much waits for the store or for rollups already, or the counters have not all been read yet; nothing has changed (O8).
+    #[error("too much is under way already, so nothing was changed; call again in {retry_after_ms} ms")]
     Overloaded {
         /// After which time there should be room for the call.
         retry_after_ms: u64,

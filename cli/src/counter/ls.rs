@@ -23,9 +23,7 @@ pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), Cl
         let page = session.call(namespace, page).await?;
         if !page.items.is_empty() {
             empty = false;
-            session.output.many(&page.items, |counters| {
-                table(&["counter", "#count", "exact to", "last write"], counters.iter().map(row))
-            })?;
+            session.output.many(&page.items, counters_table)?;
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -36,6 +34,11 @@ pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), Cl
         session.output.line(&format!("No counters in {namespace}. `tallystone counter add NAME` creates one."))?;
     }
     Ok(())
+}
+
+/// Counters, a line each.
+pub(super) fn counters_table(counters: &[CounterEntry]) -> String {
+    table(&["counter", "#count", "exact to", "last write"], counters.iter().map(row))
 }
 
 fn row(entry: &CounterEntry) -> Vec<String> {

@@ -17,6 +17,7 @@ mod session;
 mod sums;
 mod text;
 mod token;
+mod top;
 mod watch;
 
 use crate::error::CliError;
@@ -56,6 +57,8 @@ pub(crate) enum CounterVerb {
     Watch(watch::WatchArgs),
     /// List the counters of a namespace, in no particular order
     Ls(ls::LsArgs),
+    /// List the counters with the highest counts
+    Top(top::TopArgs),
     /// List the events of a counter: its adds and clears
     Events(events::EventsArgs),
     /// Count the events of counters again, and compare
@@ -86,6 +89,7 @@ pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> R
         CounterVerb::Delete(args) => delete::run(args, session).await,
         CounterVerb::Watch(args) => watch::run(args, session).await,
         CounterVerb::Ls(args) => ls::run(args, session).await,
+        CounterVerb::Top(args) => top::run(args, session).await,
         CounterVerb::Events(args) => events::run(args, session).await,
         CounterVerb::Audit(args) => audit::run(args, session).await,
         CounterVerb::Recount(args) => recount::run(args, session).await,

@@ -1,5 +1,6 @@
 //! The client of counters, on top of the generated code of `tallystone.counter.v1`: adds and clears ([`add`]), reads
-//! ([`read`]), audits and recounts ([`recount`]), the feed of passed thresholds ([`crossings`]), namespaces
+//! ([`read`]), audits and recounts ([`recount`]), the feed of passed thresholds ([`crossings`]), the
+//! highest counts ([`top`]), namespaces
 //! ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
 
 mod add;
@@ -8,12 +9,14 @@ mod crossings;
 mod namespace;
 mod read;
 mod recount;
+mod top;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
 pub use crossings::{Crossing, CrossingDirection, Crossings};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo, Threshold};
 pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, Period, PeriodSum, Sums};
 pub use recount::{Audit, NewRecount, Recount};
+pub use top::TopCounters;
 
 use crate::calls::Calls;
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};

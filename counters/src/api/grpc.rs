@@ -1,6 +1,6 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::{add, clear, crossings, delete, get, list, namespaces, recount, sums};
+use super::{add, clear, crossings, delete, get, list, namespaces, recount, sums, top};
 use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
@@ -36,6 +36,7 @@ const RPCS: &[&str] = &[
     "RecountCounter",
     "ListRecounts",
     "ListCrossings",
+    "ListTopCounters",
     "PutNamespace",
     "GetNamespace",
     "ListNamespaces",
@@ -164,6 +165,13 @@ impl CountersRpc for Api {
         request: Request<ListCrossingsRequest>,
     ) -> Result<Response<ListCrossingsResponse>, Status> {
         self.rpcs.call(self.with_access(request), |request| crossings::list(&self.counters, request)).await
+    }
+
+    async fn list_top_counters(
+        &self,
+        request: Request<ListTopCountersRequest>,
+    ) -> Result<Response<ListTopCountersResponse>, Status> {
+        self.rpcs.call(self.with_access(request), |request| top::counters(&self.counters, request)).await
     }
 }
 

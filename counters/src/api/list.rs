@@ -28,14 +28,18 @@ pub(super) async fn counters(
     let name = namespace(request.namespace)?;
     let count = page_size(request.page_size)?;
     let page = counters.list(&name, &request.page_token, count).await.map_err(of_call)?;
-    let entry = |ListedCounter { counter, checkpoint }: ListedCounter| wire::CounterEntry {
+    let next_page_token = page.next.unwrap_or_default();
+    Ok(wire::ListCountersResponse { counters: page.counters.into_iter().map(entry).collect(), next_page_token })
+}
+
+/// A counter of a list.
+pub(super) fn entry(ListedCounter { counter, checkpoint }: ListedCounter) -> wire::CounterEntry {
+    wire::CounterEntry {
         counter: counter.to_string(),
         count: checkpoint.count,
         exact_to_ms: checkpoint.exact_to_ms as i64,
         last_write_ms: checkpoint.last_write_ms as i64,
-    };
-    let next_page_token = page.next.unwrap_or_default();
-    Ok(wire::ListCountersResponse { counters: page.counters.into_iter().map(entry).collect(), next_page_token })
+    }
 }
 
 pub(super) async fn events(

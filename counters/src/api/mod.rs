@@ -16,6 +16,7 @@ mod recount;
 mod sealed;
 mod status;
 mod sums;
+mod top;
 mod unread;
 mod wire;
 

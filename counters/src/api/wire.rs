@@ -16,7 +16,7 @@ use tonic::Status;
 const BATCH_ITEMS_MAX: usize = 1_000;
 
 /// How long a call may wait.
-const WAIT_MS_MAX: u64 = 30_000;
+pub(super) const WAIT_MS_MAX: u64 = 30_000;
 
 /// The namespace of a call.
 pub(super) fn namespace(name: String) -> Result<NamespaceName, Status> {

@@ -4,7 +4,7 @@
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
 //! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `crossings`, the feed of
-//! passed thresholds; `background`, `touches` and
+//! passed thresholds; `top`, the highest counts; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -27,6 +27,7 @@ mod recount;
 mod rollup_queue;
 mod room;
 mod slot;
+mod top;
 mod touches;
 mod trigger;
 
@@ -37,6 +38,7 @@ pub use fresh::Freshness;
 pub use recount::Audited;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 pub use room::WaitingBounds;
+pub use top::{TOP_MAX, TopCounters};
 
 use crate::cache::Cache;
 use crate::checkpoints::{Checkpoint, Checkpoints, Deletions};
@@ -58,7 +60,9 @@ use std::sync::Arc;
 use tallystone_client::Client;
 use tallystone_link::StoreStatus;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use top::TopWalks;
 
 /// How long a rollup that is under way may take before a read hurries it.
 const PATIENCE_MS: u64 = 1_000;
@@ -111,6 +115,7 @@ pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
     read_room: ReadRoom,
+    top_walks: TopWalks,
     /// Cancelled when the server stops: ends the calls that wait.
     stopping: CancellationToken,
     /// Notified when a namespace was deleted.
@@ -122,8 +127,14 @@ impl CounterService {
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
         crate::metrics::describe();
         let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
-        let (read_room, stopping, namespace_deleted) = (ReadRoom::new(), CancellationToken::new(), Notify::new());
-        Arc::new(CounterService { directory, queue, read_room, stopping, namespace_deleted })
+        Arc::new(CounterService {
+            directory,
+            queue,
+            read_room: ReadRoom::new(),
+            top_walks: TopWalks::new(),
+            stopping: CancellationToken::new(),
+            namespace_deleted: Notify::new(),
+        })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,
@@ -174,6 +185,21 @@ impl CounterService {
     /// A page of a namespace's counters.
     pub async fn list(&self, namespace: &NamespaceName, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         self.directory.get(namespace).await?.store.list(token, count).await
+    }
+
+    /// The highest counts of the counters whose names begin with `prefix`, as the last walk over the namespace has found them
+    /// (N16). The call waits for a walk until this time.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]: the walk has not ended yet, or too many are requested. A later call has its result.
+    pub async fn top(
+        &self,
+        namespace: &NamespaceName,
+        prefix: &str,
+        until: Instant,
+    ) -> Result<Arc<TopCounters>, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        self.top_walks.found(&open.store, prefix, until, &self.stopping).await
     }
 
     /// A page of a counter's events within a time range (Unix ms); an end of 0: now; a begin of 0: ten minutes before the

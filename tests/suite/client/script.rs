@@ -233,6 +233,13 @@ impl Counters for Script {
         let (position, complete_to_ms) = ("p".to_owned(), 7);
         self.answer(wire::ListCrossingsResponse { crossings: vec![crossing], position, complete_to_ms })
     }
+
+    async fn list_top_counters(
+        &self,
+        _: Request<wire::ListTopCountersRequest>,
+    ) -> Result<Response<wire::ListTopCountersResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
 }
 
 #[tonic::async_trait]

@@ -371,8 +371,9 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         .collect();
     let posts = ["add_count", "add_and_get_count", "add_counts", "add_and_get_counts", "get_count", "get_counts"];
     let more_posts = ["clear_count", "clear_counts", "delete_counter", "list_counters", "list_events", "get_sums"];
+    let more_posts = more_posts.iter().chain(&["list_top_counters"]);
     let of_recounts = ["audit_counter", "recount_counter", "list_recounts"];
-    let posts = posts.iter().chain(&more_posts).chain(&of_recounts).map(|name| format!("post /v1/{name}"));
+    let posts = posts.iter().chain(more_posts).chain(&of_recounts).map(|name| format!("post /v1/{name}"));
     let others = [
         "get /v1/namespaces",
         "get /v1/namespaces/{namespace}",
@@ -519,6 +520,7 @@ async fn n2_what_is_sent_and_served_agrees_with_the_description() {
         ("/v1/get_counts", json!({"namespace": ns, "counters": ["c", ""]})),
         ("/v1/list_counters", json!({"namespace": ns})),
         ("/v1/list_counters", json!({"namespace": ns, "page_size": "1", "page_token": ""})),
+        ("/v1/list_top_counters", json!({"namespace": ns, "prefix": "c", "limit": "10"})),
         ("/v1/list_events", json!({"namespace": ns, "counter": "c", "from": 1, "to": "2124-10-05T14:48:00Z"})),
         (
             "/v1/get_sums",

@@ -436,13 +436,14 @@ impl From<wire::GetCountResponse> for CountBody {
 
 impl From<wire::ListCountersResponse> for CountersBody {
     fn from(wire::ListCountersResponse { counters, next_page_token }: wire::ListCountersResponse) -> Self {
-        let entry = |wire::CounterEntry { counter, count, exact_to_ms, last_write_ms }| CounterBody {
-            counter,
-            count,
-            exact_to_ms,
-            last_write_ms,
-        };
-        CountersBody { counters: counters.into_iter().map(entry).collect(), next_page_token }
+        CountersBody { counters: counters.into_iter().map(CounterBody::from).collect(), next_page_token }
+    }
+}
+
+impl From<wire::CounterEntry> for CounterBody {
+    fn from(entry: wire::CounterEntry) -> Self {
+        let wire::CounterEntry { counter, count, exact_to_ms, last_write_ms } = entry;
+        CounterBody { counter, count, exact_to_ms, last_write_ms }
     }
 }
 

@@ -8,10 +8,12 @@ mod item;
 mod messages;
 mod openapi;
 mod recounts;
+mod top;
 
 use calls::*;
 use crossings::*;
 use recounts::*;
+use top::*;
 
 use super::grpc::Api;
 use axum::Router;
@@ -34,6 +36,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/clear_counts", post(clear_counts))
         .route("/v1/delete_counter", post(delete_counter))
         .route("/v1/list_counters", post(list_counters))
+        .route("/v1/list_top_counters", post(list_top_counters))
         .route("/v1/list_events", post(list_events))
         .route("/v1/get_sums", post(get_sums))
         .route("/v1/audit_counter", post(audit_counter))

@@ -1,7 +1,7 @@
 //! The description of the HTTP calls: OpenAPI, and a page that shows it.
 
 use super::int64::{AS_TEXT, PARAMETER, SHORT};
-use super::{calls, crossings, recounts};
+use super::{calls, crossings, recounts, top};
 use axum::Json;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -27,6 +27,7 @@ use utoipa::OpenApi;
         calls::clear_counts,
         calls::delete_counter,
         calls::list_counters,
+        top::list_top_counters,
         calls::list_events,
         calls::get_sums,
         recounts::audit_counter,

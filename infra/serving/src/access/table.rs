@@ -110,6 +110,7 @@ rights! {
         "RecountCounter": RecountCounterRequest => CountAdmin, |it| Resource::One(&it.namespace);
         "ListRecounts": ListRecountsRequest => CountRead, |it| Resource::One(&it.namespace);
         "ListCrossings": ListCrossingsRequest => CountRead, |it| Resource::One(&it.namespace);
+        "ListTopCounters": ListTopCountersRequest => CountRead, |it| Resource::One(&it.namespace);
     }
     "tallystone.counter.v1.CounterAdmin" {
         "PutNamespace": PutNamespaceRequest => CountAdmin, |it| Resource::One(&it.name);
