@@ -18,7 +18,7 @@ pub enum Refusal {
     },
     /// `FULL`: no slot is left for a new id, and no further table may be made (`TABLES_MAX`, [`crate::SET_TABLES_MAX`]).
     Full,
-    /// `TOOOLD`: the time of the token is before what this set remembers. The increment certainly did not count.
+    /// `TOOOLD`: the time of the token is before what this set remembers. This command counted nothing; an earlier one may have.
     TooOld,
     /// `TOOEARLY`: the time of the token is ahead of the engine's clock. The increment certainly did not count.
     TooEarly,
@@ -63,9 +63,11 @@ impl fmt::Display for Refusal {
                 write!(out, "OVERFLOW field '{field}' of id {id} would leave the range of 64-bit integers")
             }
             Refusal::Full => {
-                write!(out, "FULL no slot is left for a new id, and the set has as many tables as it may have")
+                write!(out, "FULL no slot in reach is left for a new id, and the set has as many tables as it may have")
             }
-            Refusal::TooOld => write!(out, "TOOOLD the time of the token is no longer remembered; nothing was counted"),
+            Refusal::TooOld => {
+                write!(out, "TOOOLD the time of the token is no longer remembered; this command counted nothing")
+            }
             Refusal::TooEarly => {
                 write!(out, "TOOEARLY the time of the token is ahead of the server's clock; nothing was counted")
             }

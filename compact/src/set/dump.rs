@@ -39,11 +39,17 @@ pub(super) mod kind {
 pub(super) const VERSION: u64 = 1;
 /// Bytes from which a piece is complete.
 const PIECE_BYTES: usize = 128 << 10;
+/// Values from which a piece is complete: a restore of it holds the engine for less than 1 ms.
+const PIECE_VALUES: usize = 4_096;
+/// A whole record becomes an entry of a dictionary, or is added to a page: as much work as so many values.
+const RECORD_VALUES: usize = 32;
 
 /// Collects pieces.
 pub struct Dump<'a> {
     emit: &'a mut dyn FnMut(&[u8]),
     piece: Writer,
+    /// The work of the piece so far.
+    piece_values: usize,
     previous_id: u64,
 }
 
@@ -58,11 +64,18 @@ impl<'a> Dump<'a> {
     }
 
     fn begin(&mut self, kind: u8) {
-        if self.piece.0.first() != Some(&kind) || self.piece.len() >= PIECE_BYTES {
+        if !self.has_room(kind) {
             self.flush();
             self.piece = Writer::new(kind);
+            self.piece_values = 0;
             self.previous_id = 0;
         }
+    }
+
+    /// Whether the piece is of this kind, and not complete.
+    fn has_room(&self, kind: u8) -> bool {
+        let is_complete = self.piece.len() >= PIECE_BYTES || self.piece_values >= PIECE_VALUES;
+        self.piece.0.first() == Some(&kind) && !is_complete
     }
 
     fn id(&mut self, id: u64) {
@@ -82,6 +95,7 @@ impl<'a> Dump<'a> {
         self.begin(kind::RECORDS);
         self.id(id);
         self.values(record.values());
+        self.piece_values += record.values().len().max(RECORD_VALUES);
     }
 
     /// Damage, or what was written to it.
@@ -150,17 +164,18 @@ impl CounterSet {
     /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
     /// have ended so far, so that the later ones follow in the copy too. If a piece has failed, the copy takes no further ones either.
     pub fn dump(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, emit: &mut dyn FnMut(&[u8])) {
-        let mut dump = Dump { emit, piece: Writer(Vec::new()), previous_id: 0 };
+        let mut dump = Dump { emit, piece: Writer(Vec::new()), piece_values: 0, previous_id: 0 };
         self.dump_header(&mut dump);
         for (begin_ms, marks) in self.tokens.slices() {
             for mark in marks {
-                if dump.piece.0.first() != Some(&kind::TOKENS) || dump.piece.len() >= PIECE_BYTES {
+                if !dump.has_room(kind::TOKENS) {
                     dump.begin(kind::TOKENS);
                     dump.piece.number(begin_ms);
                 }
                 dump.piece.0.extend_from_slice(&mark.high.to_le_bytes());
                 dump.piece.0.extend_from_slice(&mark.low.to_le_bytes());
                 dump.piece.0.extend_from_slice(&mark.content.to_le_bytes());
+                dump.piece_values += 1;
             }
             dump.flush();
         }
@@ -244,7 +259,7 @@ impl CounterSet {
                 }
                 let Some(bytes) = bytes else { continue };
                 let is_other = current != Some(std::ptr::from_ref(&**layout));
-                if is_other || dump.piece.0.first() != Some(&kind::SLOTS) || dump.piece.len() >= PIECE_BYTES {
+                if is_other || !dump.has_room(kind::SLOTS) {
                     dump.flush();
                     dump.begin(kind::SLOTS);
                     dump.layout(layout);
@@ -252,6 +267,7 @@ impl CounterSet {
                 }
                 dump.id(id);
                 dump.piece.0.extend_from_slice(bytes);
+                dump.piece_values += layout.places().len();
             }
         }
         dump.flush();

@@ -13,6 +13,11 @@ use tallystone_model::Refusal;
 /// Bits of a time in Unix ms: enough until 2039, and a later one still fits, only in more memory.
 const TIME_WIDTH: &str = "41";
 
+/// A refusal of a command has this where the set has so many fields that a command may have fewer counts.
+const TOO_MANY_VALUES: &str = "a command writes at most";
+/// Counts that a command may always have, in a set of 256 fields too.
+const COUNTS_ALWAYS: usize = 64;
+
 /// A Redis that has counter sets, if its module is loaded.
 #[derive(Clone)]
 pub struct CounterSets {
@@ -52,7 +57,7 @@ pub enum Unpublished {
     /// It refuses these counts: no module, another type of value, no such field, no memory, no right.
     #[error("{0}")]
     Refused(String),
-    /// Some of the counts are below 0, and the field is unsigned. The set has not changed.
+    /// Some of the counts are below 0, and the field is unsigned. Those of the command that has it are not set.
     #[error("a count is below 0, and the field is unsigned")]
     Negative,
 }
@@ -91,6 +96,19 @@ impl CounterSets {
 
     /// The number of counts that were set.
     async fn set_newer(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
+        match self.set_newer_at_once(to, counts).await {
+            Err(Unpublished::Refused(why)) if counts.len() > COUNTS_ALWAYS && why.contains(TOO_MANY_VALUES) => {
+                let mut set = 0;
+                for counts in counts.chunks(COUNTS_ALWAYS) {
+                    set += self.set_newer_at_once(to, counts).await?;
+                }
+                Ok(set)
+            }
+            done => done,
+        }
+    }
+
+    async fn set_newer_at_once(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
         let mut packed = Vec::with_capacity(counts.len() * PublishedCount::PACKED_BYTES);
         counts.iter().for_each(|count| count.pack_into(&mut packed));
         let mut command = redis::cmd("CT.PSETNEWER");

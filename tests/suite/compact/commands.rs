@@ -108,6 +108,8 @@ const SCRIPT: &[(&str, &str)] = &[
     ("CT.CREATE k2 SCHEMA likes 0", "!ERR a width"),
     ("CT.CREATE k2 SCHEMA likes f24", "!ERR a width"),
     ("CT.CREATE k2 SCHEMA a/b 1", "!ERR a field name"),
+    ("CT.CREATE k2 SCHEMA a 1 Token 20 time 50", "!ERR a field may not be called TOKEN"),
+    ("CT.ALTER k ADD TOKEN 20", "!ERR a field may not be called TOKEN"),
     ("CT.CREATE k2 SCHEMA a 1 a 2", "!ERR the field 'a' exists"),
     ("CT.CREATE k2 SCHEMA a 64 b 64 c 64 d 64 e 1", "!ERR"),
     ("CT.CREATE k2 ORDER UP SCHEMA a 1", "!ERR ORDER"),

@@ -37,6 +37,9 @@ fn w1_a_command_has_bounds() {
         refused(&mut wire, &command(&["CT.DEL", "wide"], ids(513)), too_much);
         let reply = wire.call(&[b"CT.PINCRBY".as_slice(), b"wide", &vec![0; 13 * 513]]).to_string();
         assert!(reply.contains(too_much), "{reply}");
+        let mut newer = |count| wire.call(&[b"CT.PSETNEWER".as_slice(), b"wide", b"f0", b"f1", &vec![0; 24 * count]]);
+        assert_eq!(newer(512).int(), 0, "no time is later than 0");
+        assert!(newer(513).to_string().contains(too_much));
         let names = |count: usize| std::iter::repeat_n("a".to_owned(), count);
         assert_eq!(wire.call(&command(&["CT.GET", "four", "1"], names(256))).items().len(), 256);
         refused(&mut wire, &command(&["CT.GET", "four", "1"], names(257)), "a command has at most 256 fields");

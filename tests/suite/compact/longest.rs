@@ -2,6 +2,7 @@
 //! other processes interrupt the engine. Of new ids, the same command of several equal sets is measured. Bounds on new memory, and on the
 //! records that a split moves, are tests of the tables.
 
+use super::fuzz::pieces;
 use tallystone_tests::compact::{Engine, Node, Setup, Wire};
 
 const RUNS: usize = 15;
@@ -92,8 +93,47 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
                 let shown = String::from_utf8_lossy(&command[..2].join(&b' ')).into_owned();
                 longest.push((shortest_us(&node, &command), shown));
             }
+            // What is not newer is not set, so each command has a later time; it is wider than its field.
+            wire.done("CONFIG SET slowlog-log-slower-than 0");
+            let newer = |time: u64| {
+                let item = |id: u64| [id, 1, time].map(u64::to_le_bytes).concat();
+                [words("CT.PSETNEWER wide f0 f1"), vec![ids(512, 30_000).flat_map(item).collect()]].concat()
+            };
+            let took = (1_000..).take(RUNS).map(|time| took_us(&mut wire, &newer(time))).min().expect("a run");
+            longest.push((took, "CT.PSETNEWER wide".to_owned()));
             println!("{engine:?} {order}, in µs: {longest:?}");
             assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
+        }
+    }
+}
+
+/// A dump has pieces of bounded work, also where each record is an entry of a dictionary.
+#[test]
+#[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
+fn w4_no_piece_of_a_dump_takes_the_engine_a_millisecond() {
+    for order in ["RISING", "RANDOM"] {
+        for (width, delta) in [(24, 1), (8, 1_000)] {
+            let node = Setup::new(Engine::Redis).without_fsync().args("--aof-use-rdb-preamble no").start();
+            let mut wire = node.wire();
+            wire.done(&format!("CT.CREATE k ORDER {order} SCHEMA a {width} b {width} c {width} d {width}"));
+            for first in (0..100_000_u64).step_by(1_000) {
+                let item = |id: u64| [&id.to_le_bytes()[..], &[0], &i32::to_le_bytes(delta)].concat();
+                let packed = (first..first + 1_000).flat_map(item).collect();
+                assert_eq!(wire.call(&[words("CT.PINCRBY k"), vec![packed]].concat()).items()[0].int(), 1_000);
+            }
+            let pieces = pieces(&node);
+            wire.done("CONFIG SET slowlog-log-slower-than 0");
+            let mut shortest = vec![i64::MAX; pieces.len()];
+            for set in 0..SETS {
+                for (piece, shortest) in pieces.iter().zip(&mut shortest) {
+                    let command = [words(&format!("CT.RESTORE new{set}")), vec![piece.clone()]].concat();
+                    *shortest = took_us(&mut wire, &command).min(*shortest);
+                }
+                assert_eq!(node.digest(&format!("new{set}")), node.digest("k"));
+            }
+            let longest = shortest.iter().max().expect("a piece");
+            println!("{order} {width}: {} pieces, the longest takes {longest} µs", pieces.len());
+            assert!(*longest < MOST_US, "{longest}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `CT.ALTER`.
 
+use super::parse::new_field;
 use super::{Call, Command, Stop};
 use tallystone_compact::{Change, Field};
 
@@ -13,7 +14,7 @@ impl Command for Alter {
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         let args = call.args;
         let change = match (args.get(2).to_ascii_uppercase().as_slice(), args.len()) {
-            (b"ADD", 5) => Change::Add(Field::parse(args.get(3), args.get(4))?),
+            (b"ADD", 5) => Change::Add(new_field(args.get(3), args.get(4))?),
             (b"WIDEN", 5) => Change::Widen(Field::parse(args.get(3), args.get(4))?),
             (b"RETIRE", 4) => Change::Retire(args.get(3).to_vec()),
             (b"OPTION", 5) => Change::Option(args.get(3).to_vec(), args.get(4).to_vec()),

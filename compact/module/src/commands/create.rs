@@ -1,9 +1,10 @@
 //! `CT.CREATE`.
 
+use super::parse::new_field;
 use super::{Call, Command, Stop};
 use crate::context::random;
 use crate::value::Value;
-use tallystone_compact::{CounterSet, Field, Options, Schema};
+use tallystone_compact::{CounterSet, Options, Schema};
 
 /// `CT.CREATE key [option value …] SCHEMA field width [field width …]`
 pub(super) struct Create;
@@ -27,8 +28,8 @@ impl Command for Create {
         if widths == 0 || !widths.is_multiple_of(2) {
             return Err(Stop::text("ERR SCHEMA and pairs of a field and its width end the command"));
         }
-        let fields = (at + 1..args.len()).step_by(2).map(|place| Field::parse(args.get(place), args.get(place + 1)));
-        let schema = Schema::new(fields.collect::<Result<_, _>>()?)?;
+        let fields = (at + 1..args.len()).step_by(2).map(|place| new_field(args.get(place), args.get(place + 1)));
+        let schema = Schema::new(fields.collect::<Result<_, Stop>>()?)?;
         let key = call.open_write();
         if !key.is_empty() {
             return Err(Stop::Busy);

@@ -1,6 +1,6 @@
 //! `CT.PSETNEWER`: values with the time from which they are exact. A later writer overwrites, an earlier one changes nothing (W6).
 
-use super::parse::{chunks, field};
+use super::parse::{check_records, chunks, field};
 use super::{Call, Command, Stop, Unread};
 use crate::scratch;
 use tallystone_compact::{CounterSet, Mode, Refusal};
@@ -37,6 +37,7 @@ impl Command for PSetNewer {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
+            check_records(items.len(), set.schema())?;
             let fields = fields(call, set, items)?;
             scratch.ids.extend(items.iter().filter_map(|packed| item(packed).ok()).map(|item| item.id));
             let pages = set.unread(scratch.ids.iter().copied(), call.fetched);

@@ -1,8 +1,9 @@
 //! Arguments that several commands have.
 
+use super::token::TOKEN;
 use super::{Call, Stop};
 use crate::args::{Args, signed, unsigned};
-use tallystone_compact::{IDS_MAX, Schema, VALUES_MAX};
+use tallystone_compact::{Field, IDS_MAX, Schema, VALUES_MAX};
 
 /// Values of the records that a command writes, at most.
 const WRITTEN_MAX: usize = 16_384;
@@ -73,6 +74,16 @@ pub(super) fn pairs(
         out.push((number_of_field, number(call.args.get(place + 1))?));
     }
     Ok(())
+}
+
+/// A field of a new schema and its width.
+///
+/// Not one that is called TOKEN: `TOKEN 20 TIME 50` at the end of an increment would be a token, and not two fields.
+pub(super) fn new_field(name: &[u8], width: &[u8]) -> Result<Field, Stop> {
+    if name.eq_ignore_ascii_case(TOKEN) {
+        return Err(Stop::text("ERR a field may not be called TOKEN"));
+    }
+    Ok(Field::parse(name, width)?)
 }
 
 /// Packed ids, 8 bytes each.

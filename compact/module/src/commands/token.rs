@@ -5,6 +5,8 @@ use crate::args::unsigned;
 use crate::context::now_ms;
 use tallystone_compact::{Admission, CounterSet, Token};
 
+/// The first word of a token.
+pub(super) const TOKEN: &[u8] = b"TOKEN";
 /// Arguments that a token takes.
 pub(super) const TOKEN_ARGS: usize = 4;
 
@@ -24,7 +26,7 @@ pub(super) fn given<'a>(call: &Call<'a>, args_min: usize) -> Result<Option<Given
     }
     let begin = count - TOKEN_ARGS;
     let is = |place: usize, keyword: &[u8]| call.args.get(place).eq_ignore_ascii_case(keyword);
-    if !is(begin, b"TOKEN") || !is(begin + 2, b"TIME") {
+    if !is(begin, TOKEN) || !is(begin + 2, b"TIME") {
         return Ok(None);
     }
     let time_ms = unsigned(call.args.get(begin + 3)).ok_or(Stop::text("ERR TIME is in Unix milliseconds"))?;
