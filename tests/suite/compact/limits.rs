@@ -37,7 +37,8 @@ fn w1_a_command_has_bounds() {
         refused(&mut wire, &command(&["CT.DEL", "wide"], ids(513)), too_much);
         let reply = wire.call(&[b"CT.PINCRBY".as_slice(), b"wide", &vec![0; 13 * 513]]).to_string();
         assert!(reply.contains(too_much), "{reply}");
-        let mut newer = |count| wire.call(&[b"CT.PSETNEWER".as_slice(), b"wide", b"f0", b"f1", &vec![0; 24 * count]]);
+        let mut newer =
+            |count: usize| wire.call(&[b"CT.PSETNEWER".as_slice(), b"wide", b"f0", b"f1", &vec![0; 24 * count]]);
         assert_eq!(newer(512).int(), 0, "no time is later than 0");
         assert!(newer(513).to_string().contains(too_much));
         let names = |count: usize| std::iter::repeat_n("a".to_owned(), count);

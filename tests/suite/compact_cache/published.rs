@@ -108,9 +108,9 @@ async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field(
     assert_eq!(publish(comments(), &mixed).await, Ok(Published { set: 2, older: 0, negative: 0 }));
     assert_eq!(column(&sets, "comments"), [(1, (-1, 3_000)), (2, (21, 3_000))].into());
     // A set with so many fields that a command has fewer counts.
-    let wide: String = (0..200).map(|field| format!(" f{field} 1")).collect();
-    block_in_place(|| sets.wire().done(&format!("CT.CREATE wide SCHEMA{wide}")));
-    block_in_place(|| sets.wire().done("CT.ALTER wide ADD likes_exact_to 41"));
+    let wide: String = (0..198).map(|field| format!(" f{field} 1")).collect();
+    block_in_place(|| sets.wire().done(&format!("CT.CREATE wide SCHEMA likes 8{wide}")));
+    block_in_place(|| sets.wire().done("CT.ALTER wide ADD likes.exact_to 41"));
     let counts: Vec<PublishedCount> = (0..1_000).map(|id| count(id, 1, 1_000)).collect();
     assert_eq!(publish(to("wide", "likes"), &counts).await, Ok(Published { set: 1_000, older: 0, negative: 0 }));
     // What is no field of a set is refused by its name.
