@@ -1,4 +1,5 @@
-//! A load of increments whose outcome is known exactly: each has a token, and is sent again with it until it is acknowledged.
+//! A load of increments whose outcome is known exactly: each has a token, and is sent again with it until it is acknowledged. One more
+//! worker sets and deletes counters of ids that no other writes; sent again, such a command changes nothing.
 
 use super::now_ms;
 use rand::rngs::StdRng;
@@ -16,6 +17,8 @@ const PASSING: &[&str] =
     &["LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED", "BUSY", "NOSET"];
 /// Ids that all workers add to.
 const SHARED_IDS: u64 = 100;
+/// Ids that one worker sets and deletes.
+const SET_IDS: std::ops::Range<u64> = 200..300;
 const GIVE_UP: Duration = Duration::from_secs(90);
 
 /// What counts of an id, by field.
@@ -49,7 +52,9 @@ impl Load {
             let seeds: Vec<u64> = (0..workers).map(|_| random.random()).collect();
             let start =
                 |(number, seed): (usize, u64)| scope.spawn(move || self.work(number, StdRng::seed_from_u64(seed)));
-            let threads: Vec<_> = seeds.into_iter().enumerate().map(start).collect();
+            let seed = random.random();
+            let setter = scope.spawn(move || self.set(StdRng::seed_from_u64(seed)));
+            let threads: Vec<_> = seeds.into_iter().enumerate().map(start).chain([setter]).collect();
             // Also when it panics: the scope waits for the workers.
             let stop = Stop(self);
             during(random);
@@ -94,6 +99,38 @@ impl Load {
         sums
     }
 
+    /// Sets and deletes.
+    fn set(&self, mut random: StdRng) -> Sums {
+        let mut rows = Sums::new();
+        let mut route = Route { load: self, wire: None };
+        while !self.stop.load(Relaxed) {
+            let id = random.random_range(SET_IDS);
+            let row: &mut [i64; 3] = rows.entry(id).or_default();
+            let (value, time) = (random.random_range(0..100), random.random_range(0..1 << 40));
+            let command = match random.random_range(0..4) {
+                0 => {
+                    *row = [0; 3];
+                    words(&["CT.DEL", "k", &id.to_string()])
+                }
+                1 => {
+                    if time > row[2] {
+                        (row[0], row[2]) = (value, time);
+                    }
+                    let item = [id as i64, value, time].map(i64::to_le_bytes).concat();
+                    [words(&["CT.PSETNEWER", "k", "likes", "views"]), vec![item]].concat()
+                }
+                _ => {
+                    *row = [value, -value, time % 1_000];
+                    let [likes, balance, views] = row.map(|value| value.to_string());
+                    words(&["CT.SET", "k", &id.to_string(), "likes", &likes, "balance", &balance, "views", &views])
+                }
+            };
+            route.until_done(&command);
+            self.done.fetch_add(1, Relaxed);
+        }
+        rows
+    }
+
     fn item(&self, random: &mut StdRng) -> (u64, u8, i32) {
         let id = match random.random_range(0..10) {
             0..4 => random.random_range(0..SHARED_IDS),
@@ -105,6 +142,10 @@ impl Load {
         let delta = if field == 1 { random.random_range(-300..300) } else { random.random_range(0..30) };
         (id, field, delta)
     }
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 struct Stop<'a>(&'a Load);
