@@ -110,7 +110,8 @@ impl RedisNamespace {
         Ok(CounterPage { counters, next })
     }
 
-    async fn scan_checkpoints(
+    /// A page of about `count` checkpoints of a shard.
+    pub(super) async fn scan_checkpoints(
         &self,
         shard: u16,
         position: ScanPosition,

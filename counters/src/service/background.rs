@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::Client;
+use tallystone_link::ScanPosition;
 
 /// Counters that are read within this time are touched together.
 const TOGETHER: Duration = Duration::from_millis(100);
@@ -102,17 +103,15 @@ async fn expire(open: Arc<OpenNamespace>) {
 }
 
 async fn expire_shard(open: &OpenNamespace, shard: u16) -> Result<(), Refusal> {
-    let mut cursor = 0;
+    let mut position = ScanPosition::default();
     loop {
-        let (next, counters) = open.store.expiring(shard, cursor).await?;
+        let (counters, next) = open.store.expiring(shard, position).await?;
         let touched: Vec<(CounterName, bool)> = counters.into_iter().map(|counter| (counter, true)).collect();
         for touched in touched.chunks(TOUCHED_MAX) {
             open.store.touch(touched).await?;
         }
-        if next == 0 {
-            return Ok(());
-        }
-        cursor = next;
+        let Some(next) = next else { return Ok(()) };
+        position = next;
     }
 }
 

@@ -21,6 +21,7 @@ use tallystone_counters::read::accurate;
 use tallystone_counters::recount::{Recount, recount};
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
 use tallystone_counters::{Deletions, Settlement};
+use tallystone_link::ScanPosition;
 use tallystone_lua::counter::HOLD_MAX_MS;
 
 const PROGRAMS: u64 = 60;
@@ -223,7 +224,8 @@ impl Program {
             self.ns.pass(self.random.random_range(after_ms / 2..=2 * after_ms));
         }
         for shard in 0..SHARDS {
-            let (_, found) = self.ns.store.redis.expiring(shard, 0).await.expect("a page");
+            let page = self.ns.store.redis.expiring(shard, ScanPosition::default()).await;
+            let (found, _) = page.expect("a page");
             assert!(found.is_empty() || after_ms > 0, "{found:?}");
             let touched: Vec<_> = found.into_iter().map(|name| (name, true)).collect();
             self.ns.store.touch(&touched).await.expect("touched");

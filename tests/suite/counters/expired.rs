@@ -4,6 +4,7 @@ use super::interrupted::Stopped;
 use super::*;
 use tallystone_counters::Deletions;
 use tallystone_counters::namespace::Cardinality;
+use tallystone_link::ScanPosition;
 
 const HOUR_MS: u64 = 3_600_000;
 /// How far a rollup of a namespace with the default accept limit is behind the clock, at most.
@@ -18,8 +19,9 @@ impl TestNamespace {
     async fn idle(&self) -> Vec<CounterName> {
         let mut found = Vec::new();
         for shard in 0..SHARDS {
-            let (next, counters) = self.store.redis.expiring(shard, 0).await.expect("a page");
-            assert_eq!(next, 0, "one page");
+            let page = self.store.redis.expiring(shard, ScanPosition::default()).await;
+            let (counters, next) = page.expect("a page");
+            assert_eq!(next, None, "one page");
             found.extend(counters);
         }
         found

@@ -8,7 +8,7 @@ use tallystone_client::{CounterType, NamespaceConfig};
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{CounterName, Events, NamespaceName, RollupSchedule};
-use tallystone_link::Clock;
+use tallystone_link::{Clock, ScanPosition};
 use tallystone_tests::{ClockShift, TestRedis, volatile};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -31,7 +31,7 @@ async fn search(store: &RedisNamespace) {
     // It learns the store's time.
     store.tick(&[(CounterName::parse("kept").expect("a name"), 0)]).await.expect("a reply");
     for shard in 0..SHARDS {
-        let (_, idle) = store.expiring(shard, 0).await.expect("a page");
+        let (idle, _) = store.expiring(shard, ScanPosition::default()).await.expect("a page");
         let idle: Vec<_> = idle.into_iter().map(|counter| (counter, true)).collect();
         store.touch(&idle).await.expect("touched");
     }
