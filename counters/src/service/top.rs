@@ -1,7 +1,7 @@
 //! The highest counts of a namespace (N16). A walk over its counters finds them, in small steps, and is shared by all callers.
 //!
 //! A list that every commit keeps up to date would cost each rollup, and memory for each counter. A walk costs only who
-//! calls, and its load has a bound: one walk at a time, which rests after each step, and whose result is used for a time.
+//! calls, and its load has a bound: one step at a time, with a rest after it, and a result that is used for a time.
 
 use crate::namespace::CounterType;
 use crate::redis::{ListedCounter, RedisNamespace};
@@ -46,6 +46,7 @@ type Found = watch::Receiver<Option<Result<Arc<TopCounters>, Refusal>>>;
 pub(super) struct TopWalks {
     /// By the namespace's tag and the prefix.
     found: Mutex<HashMap<(String, String), Found>>,
+    /// To take a step.
     turn: Arc<Semaphore>,
 }
 
@@ -93,22 +94,20 @@ impl TopWalks {
         let (turn, stopping) = (self.turn.clone(), stopping.clone());
         // It goes on although its caller leaves: the next one has its result.
         tokio::spawn(async move {
-            let walked = async {
-                let _turn = turn.acquire().await;
-                walk(&store, &prefix).await.map(Arc::new)
-            };
-            if let Some(walked) = stopping.run_until_cancelled(walked).await {
-                sender.send_replace(Some(walked));
+            if let Some(walked) = stopping.run_until_cancelled(walk(&store, &prefix, &turn)).await {
+                sender.send_replace(Some(walked.map(Arc::new)));
             }
         });
         Ok(found)
     }
 }
 
-async fn walk(store: &RedisNamespace, prefix: &str) -> Result<TopCounters, Refusal> {
+async fn walk(store: &RedisNamespace, prefix: &str, turn: &Semaphore) -> Result<TopCounters, Refusal> {
     let (begin, read_from_ms) = (Instant::now(), store.now_ms());
     let (mut highest, mut token) = (Highest::new(TOP_MAX), String::new());
     loop {
+        // Walks take turns, step by step: one over millions of counters does not hold up the others.
+        let _turn = turn.acquire().await;
         let step = Instant::now();
         let page = match store.config().counter_type {
             CounterType::BestEffort => store.list(&token, STEP_COUNTERS).await?,

@@ -18,7 +18,7 @@ const PASSING: &[&str] =
 /// Ids that all workers add to.
 const SHARED_IDS: u64 = 100;
 /// Ids that one worker sets and deletes.
-const SET_IDS: std::ops::Range<u64> = 200..300;
+pub(super) const SET_IDS: std::ops::Range<u64> = 200..300;
 const GIVE_UP: Duration = Duration::from_secs(90);
 
 /// What counts of an id, by field.
