@@ -88,6 +88,19 @@ impl fmt::Display for NamespaceName {
     }
 }
 
+impl CounterName {
+    /// Checks what names may begin with; empty: all do.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] of this field.
+    pub(crate) fn check_prefix(field: &'static str, prefix: &str) -> Result<(), Refusal> {
+        if prefix.is_empty() || CounterName::parse(prefix).is_ok() {
+            return Ok(());
+        }
+        Err(Refusal::invalid(field, "must begin the name of a counter"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

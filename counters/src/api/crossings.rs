@@ -2,21 +2,17 @@
 
 use super::sealed::{seal, unseal};
 use super::status::of_call;
-use super::wire::{gives_up, namespace};
+use super::wire::{answer_items, gives_up, namespace};
 use crate::crossings::CrossingEntry;
 use crate::names::NamespaceName;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use crate::service::{CounterService, CrossingsAfter, CrossingsFrom, CrossingsPosition};
 use tallystone_link::StreamId;
-use tallystone_model::names::check_range;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::Access;
 use tonic::{Request, Status};
 
-/// Crossings of an answer, unless the caller says how many.
-const LIMIT: usize = 100;
-const LIMIT_MAX: u64 = 1_000;
 /// The position of a caller that requires only what follows.
 const NOW: &str = "now";
 
@@ -29,7 +25,7 @@ pub(super) async fn list(
     let wire::ListCrossingsRequest { namespace: name, after, limit, wait_ms } = request.into_inner();
     let name = namespace(name)?;
     let from = from(&after, &name).map_err(of_call)?;
-    let limit = entries(limit).map_err(of_call)?;
+    let limit = answer_items(limit).map_err(of_call)?;
     let until = gives_up(wait_ms, answer_by).map_err(of_call)?;
     let found = tokio::select! {
         found = counters.crossings(&name, from, limit, until) => found.map_err(of_call)?,
@@ -41,13 +37,6 @@ pub(super) async fn list(
         crossings: page.entries.into_iter().flat_map(crossings).collect(),
         position: text(&position, &name),
         complete_to_ms: page.complete_to_ms as i64,
-    })
-}
-
-fn entries(limit: i32) -> Result<usize, Refusal> {
-    Ok(match check_range("limit", limit.into(), 0, LIMIT_MAX)? {
-        0 => LIMIT,
-        limit => limit as usize,
     })
 }
 

@@ -2,17 +2,12 @@
 
 use super::list::entry;
 use super::status::of_call;
-use super::wire::{WAIT_MS_MAX, gives_up, namespace};
+use super::wire::{WAIT_MS_MAX, answer_items, gives_up, namespace};
 use crate::names::CounterName;
-use crate::refusal::Refusal;
-use crate::service::{CounterService, TOP_MAX};
-use tallystone_model::names::check_range;
+use crate::service::CounterService;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::Access;
 use tonic::{Request, Status};
-
-/// Counters of an answer, unless the caller says how many.
-const LIMIT: usize = 100;
 
 pub(super) async fn counters(
     counters: &CounterService,
@@ -22,13 +17,8 @@ pub(super) async fn counters(
     let answer_by = tallystone_proto::answer_by(request.metadata());
     let wire::ListTopCountersRequest { namespace: name, prefix, limit } = request.into_inner();
     let name = namespace(name)?;
-    if !prefix.is_empty() && CounterName::parse(prefix.as_str()).is_err() {
-        return Err(of_call(Refusal::invalid("prefix", "must begin the name of a counter")));
-    }
-    let limit = match check_range("limit", limit.into(), 0, TOP_MAX as u64).map_err(|bad| of_call(bad.into()))? {
-        0 => LIMIT,
-        limit => limit as usize,
-    };
+    CounterName::check_prefix("prefix", &prefix).map_err(of_call)?;
+    let limit = answer_items(limit).map_err(of_call)?;
     let until = gives_up(WAIT_MS_MAX as i64, answer_by).map_err(of_call)?;
     let top = tokio::select! {
         top = counters.top(&name, &prefix, until) => top.map_err(of_call)?,

@@ -4,7 +4,7 @@ use crate::log::{Bounds, Change};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
-use crate::service::ChangeRequest;
+use crate::service::{ChangeRequest, TOP_MAX};
 use std::ops::Range;
 use std::time::Duration;
 use tallystone_model::names::check_range;
@@ -14,6 +14,10 @@ use tonic::Status;
 
 /// Items of one call.
 const BATCH_ITEMS_MAX: usize = 1_000;
+
+/// Items of an answer, unless the caller limits it; and the highest limit.
+const ANSWER_ITEMS: usize = 100;
+const ANSWER_ITEMS_MAX: u64 = TOP_MAX as u64;
 
 /// How long a call may wait.
 pub(super) const WAIT_MS_MAX: u64 = 30_000;
@@ -32,6 +36,14 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
             format!("has {items} items; must have 1 to {BATCH_ITEMS_MAX}"),
         ))),
     }
+}
+
+/// The most items of an answer, as its caller limits it; 0: 100.
+pub(super) fn answer_items(limit: i32) -> Result<usize, Refusal> {
+    Ok(match check_range("limit", limit.into(), 0, ANSWER_ITEMS_MAX)? {
+        0 => ANSWER_ITEMS,
+        limit => limit as usize,
+    })
 }
 
 /// When a call gives up that may wait for so long: in any case before its caller does.

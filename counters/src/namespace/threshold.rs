@@ -34,9 +34,7 @@ impl Threshold {
             return Err(Refusal::invalid("thresholds", why));
         }
         for (index, threshold) in thresholds.iter().enumerate() {
-            if !threshold.prefix.is_empty() && CounterName::parse(threshold.prefix.as_str()).is_err() {
-                return Err(Refusal::invalid("thresholds.prefix", "must begin the name of a counter"));
-            }
+            CounterName::check_prefix("thresholds.prefix", &threshold.prefix)?;
             if threshold.count.unsigned_abs() > COUNT_SOFT_MAX.unsigned_abs() {
                 let why = format!("is {}; must be from -2^62 to 2^62", threshold.count);
                 return Err(Refusal::invalid("thresholds.count", why));

@@ -68,9 +68,11 @@ async fn metrics_are_served() {
     let mut page = String::new();
     stream.read_to_string(&mut page).await.unwrap();
     // Other tests of this process are counted as well.
+    let refused = "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"INVALID_ARGUMENT\"} ";
+    let refused = page.lines().find_map(|line| line.strip_prefix(refused)?.parse::<u64>().ok());
+    assert!(refused >= Some(1), "{refused:?} refused calls in\n{page}");
     for line in [
         "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"OK\"}",
-        "tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"INVALID_ARGUMENT\"}",
         "tallystone_combined_items_bucket{verb=\"enqueue\"",
         "tallystone_store_available 1",
     ] {
