@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(30);
 fn config(thresholds: &[(&str, i64)]) -> NamespaceConfig {
     let threshold = |(prefix, count): &(&str, i64)| Threshold { prefix: (*prefix).to_owned(), count: *count };
     NamespaceConfig {
-        accept_limit_ms: Some(100),
+        accept_limit_ms: Some(500),
         coalesce_ms: Some(0),
         thresholds: Some(thresholds.iter().map(threshold).collect()),
         ..NamespaceConfig::default()

@@ -17,7 +17,7 @@ const NS: &str = "ns";
 
 /// Rolled up as soon as can be.
 fn prompt() -> NamespaceConfig {
-    NamespaceConfig { accept_limit_ms: Some(100), coalesce_ms: Some(0), ..NamespaceConfig::default() }
+    NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(0), ..NamespaceConfig::default() }
 }
 
 fn committed(house: &House, namespace: &str) -> usize {
