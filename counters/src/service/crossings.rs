@@ -26,7 +26,7 @@ pub struct CrossingsPosition {
 /// Where a page of the feed begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrossingsFrom {
-    /// With the oldest crossings that are kept.
+    /// Begins with the oldest stored crossing.
     Oldest,
     /// With those that follow the call.
     Now,

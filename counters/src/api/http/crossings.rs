@@ -37,7 +37,7 @@ pub(crate) struct CrossingsBody {
 /// Lists the crossings of a namespace: counts that have passed a threshold.
 ///
 /// Each crossing once, from the position of the call on. With wait_ms the call waits until there is one.
-#[utoipa::path(get, path = "/v1/namespaces/{namespace}/crossings", params(("namespace" = String, Path), ("after" = Option<String>, Query, description = "the position of the answer before; absent: from the oldest crossings that are kept; now: those that follow"), ("limit" = Option<i64>, Query, description = "crossings of an answer, 1 to 1,000; absent: 100. An answer may have up to 31 more"), ("wait_ms" = Option<i64>, Query, description = "how long the call may wait for a crossing, 0 to 30,000 ms")), responses((status = 200, body = CrossingsBody), Faults))]
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/crossings", params(("namespace" = String, Path), ("after" = Option<String>, Query, description = "the position of the answer before; absent: begin with the oldest stored crossing; now: only crossings after this call"), ("limit" = Option<i64>, Query, description = "maximum number of crossings of an answer, 1 to 1,000; absent: 100. An answer may have up to 31 more"), ("wait_ms" = Option<i64>, Query, description = "how long the call may wait for a crossing, 0 to 30,000 ms")), responses((status = 200, body = CrossingsBody), Faults))]
 pub(crate) async fn list_crossings(
     ApiState(api): ApiState,
     PathParams(namespace): PathParams<String>,

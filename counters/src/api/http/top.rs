@@ -17,7 +17,7 @@ pub(crate) struct ListTopCountersBody {
     /// Only counters whose names begin with this. Absent: all.
     #[serde(default)]
     prefix: String,
-    /// The most counters of the answer, 1 to 1,000. Absent: 100.
+    /// Maximum number of counters of the answer, 1 to 1,000. Absent: 100.
     #[serde(default)]
     limit: Int64,
 }
@@ -27,9 +27,9 @@ pub(crate) struct ListTopCountersBody {
 pub(crate) struct TopCountersBody {
     /// The highest first.
     counters: Vec<CounterBody>,
-    /// The counts were read from this time on (Unix ms).
+    /// When the server began to read the counts (Unix ms).
     read_from_ms: i64,
-    /// The counts were read until this time (Unix ms).
+    /// When it had read all of them (Unix ms).
     read_to_ms: i64,
 }
 
