@@ -29,7 +29,7 @@ for result in queue.Enqueue(pb.EnqueueRequest(queue=QUEUE, messages=mails)).resu
     if result.WhichOneof("outcome") == "error":
         sys.exit(f"refused: {result.error.message}")
 
-# Waits a second for the first message, and ends when none has come. A service would go on.
+# Waits a second for the first message, and ends when none has come. A service would continue.
 request = pb.DequeueRequest(queue=QUEUE, worker="mailer-1", limit=4, lease_ms=30_000, wait_ms=1_000)
 while leases := queue.Dequeue(request).leases:
     done, failed = [], []
