@@ -1,4 +1,4 @@
-//! Log lines about a server that is away: one when it goes, few while it is away, one when it is back.
+//! Log lines about a server that is unavailable: one when it goes, few while it is unavailable, one when it is back.
 //!
 //! Clones of a client share its connection and this: a process with a thousand workers logs one line, not a thousand.
 
@@ -40,7 +40,7 @@ impl Outage {
         is_logged
     }
 
-    /// A stream opened. Returns how long the server was away, once.
+    /// A stream opened. Returns how long the server was unavailable, once.
     pub(crate) fn ends(&self, now: Instant) -> Option<Duration> {
         locked(&self.away).take().map(|away| now.duration_since(away.since))
     }

@@ -478,6 +478,6 @@ pub trait Store: Send + Sync + 'static {
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>);
 
     /// Registers the callback for leases that a Cancel with `force` has ended (Q7): the store calls it promptly. A call may
-    /// be lost when the store is away: then the worker learns it when it next uses the lease.
+    /// be lost when the store is unavailable: then the worker learns it when it next uses the lease.
     fn on_revoked(&self, notify: NotifyRevoked);
 }

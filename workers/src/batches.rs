@@ -1,5 +1,5 @@
 //! Batches: the jobs that are leased while one batch is in the store make up the next one (N10). Each partition of the
-//! store has batches of its counters, so that one that is away or slow holds up no others.
+//! store has batches of its counters, so that one that is unavailable or slow holds up no others.
 
 use crate::metrics;
 use crate::pacer::Pacer;
@@ -66,7 +66,7 @@ impl Lanes {
 /// A batch that has ended.
 struct Done {
     counters: usize,
-    /// Not if the store was away. How long that took says nothing about its load, and the queue delays these jobs.
+    /// Not if the store was unavailable. How long that took says nothing about its load, and the queue delays these jobs.
     reached_store: bool,
 }
 

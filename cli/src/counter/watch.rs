@@ -38,7 +38,7 @@ struct TimedCount<'a> {
     outcome: &'a Outcome,
 }
 
-/// Runs until a signal ends it, or until the server is away for longer than calls are retried.
+/// Runs until a signal ends it, or until the server is unavailable for longer than calls are retried.
 pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(), CliError> {
     let mut ticks = tokio::time::interval(Duration::from_millis(args.interval));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

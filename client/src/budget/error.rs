@@ -3,7 +3,7 @@
 /// Why a take got nothing. It never takes a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
-    /// This process holds too little, and the next grant is being requested. If the service is away, it stays so;
+    /// This process holds too little, and the next grant is being requested. If the service is unavailable, it stays so;
     /// [`last_error`](super::BudgetStats::last_error) says why.
     #[error("the next grant is under way")]
     NotGranted,

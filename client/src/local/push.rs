@@ -187,7 +187,7 @@ impl<S: Service> Pusher<S> {
             let results = match answer {
                 Ok(results) => results,
                 Err(error) => {
-                    // The service is away, or refuses the namespace. The other calls would have the same answer.
+                    // The service is unavailable, or refuses the namespace. The other calls would have the same answer.
                     sent.later = Some(format!("{}: {error}", push.namespace));
                     return sent;
                 }

@@ -156,7 +156,7 @@ impl State {
         let Some(Pulled { counted, at, at_time, in_flight }) = self.pulled else {
             return Reading { value: pushed, error_bound: None, age_ms: None, pulled_at: None };
         };
-        // The one clock stands still while the machine sleeps, the other one can be set back.
+        // The one clock does not advance while the machine sleeps, the other one can be set back.
         let since_pull = at.elapsed().max(at_time.elapsed().unwrap_or_default());
         let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(since_pull)));
         let lacks_own = counted.counter_type == CounterType::Eventual && counted.exact_to_ms <= self.pushed_before_ms;
@@ -233,7 +233,7 @@ mod tests {
     fn l1_a_machine_that_has_slept_is_not_taken_for_a_moment() {
         let options = LocalOptions { others_per_s_max: 100, ..LocalOptions::default() };
         let now_ms = unix_ms(SystemTime::now());
-        // The monotonic clock stood still for an hour, or the clock was set back by an hour.
+        // The monotonic clock did not advance for an hour, or the clock was set back by an hour.
         for (ago_ms, at_ms) in [(0, now_ms - 3_600_000), (5_000, now_ms + 3_600_000)] {
             let mut state = state();
             state.pull(pulled(40, 0, CounterType::Accurate, ago_ms, at_ms));

@@ -78,7 +78,7 @@ impl RedisNamespace {
     /// settled, older than `keep_ms` of the archive, and within one slice.
     ///
     /// # Errors
-    /// [`Refusal::Unavailable`]: store or archive are away, or another archiver has begun. Nothing is lost, and any archiver
+    /// [`Refusal::Unavailable`]: store or archive are unavailable, or another archiver has begun. Nothing is lost, and any archiver
     /// goes on.
     pub async fn archive_pass(&self) -> Result<ArchivePass, Refusal> {
         let archive = self.archive()?;

@@ -20,7 +20,7 @@ use tallystone_lua::counter::{
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
 const SLICE_MS_MAX: u64 = 31 * 86_400_000;
-/// For so long after its deletion a namespace keeps its entry: a process that stood still may have written a key again.
+/// For so long after its deletion a namespace keeps its entry: a process that hung may have written a key again.
 const KEPT_MS: u64 = 3_600_000;
 
 /// A deleted namespace that has not gone altogether.

@@ -30,7 +30,7 @@ impl RedisNamespace {
             },
             false => pruned_to,
         };
-        // Other shards may be pruned later, and a rollup may have stood still for long (docs/decisions/0046).
+        // Other shards may be pruned later, and a rollup may have hung for long (docs/decisions/0046).
         self.forget_deleted(shard, dropped_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
         let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
         let kept = self.kept(shard).await?;

@@ -1,5 +1,5 @@
 //! The repair of a namespace that was written under a clock that was ahead (X6): its fences and checkpoints are at times that
-//! are yet to come, so adds are refused and counts stand still until then.
+//! are yet to come, so adds are refused and counts do not advance until then.
 //!
 //! Fences cannot simply go back: what is pending at the time ahead would count twice or not at all, and a clear there
 //! would remove later adds. So everything is counted first. Meanwhile no other process may append, seal or settle: the

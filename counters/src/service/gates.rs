@@ -1,5 +1,5 @@
 //! Which rollup queues accept jobs. A queue that has refused one (it is full or closed) is not sent more, except a single job
-//! from time to time, until it accepts that. A queue that is away is tried with all jobs, once a second.
+//! from time to time, until it accepts that. A queue that is unavailable is tried with all jobs, once a second.
 
 use crate::names::NamespaceName;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// The first and the longest pause before a queue that refuses jobs is tried again.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The longest pause before a queue that is away is tried again.
+/// The longest pause before a queue that is unavailable is tried again.
 pub(super) const AWAY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Why a queue has no job of a counter.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn n9_a_queue_that_is_away_gets_all_jobs_soon_after_it_is_back() {
+    async fn n9_a_queue_that_is_unavailable_gets_all_jobs_soon_after_it_is_back() {
         let mut gates = gates();
         gates.accepted(0, 7);
         for pause in [PAUSE_MIN, AWAY_PAUSE_MAX, AWAY_PAUSE_MAX] {

@@ -277,7 +277,7 @@ mod tests {
     /// The items of each flush that was sent.
     type Flushes = Arc<Mutex<Vec<Vec<u32>>>>;
 
-    /// A store that stands still until it is notified, and what it was sent: the numbers that it has taken, by flush.
+    /// A store that hangs until it is notified, and what it was sent: the numbers that it has taken, by flush.
     fn stopped() -> (Gather<u32, Twice>, Flushes, Arc<Notify>) {
         let (sent, goes_on) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
         let gather = Gather::start(PACE, room(), {

@@ -1,4 +1,4 @@
-//! A [`Gather`] for each partition of the store: one that stands still holds up no items of the others.
+//! A [`Gather`] for each partition of the store: one that hangs holds up no items of the others.
 
 use super::gather::Gather;
 use super::room::Place;
@@ -62,7 +62,7 @@ mod tests {
 
     const PACE: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
 
-    /// A partition and a number. Partition 0 stands still.
+    /// A partition and a number. Partition 0 hangs.
     type Item = (usize, u32);
 
     #[derive(Debug, PartialEq)]
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn x3_a_partition_that_stands_still_holds_up_no_others_and_results_stay_in_order() {
+    async fn x3_a_partition_that_hangs_holds_up_no_others_and_results_stay_in_order() {
         let room = WaitingRoom::new(WaitingBounds { items_max: 10_000, bytes_max: 1 << 20 });
         let place = room.uncounted();
         let start = move || {

@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Counters for which reads may wait, in all namespaces of a server together. Where no rollup comes, each takes a field of
 /// an HMGET in a second.
 const COUNTERS_MAX: usize = 50_000;
-/// When a read that has no room may come again.
+/// When a read for which there is no room may retry.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 /// The room for reads that wait.

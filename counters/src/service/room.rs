@@ -1,4 +1,4 @@
-//! The bound on what waits for the store: a store that stands still costs a known amount of memory, and calls beyond the
+//! The bound on what waits for the store: a store that hangs costs a known amount of memory, and calls beyond the
 //! bound are refused at once, with the time after which to call again.
 
 use crate::refusal::Refusal;
@@ -9,14 +9,14 @@ use tokio::time::Instant;
 /// Bounds of the time after which to call again.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// The longest such time while the store stands still: when it goes on, calls come again soon. Until then it needs no
+/// The longest such time while the store hangs: when it continues, callers retry soon. Until then it needs no
 /// processor, which refusals take.
 const RETRY_STILL_MAX: Duration = Duration::from_millis(500);
-/// A store that has answered no flush for so long stands still.
+/// A store that has answered no flush for so long hangs.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 /// The time of one item, until it has been measured.
 const FIRST_ITEM_TIME: Duration = Duration::from_micros(10);
-/// A flush that took longer was not slow, the store stood still.
+/// A flush that took longer was not slow, the store hung.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 /// The weight of the latest flush in the time of an item, and of the latest call in the items of a call.
 const LATEST: f64 = 1.0 / 8.0;
@@ -45,7 +45,7 @@ struct Taken {
     item_time: Duration,
     /// Of one call, on average.
     call_items: f64,
-    /// When the last of the refused calls comes again. Each is given its own time: otherwise all would come together, and
+    /// When the last of the refused calls retries. Each is given its own time: otherwise all would come together, and
     /// most of them would be refused once more.
     last_return: Instant,
     /// When the store last answered a flush.
@@ -122,7 +122,7 @@ impl WaitingRoom {
 }
 
 impl Taken {
-    /// The refusal of so many items: they may come again when those that were refused before have come, and the store has
+    /// The refusal of so many items: they may retry when those that were refused before have retried, and the store has
     /// had the time for as many.
     fn refuse(&mut self, items: usize) -> Refusal {
         let now = Instant::now();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn o8_refused_calls_come_again_one_after_the_other_at_the_rate_of_the_store() {
+    async fn o8_refused_calls_retry_one_after_the_other_at_the_rate_of_the_store() {
         let room = WaitingRoom::new(BOUNDS);
         for _ in 0..100 {
             room.note_flush(4_000, Duration::from_millis(4_000));
@@ -202,7 +202,7 @@ mod tests {
         assert!(is_about(retry_after_ms(room.take(80, 8000)), 30));
         let latest_ms = |room: &WaitingRoom| (0..1_000).map(|_| retry_after_ms(room.take(100, 10_000))).max();
         assert_eq!(latest_ms(&room), Some(5_000));
-        // The store stands still: calls come again soon after it goes on.
+        // The store hangs: calls retry soon after it continues.
         tokio::time::advance(Duration::from_millis(5_000)).await;
         assert_eq!(latest_ms(&room), Some(500));
         room.note_answer();

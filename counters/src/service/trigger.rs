@@ -38,7 +38,7 @@ const HOLD_MS: RangeInclusive<u64> = 1_000..=5_000;
 /// it is [`DEFER_EACH`] for each: so the number that fall due in a second is bounded.
 const DEFER: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 const DEFER_EACH: Duration = Duration::from_millis(4);
-/// Bounds of the same time where the queue is away.
+/// Bounds of the same time where the queue is unavailable.
 const DEFER_AWAY: RangeInclusive<Duration> = AWAY_PAUSE_MAX..=*DEFER.end();
 /// The first and the longest pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -332,10 +332,10 @@ async fn n15_a_large_object_is_read_in_parts() {
 async fn n15_an_archive_without_the_mark_of_a_namespace_answers_nothing() {
     let (_folder, archive) = folder().await;
     let one = event(0, 1, 5, "t", Some(1));
-    let is_away = |answer: Result<(), ArchiveError>| matches!(answer, Err(ArchiveError::NoMark { .. }));
-    assert!(is_away(archive.find("other", SLICE_MS, &[key(&one)]).await.map(drop)));
-    assert!(is_away(archive.scan("other", &scope(1, 0, 5), 1, 1).await.map(drop)));
-    assert!(is_away(archive.reached("other", NOON_MS).await.map(drop)));
+    let is_unavailable = |answer: Result<(), ArchiveError>| matches!(answer, Err(ArchiveError::NoMark { .. }));
+    assert!(is_unavailable(archive.find("other", SLICE_MS, &[key(&one)]).await.map(drop)));
+    assert!(is_unavailable(archive.scan("other", &scope(1, 0, 5), 1, 1).await.map(drop)));
+    assert!(is_unavailable(archive.reached("other", NOON_MS).await.map(drop)));
     archive.begin("other").await.unwrap();
     assert!(!has(&archive, &one).await);
 }

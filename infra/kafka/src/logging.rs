@@ -22,7 +22,7 @@ impl ClientContext for LogContext {
     }
 }
 
-/// Logs one line of librdkafka. While a broker is away librdkafka repeats an error for each attempt and broker, and
+/// Logs one line of librdkafka. While a broker is unavailable librdkafka repeats an error for each attempt and broker, and
 /// the failing call reports it as well, so all but the worst levels are logged as debug.
 pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {

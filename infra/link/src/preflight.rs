@@ -21,7 +21,7 @@ const WANTED: [(&str, &str); 4] = [
     ("maxmemory-policy", "noeviction"),
 ];
 
-/// Without it, a Redis whose replicas are away executes a call that then waits for them in vain: each try to lease a message
+/// Without it, a Redis whose replicas are unavailable executes a call that then waits for them in vain: each try to lease a message
 /// costs it an attempt.
 const REPLICAS_MIN: &str = "min-replicas-to-write";
 

@@ -24,7 +24,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) enum Answer {
     /// It was answered; so many messages or adds.
     Done(usize),
-    /// It was refused for overload, and may come again after this time.
+    /// It was refused for overload, and may retry after this time.
     Refused(Duration),
     /// There was no answer.
     Missing,
@@ -85,7 +85,7 @@ pub(crate) fn failed(status: &Status) -> Answer {
     retry_delay(status).map_or(Answer::Missing, Answer::Refused)
 }
 
-/// The time after which a call that was refused for overload may come again.
+/// The time after which a call that was refused for overload may retry.
 pub(crate) fn retry_delay(status: &Status) -> Option<Duration> {
     if status.code() != Code::ResourceExhausted {
         return None;

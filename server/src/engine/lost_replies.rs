@@ -20,7 +20,7 @@ fn filtered(value: &str) -> DequeueRequest {
 }
 
 impl Rig {
-    /// Lets the store act on the next dequeue, and loses its reply; from then on the store is away.
+    /// Lets the store act on the next dequeue, and loses its reply; from then on the store is unavailable.
     async fn lose_and_leave(&self) {
         self.store.lose.store(1, Ordering::SeqCst);
         let before = self.store.calls("dequeue");

@@ -1,4 +1,4 @@
-//! The engine over the oracle, without gRPC and in virtual time: tokio's clock stands still while any task can run, and
+//! The engine over the oracle, without gRPC and in virtual time: tokio's clock does not advance while any task can run, and
 //! jumps to the next timer when none can.
 
 use super::*;

@@ -55,7 +55,7 @@ impl World {
         Worker::new(self.client.clone(), queue).shared_stream(self.shared_streams)
     }
 
-    /// Advances the store's clock, which otherwise stands still.
+    /// Advances the store's clock, which does not advance by itself.
     pub(crate) fn advance_ms(&self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::SeqCst);
     }

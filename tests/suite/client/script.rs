@@ -89,7 +89,7 @@ fn refusal(code: Code, reason: &str) -> tallystone_proto::RpcStatus {
     prost::Message::decode(status.details()).unwrap()
 }
 
-/// When a refused call may come again.
+/// When a refused call may retry.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 const NOT_IN_THE_SCRIPT: &str = "not in the script";

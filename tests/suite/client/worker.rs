@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-/// Puts messages into a queue whose failed messages run again at once: the store's clock stands still.
+/// Puts messages into a queue whose failed messages run again at once: the store's clock does not advance.
 async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>) {
     let config = QueueConfig { retry_backoff: Some(Backoff::NONE), ..QueueConfig::simple() };
     client.create_queue(queue, config).await.unwrap();
@@ -316,7 +316,7 @@ async fn release_on_close_releases_the_leases(world: World) {
     soon("begun", begins.recv()).await.unwrap();
     one.ended.abort();
     soon("dropped", drops.recv()).await.unwrap();
-    // The store's clock stands still, so the lease has not expired.
+    // The store's clock does not advance, so the lease has not expired.
     let again = world.client.dequeue(Dequeue::new("q").wait_ms(20_000)).await.unwrap();
     assert_eq!((again[0].id.as_str(), again[0].attempt), ("m", 2));
 }

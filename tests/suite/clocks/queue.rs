@@ -190,7 +190,7 @@ async fn x6_without_a_bound_a_wrong_clock_ends_leases() {
 }
 
 #[tokio::test]
-async fn x6_a_redis_that_stood_still_for_longer_than_the_bound_is_no_wrong_clock() {
+async fn x6_a_redis_that_hung_for_longer_than_the_bound_is_no_wrong_clock() {
     let shift = ClockShift::new();
     let (redis, _servers, clients) = started(&shift, || Clock::redis("queues", 500)).await;
     let pid = Pid::from_raw(i32::try_from(redis.pid()).expect("a process id"));

@@ -138,7 +138,7 @@ fn w3_clients_go_away_while_they_wait() {
         for _ in &reads {
             let reply = wire.read().expect("an answer");
             if reply.code() == Some("NOSET") {
-                // The key was away when this command began.
+                // The key was missing when this command began.
                 continue;
             }
             let rows = reply.items().iter().map(Reply::ints).collect::<Vec<_>>();

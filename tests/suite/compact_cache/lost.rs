@@ -1,4 +1,4 @@
-//! A store that is lost while processes count, and a worker that stands still.
+//! A store that is lost while processes count, and a worker that hangs.
 
 use super::board::{
     FIELDS, KEY, add_all, column, counts, create, published_to, start_sets, until_none, until_published, url,
@@ -159,7 +159,7 @@ async fn w6_a_lost_store_is_refilled_by_one_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w6_a_worker_that_stood_still_overwrites_nothing() {
+async fn w6_a_worker_that_hung_overwrites_nothing() {
     let machines = Machines::start().await;
     let mut expected = BTreeMap::new();
     for field in FIELDS {

@@ -96,7 +96,7 @@ async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field(
     let (likes, comments) = (|| to(KEY, "likes"), || to(KEY, "comments"));
     let newest = [count(1, 10, 2_000), count(2, 20, 2_000)];
     assert_eq!(publish(likes(), &newest).await, Ok(Published { set: 2, older: 0, negative: 0 }));
-    // A worker that stood still since: the same, older, and one that is later.
+    // A worker that hung since: the same, older, and one that is later.
     let late = [count(1, 9, 2_000), count(2, 19, 1_999), count(3, 30, 1)];
     assert_eq!(publish(likes(), &late).await, Ok(Published { set: 1, older: 2, negative: 0 }));
     assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (20, 2_000)), (3, (30, 1))].into());

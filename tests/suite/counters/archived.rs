@@ -324,7 +324,7 @@ async fn restore(redis: &mut tallystone_tests::TestConnection, all: &Dump) {
 }
 
 #[tokio::test]
-async fn n15_an_archive_that_is_away_leaves_everything_where_it_is() {
+async fn n15_an_archive_that_is_unavailable_leaves_everything_where_it_is() {
     let mut ns = TestNamespace::new("away", config()).await;
     assert_eq!(ns.append_one(add("c", "old", NOON_MS, 1)).await, counted(NOON_MS));
     ns.pass(60_000);

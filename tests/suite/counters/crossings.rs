@@ -219,7 +219,7 @@ async fn n16_a_position_expires_when_entries_after_it_are_gone() {
 
 /// A primary that has lost its last writes may have a clock that is behind: new entries have earlier ids than lost ones.
 #[tokio::test]
-async fn n16_after_lost_writes_a_crossing_may_come_again_and_none_is_missed() {
+async fn n16_after_lost_writes_a_crossing_may_be_repeated_and_none_is_missed() {
     let mut ns = TestNamespace::new("lost", config(&[("", 1)])).await;
     ns.add_and_settle("a", 1).await;
     ns.add_and_settle("a", -1).await;

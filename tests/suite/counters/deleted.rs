@@ -105,9 +105,9 @@ async fn n14_a_rollup_that_began_before_a_deletion_writes_nothing_back() {
     }
 }
 
-/// The mark of a deleted counter goes with its events; a rollup that stood still since before the deletion is refused then.
+/// The mark of a deleted counter goes with its events; a rollup that hung since before the deletion is refused then.
 #[tokio::test]
-async fn n14_a_rollup_that_stood_still_for_a_week_writes_nothing_back() {
+async fn n14_a_rollup_that_hung_for_a_week_writes_nothing_back() {
     let config = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
     let mut ns = TestNamespace::new("week", config).await;
     for name in ["c", "d"] {
@@ -217,7 +217,7 @@ async fn n14_what_is_added_behind_a_deletion_is_counted_when_it_is_due() {
     }
 }
 
-/// A rollup of a deleted counter stands still before it settles, until the counter was written again.
+/// A rollup of a deleted counter hangs before it settles, until the counter was written again.
 #[tokio::test]
 async fn n14_a_counter_that_was_written_again_stays_in_circulation() {
     let config = NamespaceConfig { cardinality: Cardinality::Low, ..NamespaceConfig::default() };

@@ -10,7 +10,7 @@ use tallystone_counters::service::{ChangeRequest, CounterService, WaitingBounds}
 /// How long an answer may take: generous, for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes servers of the shared Redis, whose clock stands still.
+/// Makes servers of the shared Redis, whose clock does not advance.
 async fn servers() -> impl Fn() -> RedisNamespaces {
     let redis = TestRedis::shared().await;
     let client = redis::Client::open(redis.url()).expect("an address");

@@ -1,5 +1,5 @@
 //! Counters on a Redis Cluster (Q17): primaries are killed, or frozen while their replicas take their places, under load; and
-//! partitions that are away, or stand still, while the others serve.
+//! partitions that are unavailable, or hang, while the others serve.
 
 use super::judge::all_rollups;
 use super::load::Load;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Six partitions, each write on a replica before its answer.
 pub(super) const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
 /// All is exact so long after the last failover. A job that has failed waits for up to 2 s. A counter that got no job, because
-/// its queue was away, waits for 1 s, twice if it falls due just before that queue is tried again.
+/// its queue was unavailable, waits for 1 s, twice if it falls due just before that queue is tried again.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 4_000);
 /// How long a call may take to a partition that is there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ async fn x3_n3_n8_failovers_of_a_cluster_leave_every_total_exact() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_partitions_that_are_away_hold_up_no_rollups_of_others() {
+async fn x3_partitions_that_are_unavailable_hold_up_no_rollups_of_others() {
     let cluster = Cluster::start().await;
     let url = cluster.url();
     let mut machines = Machines::start_on(cluster, url, CONFIG, 1).await;
@@ -78,7 +78,7 @@ async fn x3_partitions_that_are_away_hold_up_no_rollups_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_partitions_that_stand_still_hold_up_no_adds_of_others() {
+async fn x3_partitions_that_hang_hold_up_no_adds_of_others() {
     let cluster = Cluster::start().await;
     let url = cluster.url();
     let machines = Machines::start_on(cluster, url, CONFIG, 1).await;

@@ -1,5 +1,5 @@
-//! A client with two servers, one of which stands still (O8): hedged calls are answered by the other one, and each add counts
-//! once, although the server that stood still gets its copies of them later.
+//! A client with two servers, one of which hangs (O8): hedged calls are answered by the other one, and each add counts
+//! once, although the server that hung gets its copies of them later.
 
 use super::now_ms;
 use crate::crash::machines::{Redis, Server};
@@ -26,11 +26,11 @@ async fn adds(client: &CounterClient, round: usize) {
         }
     };
     let all = join_all((0..CALLERS).map(caller));
-    tokio::time::timeout(SOON, all).await.expect("calls are answered although a server stands still");
+    tokio::time::timeout(SOON, all).await.expect("calls are answered although a server hangs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o8_hedged_calls_are_answered_while_a_server_stands_still() {
+async fn o8_hedged_calls_are_answered_while_a_server_hangs() {
     let redis = Redis::start().await;
     let url = redis.url();
     let args = ["counters", "--redis-url", &url, "--log", "error"];

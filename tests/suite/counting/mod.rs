@@ -2,7 +2,7 @@
 //! the workers that roll up (N1 to N11).
 //!
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, `cluster`, on `machines`), of a
-//! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
+//! store or a server that hangs (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
 //! (`deleted`), of conditional adds (`bounded`), of reads that wait for rollups (`fresh`), of `sums` by period, of
 //! `recounts`, of passed thresholds (`crossings`), of the highest counts (`top`), of what browsers send (`http_browser`), of very many queues
 //! (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this process, and how the workers' records

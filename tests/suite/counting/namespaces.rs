@@ -212,7 +212,7 @@ async fn lost_a_change(registry_too: bool) {
     counted(4).await;
     let revision = if registry_too { 1 } else { 2 };
     assert_eq!(house.clients[0].get_namespace("lost").await.expect("a namespace").revision, revision);
-    // The lost revision's number may come again, for another configuration.
+    // The lost revision's number may be issued again, for another configuration.
     house.put("lost", quick(2_000)).await;
     counted(6).await;
 }

@@ -1,5 +1,5 @@
-//! More adds than the store takes, while it stands still (O8, N3): what waits is bounded, what is refused says when to come
-//! again, and nothing is stored whose caller has gone before it was sent.
+//! More adds than the store takes, while it hangs (O8, N3): what waits is bounded, what is refused says when to
+//! retry, and nothing is stored whose caller has gone before it was sent.
 
 use super::{POLL, lasting_address, now_ms};
 use crate::crash::machines::{Redis, Server};
@@ -121,7 +121,7 @@ fn adds(call: usize) -> wire::AddCountsRequest {
     wire::AddCountsRequest { namespace: NS.to_owned(), adds: (0..ADDS).map(add).collect() }
 }
 
-/// The time after which a refused call says to come again.
+/// The time after which a refused call says to retry.
 fn retry_delay(status: &Status) -> Duration {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let details = status.get_error_details();
@@ -152,7 +152,7 @@ async fn until_taken(mut client: Client, request: wire::AddCountsRequest) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn o8_a_store_that_stands_still_costs_bounded_memory_and_no_add_is_stored_late() {
+async fn o8_a_store_that_hangs_costs_bounded_memory_and_no_add_is_stored_late() {
     let machine = Machine::start().await;
     let requests: Vec<wire::AddCountsRequest> = (0..CALLS).map(adds).collect();
     let before_kib = machine.peak_kib();

@@ -232,7 +232,7 @@ async fn x7_a_store_that_may_be_volatile_is_used_as_it_is() {
 
 /// The health of a server is that of its store, by gRPC and by HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n14_health_says_that_redis_is_away() {
+async fn n14_health_says_that_redis_is_unavailable() {
     let mut scene = Scene::start(&[]).await;
     let urls = [scene.queue.url(), scene.counters_url.clone()];
     for url in &urls {

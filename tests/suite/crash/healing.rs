@@ -1,4 +1,4 @@
-//! A Redis that is away or full: the answer says so, nothing changes, and all is well again without anybody's help.
+//! A Redis that is unavailable or full: the answer says so, nothing changes, and all is well again without anybody's help.
 
 use super::load::only;
 use super::machines::Redis;

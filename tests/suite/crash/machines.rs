@@ -226,7 +226,7 @@ impl Machines {
         std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
         let redis = Redis::start().await;
         let servers = [Server::start(redis.url(), &config).await, Server::start(redis.url(), &config).await];
-        // A call that is not repeated outlasts a moment in which the whole machine stands still.
+        // A call that is not repeated outlasts a moment in which the whole machine hangs.
         let call_timeout = Duration::from_secs(if retry_for.is_zero() { 30 } else { 5 });
         let client = |server: &Server| {
             let builder = Client::builder(server.url()).retry_for(retry_for);

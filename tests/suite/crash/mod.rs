@@ -1,4 +1,4 @@
-//! What survives when things are killed, when answers are lost, and when the store is away or full (Q10, Q11, Q15, Q16).
+//! What survives when things are killed, when answers are lost, and when the store is unavailable or full (Q10, Q11, Q15, Q16).
 //!
 //! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which
 //! that happens. What may not: a fault that is only pretended.

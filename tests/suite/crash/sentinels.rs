@@ -1,4 +1,4 @@
-//! A primary with two replicas, and the three Sentinels that choose another primary when it is away.
+//! A primary with two replicas, and the three Sentinels that choose another primary when it is unavailable.
 
 use super::machines::Redis;
 use super::replication::{command, follows, replication};

@@ -44,7 +44,7 @@ async fn recreate(topic: &KafkaOptions, messages: std::ops::Range<usize>) {
 }
 
 #[tokio::test]
-async fn q19_an_indexer_that_was_away_reads_all_of_a_topic_that_was_created_again() {
+async fn q19_an_indexer_that_was_unavailable_reads_all_of_a_topic_that_was_created_again() {
     let kafka = TestKafka::shared().await;
     let topic = one_partition(&kafka, "again");
     let store = RecordingStore::new();

@@ -23,7 +23,7 @@ const DELTA: i64 = 7;
 const OTHERS_PER_S: u64 = OTHERS as u64 * 1_000 * DELTA as u64;
 const OTHERS_DELAY_MS: u64 = 1_500;
 const INTERVAL_MS: u64 = 100;
-/// Attempts on a machine that stands still for longer than is declared.
+/// Attempts on a machine that hangs for longer than is declared.
 const ATTEMPTS: usize = 3;
 
 /// What all programs together have added.
@@ -148,7 +148,7 @@ async fn holds(counter_type: CounterType) {
         let (seen, delay_ms) = attempt(counter_type).await;
         println!("{counter_type:?}: {seen:?}, adds took at most {delay_ms} ms to the service");
         if seen.wrong.is_some() && delay_ms >= OTHERS_DELAY_MS {
-            println!("the machine stood still for longer than is declared");
+            println!("the machine hung for longer than is declared");
             continue;
         }
         assert!(seen.wrong.is_none(), "the bound does not hold: {seen:?}");

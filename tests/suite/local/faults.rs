@@ -26,7 +26,7 @@ enum Victim {
     Counters,
     /// The counters, for so long that what is being pushed is too old.
     Stopped,
-    /// Redis, the counters, and the process that adds, which starts again while both are away.
+    /// Redis, the counters, and the process that adds, which starts again while both are unavailable.
     All,
 }
 

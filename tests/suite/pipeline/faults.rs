@@ -64,7 +64,7 @@ impl Loads {
             let mut completed = load.completed.subscribe();
             let target = *completed.borrow() + more;
             let reached = timeout(SOON, completed.wait_for(|count| *count >= target)).await;
-            assert!(reached.is_ok_and(|reached| reached.is_ok()), "the load stands still in {}", load.queue);
+            assert!(reached.is_ok_and(|reached| reached.is_ok()), "the load hangs in {}", load.queue);
         }
     }
 

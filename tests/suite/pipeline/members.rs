@@ -11,7 +11,7 @@ use tallystone_tests::{TestElasticsearch, TestKafka};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long "As of" may stand still after an indexer was killed: it takes about 10 s, and may take longer on a busy machine.
+/// How long "As of" may stay unchanged after an indexer was killed: it takes about 10 s, and may take longer on a busy machine.
 /// With the default of Kafka's clients it would be 45 s.
 const TAKEN_OVER: Duration = Duration::from_secs(40);
 /// How long the first distribution of the partitions may take.
@@ -80,7 +80,7 @@ impl Group {
             match self.store.watermark().await {
                 Ok(as_of) if as_of > Some(time_ms) => return begin.elapsed(),
                 Ok(_) | Err(HistoryError::Unavailable(_)) if begin.elapsed() < within => sleep(POLL).await,
-                other => panic!("'As of' has stood still for {within:?}: {other:?}"),
+                other => panic!("'As of' has not advanced for {within:?}: {other:?}"),
             }
         }
     }
@@ -104,9 +104,9 @@ async fn q19_the_other_indexer_takes_over_soon_each_time_one_is_killed() {
     for kill in 0..KILLS {
         let victim = kill % 2;
         group.indexers[victim].kill().await;
-        // Until then the partitions of the dead one stand still.
-        let stood_still = group.passes(now_ms(), TAKEN_OVER).await;
-        println!("kill {kill}: the other indexer took over after {stood_still:?}");
+        // Until then the partitions of the dead one do not advance.
+        let stalled = group.passes(now_ms(), TAKEN_OVER).await;
+        println!("kill {kill}: the other indexer took over after {stalled:?}");
         group.indexers[victim].start().await;
         group.passes(now_ms(), TAKEN_OVER).await;
     }
@@ -120,8 +120,8 @@ async fn q19_an_indexer_that_is_killed_again_and_again_costs_the_other_no_rebala
     for kill in 0..2 * KILLS {
         group.indexers[1].kill().await;
         group.indexers[1].start().await;
-        let stood_still = group.passes(now_ms(), SETTLED).await;
-        println!("kill {kill}: its partitions went on after {stood_still:?}");
+        let stalled = group.passes(now_ms(), SETTLED).await;
+        println!("kill {kill}: its partitions went on after {stalled:?}");
     }
     assert_eq!(group.indexers[0].metric("tallystone_indexer_rebalances_total").await, before);
     assert_eq!(group.partitions().await, [2, 2]);

@@ -222,7 +222,7 @@ impl CallReply {
         }
     }
 
-    /// The answer when the same call comes again: the leases that had expired are ended and counted already.
+    /// The answer when the same call is repeated: the leases that had expired are ended and counted already.
     pub(crate) fn repeated(self) -> CallReply {
         match self {
             CallReply::Dequeued(Ok(dequeued)) => {

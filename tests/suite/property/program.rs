@@ -263,7 +263,7 @@ impl Drawer {
         Held { id, token_of, back: self.pick(&[0, 0, 0, 0, 0, 0, 1, 2]) }
     }
 
-    /// One of three contents per id, so that the same message comes again.
+    /// One of three contents per id, so that the same message is sent again.
     fn new_message(&mut self) -> NewMessage {
         let (id, variant) = (self.id(), self.pick(&[0, 0, 0, 1, 2]));
         let mut content = Drawer { rng: StdRng::seed_from_u64(id as u64 * 3 + variant), is_bulk: self.is_bulk };
@@ -279,7 +279,7 @@ impl Drawer {
         if self.is_bulk && content.chance(0.8) {
             pairs.iter_mut().filter(|(key, _)| *key == KEY).for_each(|(_, value)| *value = &many);
         }
-        // The same message may come again in another trace (O2).
+        // The same message may be sent again in another trace (O2).
         if pairs.len() < limits::METADATA_PAIRS_MAX && self.chance(0.2) {
             pairs.push(("traceparent", self.pick(&["a", "b"])));
         }

@@ -56,7 +56,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Addresses of a Redis that is away, and what is no address.
+/// Addresses of a Redis that is unavailable, and what is no address.
 const REDIS: &[&str] = &[
     "redis://svc:S3cretPW@127.0.0.1:1",
     "redis://:S3cretPW@127.0.0.1:1/7",
@@ -68,7 +68,7 @@ const REDIS: &[&str] = &[
     "redis+unix:///no/such/socket?pass=S3cretPW",
 ];
 
-/// Addresses of a server that is away, and what is no address of one.
+/// Addresses of a server that is unavailable, and what is no address of one.
 const SERVERS: &[&str] = &[
     "http://svc:S3cretPW@127.0.0.1:1",
     "https://svc:S3cretPW@127.0.0.1:1",

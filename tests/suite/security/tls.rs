@@ -136,7 +136,7 @@ async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
         let refused = program::run(program::command(&args), "").await;
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
-        // Then it is only Redis that is away.
+        // Then it is only Redis that is unavailable.
         let mut command = program::command(&args);
         command.args(["--insecure", "--redis-url", "redis://127.0.0.1:1"]);
         let allowed = program::run(command, "").await;

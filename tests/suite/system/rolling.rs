@@ -131,7 +131,7 @@ async fn o3_servers_are_restarted_one_by_one_under_load_without_a_failed_call() 
                     sleep(POLL).await;
                 }
             };
-            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load stands still in round {round}"));
+            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
             server.stop().await;
             server.start().await;
         }

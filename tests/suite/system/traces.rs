@@ -24,7 +24,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PRODUCER: &str = "b7ad6b7169203331";
 const ENQUEUE: &str = "tallystone.queue.v1.Queue/Enqueue";
 const COMPLETE: &str = "tallystone.queue.v1.Queue/Complete";
-/// How long a process may take to end while its collector is away: a few seconds, on a busy machine.
+/// How long a process may take to end while its collector is unavailable: a few seconds, on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(30);
 
 /// The `traceparent` of the producer.
@@ -183,7 +183,7 @@ async fn o2_unary_calls_carry_the_trace_of_their_caller() {
 }
 
 #[tokio::test]
-async fn o2_a_collector_that_is_away_delays_nothing() {
+async fn o2_a_collector_that_is_unavailable_delays_nothing() {
     // One refuses connections, the other accepts them and never answers.
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("a port");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

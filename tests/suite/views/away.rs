@@ -1,4 +1,4 @@
-//! Reads go on while something is away, and what was accepted counts later (V3, V5).
+//! Reads go on while something is unavailable, and what was accepted counts later (V3, V5).
 
 use super::machines::Machines;
 use super::view;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const TOO_OLD_MS: u64 = 7_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v3_v5_views_accepted_while_the_counters_are_away_count_and_reads_go_on() {
+async fn v3_v5_views_accepted_while_the_counters_are_unavailable_count_and_reads_go_on() {
     let mut machines = Machines::start(1).await;
     let http = machines.http(0);
     http.accepted("/v1/views", &view("v", "before")).await;
@@ -35,7 +35,7 @@ async fn v3_v5_views_accepted_while_the_counters_are_away_count_and_reads_go_on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn v5_reads_are_answered_at_once_while_redis_and_the_counters_are_away() {
+async fn v5_reads_are_answered_at_once_while_redis_and_the_counters_are_unavailable() {
     let mut machines = Machines::start(2).await;
     let readers = [machines.http(0), machines.http(1)];
     readers[0].accepted("/v1/views", &view("v", "u")).await;

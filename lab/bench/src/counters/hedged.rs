@@ -1,4 +1,4 @@
-//! One of two servers stands still for a while (O8): the 99th percentile of single adds and reads at a steady rate, by clients
+//! One of two servers hangs for a while (O8): the 99th percentile of single adds and reads at a steady rate, by clients
 //! that hedge and by clients that do not.
 
 use super::plan::CountersPlan;

@@ -42,10 +42,9 @@ pub enum CounterFigure {
     Jobs,
     /// Redis memory per event that is not rolled up yet, and per idle counter
     Memory,
-    /// AddCounts without tokens in batches of 1000 by 1 to 4000 callers, over gRPC and HTTP, and an add after Redis has stood
-    /// still
+    /// AddCounts without tokens in batches of 1000 by 1 to 4000 callers, over gRPC and HTTP, and an add after Redis has hung
     Overload,
-    /// Single calls at a steady rate while one of two servers stands still, by clients that hedge; reference: without hedges
+    /// Single calls at a steady rate while one of two servers hangs, by clients that hedge; reference: without hedges
     Hedged,
     /// Rollups of many waiting counters: their rate, what they add to the queue's append-only file, and adds at the same time
     Rollup,
@@ -128,10 +127,10 @@ pub(super) struct CounterSizes {
     /// rehashing.
     pub(super) memory_events: u64,
     pub(super) settle: Duration,
-    /// How long each number of callers goes on, and how long Redis stands still.
+    /// How long each number of callers goes on, and how long Redis hangs.
     pub(super) overload: Duration,
     pub(super) stall: Duration,
-    /// Rate of single calls, and how long one of two servers stands still.
+    /// Rate of single calls, and how long one of two servers hangs.
     pub(super) hedged_per_s: u64,
     pub(super) standstill: Duration,
     /// How many of the rates of `mixed` are tried at most.

@@ -157,7 +157,7 @@ async fn q1_delete_and_enqueue_again_creates_the_queue_again() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_says_whether_it_wrote_and_comes_back_by_itself() {
+async fn a_store_that_is_unavailable_says_whether_it_wrote_and_comes_back_by_itself() {
     let mut server = TestServer::start().await;
     server.create("q", pb::QueueConfig::default()).await;
     server.store.away.store(true, Ordering::SeqCst);

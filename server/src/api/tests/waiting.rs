@@ -216,7 +216,7 @@ async fn deleting_the_queue_answers_who_waits() {
 }
 
 /// Producers through this server and past it, consumers that wait: every message is delivered. Nothing falls due by itself
-/// (the store's clock stands still), so one lost wake-up would leave a message behind.
+/// (the store's clock does not advance), so one lost wake-up would leave a message behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q18_no_wake_up_is_lost_under_load() {
     load(|_| SOON, false).await;

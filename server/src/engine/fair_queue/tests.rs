@@ -117,7 +117,7 @@ fn s5_what_a_flush_turns_out_to_be_counts() {
 }
 
 #[test]
-fn s5_while_the_store_is_away_no_lane_waits() {
+fn s5_while_the_store_is_unavailable_no_lane_waits() {
     let (queue, a) = (FairQueue::default(), flow("a"));
     let full = queue.enter(&a, 2 * FULL).ok().unwrap();
     let mut waiting: Vec<_> = (0..10).map(|_| queue.enter(&a, FULL).err().unwrap()).collect();

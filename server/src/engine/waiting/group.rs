@@ -72,7 +72,7 @@ pub(super) struct Group {
     pub(super) requested_in: u64,
     /// Runnable messages that the last result left for it.
     pub(super) remaining: usize,
-    /// Why the last request was refused, if a retry may succeed; or why the store was away, until it answers a request
+    /// Why the last request was refused, if a retry may succeed; or why the store was unavailable, until it answers a request
     /// of this group again.
     pub(super) refused: Option<Refusal>,
 }
