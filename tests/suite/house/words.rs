@@ -57,14 +57,26 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("all the same", "still, regardless"),
     ("by now", "already, so far"),
     ("be it", "whether … or …"),
+    ("was away", "was unavailable"),
+    ("were away", "were unavailable"),
+    ("come again", "retry, call again"),
 ];
 
-/// What may contain them: this list, the Unix user `nobody`, and the redirections of Redis Cluster.
+/// What is read. "": files without an extension, such as `test`.
+const EXTENSIONS: &[&str] = &[
+    "", "rs", "lua", "md", "proto", "sh", "py", "mjs", "js", "css", "c", "html", "sql", "toml", "yaml", "yml", "json",
+    "json5", "txt", "service",
+];
+
+/// What may contain them: this list, the Unix user `nobody`, the redirections of Redis Cluster, and the text of the licence.
 const EXCEPTED: &[&str] = &[
     "tests/suite/house/words.rs",
     "infra/local/src/elasticsearch.rs",
     "infra/link/src/error.rs",
     "tests/suite/compact/load.rs",
+    "LICENSE",
+    "client/LICENSE",
+    "proto/LICENSE",
 ];
 
 /// Lines shown when the test fails.
@@ -74,9 +86,7 @@ const SHOWN_MAX: usize = 60;
 fn forbidden_words_stay_out() {
     let workspace = Workspace::read();
     let mut found = Vec::new();
-    for path in
-        workspace.files(&["rs", "lua", "md", "proto", "sh", "py", "toml", "yaml", "json", "json5", "html", "sql"])
-    {
+    for path in workspace.files(EXTENSIONS) {
         let shown = workspace.shown(&path);
         if EXCEPTED.iter().any(|prefix| shown.starts_with(prefix)) {
             continue;
@@ -92,6 +102,15 @@ fn forbidden_words_stay_out() {
         found.len(),
         found[..found.len().min(SHOWN_MAX)].join("\n")
     );
+}
+
+#[test]
+fn scripts_tables_and_alerts_are_read() {
+    let workspace = Workspace::read();
+    let read: Vec<String> = workspace.files(EXTENSIONS).iter().map(|path| workspace.shown(path)).collect();
+    for file in ["test", "quickstart", ".ci/run", "deploy/prometheus/alerts.yml", "tests/suite/scripts/tables.txt"] {
+        assert!(read.iter().any(|read| read == file), "{file}");
+    }
 }
 
 #[test]

@@ -42,7 +42,8 @@ impl Workspace {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// The files of the repository with one of these extensions, what is built or hidden excepted.
+    /// The files of the repository with one of these extensions; "": without one. What is built is excepted, and what is hidden,
+    /// except `.ci`.
     pub(super) fn files(&self, extensions: &[&str]) -> Vec<PathBuf> {
         let mut files = Vec::new();
         collect(&self.root, extensions, &mut files);
@@ -80,11 +81,15 @@ fn collect(folder: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
         if path.is_dir() {
-            if !name.starts_with('.') && !["target", "node_modules"].contains(&name.as_ref()) {
+            let is_hidden = name.starts_with('.') && name != ".ci";
+            if !is_hidden && !["target", "node_modules"].contains(&name.as_ref()) {
                 collect(&path, extensions, files);
             }
-        } else if path.extension().is_some_and(|extension| extensions.iter().any(|wanted| extension == *wanted)) {
-            files.push(path);
+        } else if !name.starts_with('.') {
+            let extension = path.extension().unwrap_or_default();
+            if extensions.iter().any(|wanted| extension == *wanted) {
+                files.push(path);
+            }
         }
     }
 }
