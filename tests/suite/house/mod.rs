@@ -10,5 +10,6 @@ mod metadata;
 mod modules;
 mod rows;
 mod rust_version;
+mod screens;
 mod words;
 mod workspace;
