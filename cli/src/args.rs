@@ -110,4 +110,12 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// A profile in the workspace's Cargo.toml switches clap's checks on.
+    #[test]
+    #[should_panic(expected = "Long option names must be unique")]
+    fn two_options_with_one_name_are_found() {
+        let option = |id| clap::Arg::new(id).long("counters");
+        clap::Command::new("plan").args([option("url"), option("number")]).debug_assert();
+    }
 }

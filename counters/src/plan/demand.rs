@@ -60,7 +60,7 @@ impl Demand {
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let bounded = [
             ("adds_per_s", self.adds_per_s, ADDS_PER_S_MAX),
-            ("counters", self.counters, COUNTERS_MAX),
+            ("num_counters", self.counters, COUNTERS_MAX),
             ("name_bytes", self.name_bytes, NAME_BYTES_MAX),
         ];
         if let Some((field, value, max)) = bounded.into_iter().find(|(_, value, max)| !(1..=*max).contains(value)) {

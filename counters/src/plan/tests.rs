@@ -70,7 +70,7 @@ fn n21_loads_beyond_an_installation_are_refused_by_name() {
     for (field, demand) in [
         ("adds_per_s", Demand::new(0, 1)),
         ("adds_per_s", Demand::new(u64::MAX, 1)),
-        ("counters", Demand::new(1, 0)),
+        ("num_counters", Demand::new(1, 0)),
         ("name_bytes", Demand { name_bytes: 0, ..Demand::new(1, 1) }),
         ("retention_ms", Demand { retention_ms: 119_999, ..Demand::new(1, 1) }),
         ("retention_ms", Demand { retention_ms: u64::MAX, ..Demand::new(1, 1) }),

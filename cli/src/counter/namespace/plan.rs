@@ -23,7 +23,7 @@ pub(crate) struct PlanArgs {
     adds_per_s: u64,
     /// The number of counters
     #[arg(long, value_name = "N")]
-    counters: u64,
+    num_counters: u64,
     /// How long events are kept
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "7days")]
     retention: u64,
@@ -60,7 +60,7 @@ impl PlanArgs {
         let demand = Demand {
             counter_type: self.counter_type.into(),
             adds_per_s: self.adds_per_s,
-            counters: self.counters,
+            counters: self.num_counters,
             name_bytes: self.name_bytes,
             retention_ms: self.retention,
             has_archive: !self.no_archive,
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn n21_a_plan_names_configuration_memory_disk_and_machines() {
-        let text = shown("ads --adds-per-s 75000 --counters 1000000 --retention 30days").expect("a plan");
+        let text = shown("ads --adds-per-s 75000 --num-counters 1000000 --retention 30days").expect("a plan");
         let create = text.lines().next().expect("a line");
         assert!(create.starts_with("tallystone counter namespace put ads --type eventual"), "{create}");
         assert!(create.ends_with("--delete-after 30days"), "{create}");
@@ -202,7 +202,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let best_effort = shown("--adds-per-s 10 --counters 5 --type best-effort").expect("a plan");
+        let best_effort = shown("--adds-per-s 10 --num-counters 5 --type best-effort").expect("a plan");
         assert!(best_effort.starts_with("tallystone counter namespace put NAME --type best-effort\n"), "{best_effort}");
         assert!(!best_effort.contains("rollup") && !best_effort.contains("archive"), "{best_effort}");
     }
@@ -210,10 +210,11 @@ mod tests {
     #[test]
     fn n21_a_load_that_cannot_be_names_its_flag() {
         for (line, flag) in [
-            ("--adds-per-s 0 --counters 1", "--adds-per-s is 0"),
-            ("--adds-per-s 50000000 --counters 1000000", "--adds-per-s needs "),
-            ("--adds-per-s 1 --counters 1 --retention 1m", "--retention is 1m; must be from 2m to 366days"),
-            ("--adds-per-s 1 --counters 1 --machine-memory-gib 0", "--machine-memory-gib is "),
+            ("--adds-per-s 0 --num-counters 1", "--adds-per-s is 0"),
+            ("--adds-per-s 1 --num-counters 0", "--num-counters is 0"),
+            ("--adds-per-s 50000000 --num-counters 1000000", "--adds-per-s needs "),
+            ("--adds-per-s 1 --num-counters 1 --retention 1m", "--retention is 1m; must be from 2m to 366days"),
+            ("--adds-per-s 1 --num-counters 1 --machine-memory-gib 0", "--machine-memory-gib is "),
         ] {
             let error = serde_json::to_value(shown(line).expect_err("a refusal")).expect("JSON");
             assert!(error["error"].as_str().is_some_and(|error| error.starts_with(flag)), "{line}: {error}");
