@@ -111,6 +111,37 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    #[test]
+    fn the_verbs_that_read_a_configuration_are_those_of_the_test_of_unknown_names() {
+        fn collect(command: &clap::Command, path: &str, verbs: &mut Vec<String>) {
+            for verb in command.get_subcommands() {
+                let path = format!("{path} {}", verb.get_name());
+                if verb.get_arguments().any(|argument| argument.get_long() == Some("config")) {
+                    verbs.push(path.trim_start().to_owned());
+                }
+                collect(verb, &path, verbs);
+            }
+        }
+        let mut verbs = Vec::new();
+        collect(&Cli::command(), "", &mut verbs);
+        verbs.sort();
+        // `every_verb_refuses_names_that_no_verb_knows` in tests/suite/system/configuration.rs runs each of them.
+        let expected = [
+            "compact",
+            "counter namespace republish",
+            "counters",
+            "counters clock",
+            "dev",
+            "indexer",
+            "ingest",
+            "rollup-worker",
+            "server",
+            "store accept",
+            "views",
+        ];
+        assert_eq!(verbs, expected);
+    }
+
     /// A profile in the workspace's Cargo.toml switches clap's checks on.
     #[test]
     #[should_panic(expected = "Long option names must be unique")]

@@ -85,21 +85,35 @@ async fn every_verb_refuses_names_that_no_verb_knows() {
     let dir = TempDir::new().expect("a temporary folder");
     let path = dir.path().join("t.toml");
     let config = ["--config", path.to_str().expect("a plain path")];
-    for verb in ["server", "indexer", "counters", "rollup-worker", "dev"] {
+    // A test in cli/src/args.rs has the same list.
+    let verbs: [&[&str]; 11] = [
+        &["server"],
+        &["indexer"],
+        &["counters"],
+        &["rollup-worker"],
+        &["views"],
+        &["ingest"],
+        &["dev"],
+        &["compact", "check", "k"],
+        &["counter", "namespace", "republish", "n"],
+        &["counters", "clock"],
+        &["store", "accept"],
+    ];
+    for verb in verbs {
         for (file, words) in [
             ("[counters]\nlistten = '127.0.0.1:1'", "did you mean `counters.listen`?"),
             ("[rollup_wroker]\nqueue_url = 'q'", "did you mean `[rollup_worker]`?"),
         ] {
             std::fs::write(&path, file).expect("a file");
-            let ended = program::run(program::command(&[&[verb], &config[..]].concat()), "").await;
+            let ended = program::run(program::command(&[verb, &config[..]].concat()), "").await;
             assert_says(&ended, 2, "unknown");
-            assert!(ended.stderr.contains(words), "{verb}: {ended:?}");
+            assert!(ended.stderr.contains(words), "{verb:?}: {ended:?}");
         }
-        let mut command = program::command(&[verb]);
+        let mut command = program::command(verb);
         command.env("TALLYSTONE_COUNTERS_LISTTEN", "127.0.0.1:1");
         let ended = program::run(command, "").await;
         assert_says(&ended, 2, "unknown key in the environment: TALLYSTONE_COUNTERS_LISTTEN");
-        assert!(ended.stderr.contains("did you mean TALLYSTONE_COUNTERS_LISTEN?"), "{verb}: {ended:?}");
+        assert!(ended.stderr.contains("did you mean TALLYSTONE_COUNTERS_LISTEN?"), "{verb:?}: {ended:?}");
     }
     assert_says(&program::run(program::command(&["worker"]), "").await, 2, "worker is now rollup-worker");
 }
