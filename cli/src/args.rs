@@ -81,7 +81,7 @@ pub(crate) enum Verb {
     Server(ServerArgs),
     /// Serve counters over gRPC and HTTP; their data is in Redis
     Counters(CountersArgs),
-    /// Count views of videos, posted over HTTP; each user once in a window
+    /// Count views of videos, posted over HTTP; each user at most once per time window
     Views(ViewsArgs),
     /// Count adds from a Kafka topic, each exactly once
     Ingest(IngestArgs),

@@ -27,7 +27,7 @@ pub(crate) struct CheckArgs {
     /// The right, such as consume
     #[arg(value_name = "RIGHT")]
     right: Right,
-    /// The queue or the namespace; all names that begin so, if it ends with *
+    /// The queue or the namespace; a trailing * stands for all names with this prefix
     #[arg(value_name = "NAME")]
     name: String,
 }

@@ -9,7 +9,7 @@ use tallystone_assembly::{ClientConfig, TelemetryConfig};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Address of the queue server [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
+    /// Address of the queue server, for commands that call it [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
 
@@ -18,7 +18,7 @@ pub(crate) struct Global {
     pub(crate) json: bool,
 
     /// What to log on stderr, such as debug or tallystone_server=trace [default: info for server, counters,
-    /// rollup-worker and indexer, else warn]
+    /// rollup-worker, views, ingest and indexer, else warn]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log: Option<String>,
 

@@ -44,7 +44,7 @@ pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError>
     let StoreVerb::Accept(args) = verb;
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let shown = without_password(&config.redis.url);
-    consent_to(&format!("Go on with the data that {shown} has now, without the data that it had before"), args.yes)?;
+    consent_to(&format!("Continue with the data that {shown} has now, without the data that it had before"), args.yes)?;
     let AcceptedStore { queues, counters, views } = accept_store(&config.redis).await.map_err(cannot_connect)?;
     let accepted = Accepted { queues, counters, views };
     output.one(&accepted, |accepted| {
@@ -55,6 +55,6 @@ pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError>
             return format!("No server has noticed a loss of data in {shown}: nothing was changed.");
         }
         let which = which.join(" and ");
-        format!("Accepted the {which} of {shown} as they are: running servers go on within a second.")
+        format!("Accepted the {which} of {shown} as they are: running servers continue within a second.")
     })
 }

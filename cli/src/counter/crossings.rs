@@ -16,17 +16,17 @@ const WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug)]
 pub(crate) struct CrossingsArgs {
-    /// Goes on from this position; now: with the crossings to come [default: with the oldest that are kept]
+    /// Continue after this position; `now` waits for new crossings [default: the oldest stored crossing]
     #[arg(long, value_name = "POSITION", default_value = "", hide_default_value = true)]
     pub(crate) after: String,
-    /// Waits for further crossings, until Ctrl-C
+    /// Wait for further crossings, until Ctrl-C
     #[arg(long)]
     pub(crate) follow: bool,
     #[command(flatten)]
     within: InNamespace,
 }
 
-/// Lists until there is none, or with --follow until a signal ends it. The last line has the position to go on from.
+/// Lists until there is none, or with --follow until a signal ends it. The last line has the position from which to continue.
 pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result<(), CliError> {
     let CrossingsArgs { mut after, follow, within } = args;
     let (mut is_first, mut complete_to_ms) = (true, None);
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result
         }
     }
     let Some(complete_to_ms) = complete_to_ms else { return Ok(()) };
-    let remark = format!("complete to {}; go on with --after {after}", format_time(complete_to_ms));
+    let remark = format!("complete to {}; continue with --after {after}", format_time(complete_to_ms));
     if follow {
         eprintln!("{remark}");
         return Ok(());

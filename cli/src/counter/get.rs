@@ -20,13 +20,13 @@ pub(crate) struct GetArgs {
     /// The counters
     #[arg(required = true, value_name = "COUNTER")]
     counters: Vec<String>,
-    /// Waits until the counts are exact to this time: now, 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
+    /// Wait until the counts are exact to this time: now, 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
     #[arg(long, value_name = "TIME", value_parser = parse_now_or_moment)]
     pub(crate) exact_to: Option<u64>,
     /// How long to wait for that, at most 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "10s", requires = "exact_to", conflicts_with = "by")]
     pub(crate) wait: u64,
-    /// Shows what was added in each minute, hour or day, instead of the count; takes one counter
+    /// Show what was added in each minute, hour or day, instead of the count; takes one counter
     #[arg(long, value_enum, value_name = "PERIOD", conflicts_with = "exact_to")]
     pub(crate) by: Option<By>,
     /// Start: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago; its whole period counts [default: 60 minutes, 24 hours or 30 days

@@ -29,7 +29,7 @@ use session::CounterSession;
 
 #[derive(Args, Debug)]
 pub(crate) struct CounterArgs {
-    /// Address of the counter server
+    /// Address of the counter server; `namespace plan` and `namespace republish` do not call it
     #[arg(
         long = "counters",
         global = true,

@@ -17,7 +17,7 @@ pub(crate) struct RecountArgs {
     /// Why the count is replaced; `counter recounts` shows it
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Add this to the new count; may be negative. Later audits expect it, until the counter is cleared
+    /// Add this to the new count; may be negative. Later audits include it, until the counter is cleared
     #[arg(long, value_name = "DELTA", default_value_t = 0, allow_negative_numbers = true)]
     adjust: i64,
     /// Keep the present count, and only adjust it

@@ -12,7 +12,7 @@ pub(crate) struct TopArgs {
     /// Only counters whose names begin with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
-    /// The most counters of the list, up to 1,000
+    /// Maximum number of counters, up to 1,000
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
     #[command(flatten)]

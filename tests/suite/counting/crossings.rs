@@ -226,9 +226,9 @@ async fn n16_http_and_the_command_line_list_crossings() {
     let verb = ["counter", "crossings", "--counters", &url, "--namespace", NS];
     let text = run(command(&verb), "").await;
     assert!(text.stdout.contains("THRESHOLD") && text.stdout.contains("1,204  a/b c"), "{text:?}");
-    assert!(text.stdout.contains("go on with --after"), "{text:?}");
+    assert!(text.stdout.contains("continue with --after"), "{text:?}");
     let lines = run(command(&[&verb[..], &["--json", "--after", position]].concat()), "").await;
-    assert!(lines.stderr.contains("go on with --after"), "{lines:?}");
+    assert!(lines.stderr.contains("continue with --after"), "{lines:?}");
     let shown: Vec<i64> = lines.json().iter().map(|line| line["count"].as_i64().expect("a count")).collect();
     assert_eq!(shown, [-96, -96]);
     assert_eq!(lines.json()[0]["direction"], "down");

@@ -31,10 +31,10 @@ pub(crate) enum NamespaceVerb {
     /// The command connects to nothing. All counters get equally many adds, which is the worst case: a load with hot counters
     /// needs fewer rollups and less memory.
     Plan(plan::PlanArgs),
-    /// Publish all counts of namespaces again into their counter sets, in place of what a lost or new set lacks
+    /// Write all counts of namespaces to their counter sets again, after a set was lost or added
     ///
     /// The command reads the counters' Redis itself, with the configuration of a rollup worker. It may run while rollups
-    /// go on, and may be repeated: a counter set keeps the later count of each counter.
+    /// run, and may be repeated: a counter set keeps the later count of each counter.
     Republish(republish::RepublishArgs),
 }
 

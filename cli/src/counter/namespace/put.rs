@@ -82,11 +82,11 @@ pub(crate) struct ConfigArgs {
     /// true if the server has an archive]
     #[arg(long, value_name = "BOOL")]
     archived: Option<bool>,
-    /// Publish the counts no longer
+    /// Stop publishing the counts
     #[arg(long, conflicts_with = "publish_to")]
     no_publish: bool,
     /// For eventual and accurate: `counter crossings` lists each time that a count passes this one; with PREFIX=, only of
-    /// counters whose names begin with it; up to 32, which replace those before [server's default: none]
+    /// counters whose names begin with it; up to 32; replaces the current list [server's default: none]
     #[arg(long = "threshold", value_name = "[PREFIX=]COUNT", value_parser = parse_threshold, allow_hyphen_values = true)]
     thresholds: Vec<Threshold>,
     /// Remove all thresholds

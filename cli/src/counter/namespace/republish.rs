@@ -20,7 +20,7 @@ pub(crate) struct RepublishArgs {
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     /// Create the counter set with its default options, or add the fields that it lacks, where they are missing; WIDTH is
-    /// that of the counts in bits, such as 24, or i24 for counts that may be negative [WIDTH if it is left out: 20]
+    /// that of the counts in bits, such as 24, or i24 for counts that may be negative [default width: 20]
     #[arg(long, value_name = "WIDTH", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     create: Option<String>,
     /// Address of the Redis with the counter sets [default: that of the counters]
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: RepublishArgs, output: Output) -> Result<(), CliEr
 fn shown(report: &Report) -> String {
     let parts = [
         (report.older, "no later than published before"),
-        (report.not_decimal, "whose names are no numbers"),
+        (report.not_decimal, "whose names are not numbers"),
         (report.negative, "below 0 for an unsigned field"),
     ];
     let (counters, published) = (grouped(report.counters), grouped(report.published));
