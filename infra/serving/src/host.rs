@@ -2,7 +2,7 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
-use crate::bounds::Limits;
+use crate::bounds::{Limits, bound_streams, open_streams};
 use crate::collectors::Collectors;
 use crate::http::{GuardLayer, HostNames, health_paths, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
@@ -10,6 +10,7 @@ use crate::ports::Ports;
 use crate::transport::transport;
 use crate::unread::refuse_in_full;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use futures::future::BoxFuture;
 use std::convert::Infallible;
@@ -62,6 +63,7 @@ impl Host {
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
+        let router = router.merge(reflection()).layer(from_fn_with_state(open_streams(), bound_streams));
         let (ports, names) = (Ports::default(), HostNames::default());
         Host {
             router,
@@ -193,7 +195,6 @@ impl Host {
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
-            .merge(reflection())
             .merge(health_paths(health.clone(), stopping.clone()))
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));

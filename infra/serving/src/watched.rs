@@ -14,6 +14,8 @@ pub(crate) struct Watched<T> {
 struct Current<T> {
     stamp: Stamp,
     value: Arc<T>,
+    /// That of files with a fault, of which the log has a warning.
+    warned: Option<Stamp>,
 }
 
 /// What shows that a file has changed, or was replaced: time, inode and length of each; `None`: it cannot be read.
@@ -24,7 +26,7 @@ impl<T> Watched<T> {
     pub(crate) fn open<E>(files: Vec<PathBuf>, read: impl FnOnce() -> Result<T, E>) -> Result<Watched<T>, E> {
         // The stamp is older than what is read: a change in between is read again.
         let stamp = stamp(&files);
-        let current = Current { stamp, value: Arc::new(read()?) };
+        let current = Current { stamp, value: Arc::new(read()?), warned: None };
         Ok(Watched { files, current: RwLock::new(current) })
     }
 
@@ -33,8 +35,8 @@ impl<T> Watched<T> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).value.clone()
     }
 
-    /// Reads the value again if a file has changed; `read` gets the last one. Files with a fault change nothing. `what`
-    /// names the value in the log.
+    /// Reads the value again if a file has changed; `read` gets the last one. Files with a fault change nothing, and are read again the next
+    /// time: the fault may be one of that moment. `what` names the value in the log.
     pub(crate) fn refresh<E: Display>(&self, what: &str, read: impl FnOnce(&T) -> Result<T, E>) {
         let stamp = stamp(&self.files);
         if self.current.read().unwrap_or_else(PoisonError::into_inner).stamp == stamp {
@@ -42,13 +44,14 @@ impl<T> Watched<T> {
         }
         let read = read(&self.get());
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        current.stamp = stamp;
         match read {
             Ok(value) => {
-                current.value = Arc::new(value);
+                *current = Current { stamp, value: Arc::new(value), warned: None };
                 tracing::info!(files = ?self.files, "the {what} were read again");
             }
+            Err(_) if current.warned.as_ref() == Some(&stamp) => {}
             Err(error) => {
+                current.warned = Some(stamp);
                 tracing::warn!(files = ?self.files, %error, "the {what} stay as they were: the files are faulty");
             }
         }
@@ -62,4 +65,25 @@ fn stamp(files: &[PathBuf]) -> Stamp {
         Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
     };
     files.iter().map(stamp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_a_fault_of_the_moment_does_not_hide_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let read = |_: &String| std::fs::read_to_string(&file);
+        std::fs::write(&file, "one").unwrap();
+        let watched = Watched::open(vec![file.clone()], || read(&String::new())).unwrap();
+        std::fs::write(&file, "second").unwrap();
+        watched.refresh("files", |_| Err("too many open files"));
+        assert_eq!(*watched.get(), "one");
+        watched.refresh("files", read);
+        assert_eq!(*watched.get(), "second");
+        watched.refresh("files", |_| Err("a file that has not changed is not read"));
+        assert_eq!(*watched.get(), "second");
+    }
 }

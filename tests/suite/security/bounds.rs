@@ -3,9 +3,11 @@
 use super::victim::{Victim, works};
 use crate::system::program::SOON;
 use bytes::Bytes;
-use futures::future::join_all;
+use futures::future::{join_all, select_all};
 use h2::client::SendRequest;
 use http::{Request, Response};
+use prost::Message as _;
+use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -44,19 +46,32 @@ fn reason<T>(response: &Response<T>) -> String {
     String::from_utf8_lossy(status.details()).into_owned()
 }
 
+/// The same, also of an answer that has begun.
+async fn refusal(response: h2::client::ResponseFuture) -> String {
+    let response = answer(response).await;
+    if response.headers().contains_key("grpc-status") {
+        return reason(&response);
+    }
+    let mut body = response.into_body();
+    while body.data().await.is_some() {}
+    let mut end = Response::new(());
+    *end.headers_mut() = body.trailers().await.expect("an end").expect("trailers");
+    reason(&end)
+}
+
 /// Opens streams that each send these bytes and no more; returns the answers to come.
 async fn unfinished(
     victim: &Victim,
     calls: &SendRequest<Bytes>,
     count: usize,
     method: &str,
-    bytes: &'static [u8],
+    bytes: &[u8],
 ) -> Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)> {
     let mut streams = Vec::new();
     for _ in 0..count {
         let mut calls = calls.clone().ready().await.expect("room for a stream");
         let (response, mut body) = calls.send_request(request(victim, method), false).expect("a stream");
-        body.send_data(Bytes::from_static(bytes), false).expect("some bytes");
+        body.send_data(Bytes::copy_from_slice(bytes), false).expect("some bytes");
         streams.push((response, body));
     }
     streams
@@ -87,28 +102,22 @@ async fn s1_lengths_of_messages_cost_no_memory_and_unfinished_requests_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_a_request_without_a_body_ends_and_a_silent_stream_of_requests_does_not() {
+async fn s1_a_request_without_a_body_ends_and_a_silent_stream_that_has_begun_does_not() {
     let victim = Victim::start("request_ms = 500", FILES).await;
     let calls = connection(&victim).await;
-    let mut silent = unfinished(&victim, &calls, 1, "Work", b"").await;
-    let never_sent = unfinished(&victim, &calls, 1, "Enqueue", b"").await;
+    let start = Some(WorkStart { queue: "nowhere".to_owned(), ..WorkStart::default() });
+    let request = WorkRequest { start, subscription: 1, ..WorkRequest::default() }.encode_to_vec();
+    let first = [&[0, 0, 0, 0, request.len() as u8], &request[..]].concat();
+    let mut silent = unfinished(&victim, &calls, 1, "Work", &first).await;
+    let mut never_sent = unfinished(&victim, &calls, 1, "Enqueue", b"").await;
+    never_sent.extend(unfinished(&victim, &calls, 1, "Work", b"").await);
     for (response, _body) in never_sent {
-        assert!(reason(&answer(response).await).contains("BODY_TOO_SLOW"));
+        assert!(refusal(response).await.contains("BODY_TOO_SLOW"));
     }
     // The stream began earlier, and has not ended. One message that begins must end.
     let (response, mut body) = silent.remove(0);
     body.send_data(Bytes::from_static(PREFIX), false).expect("some bytes");
-    let response = answer(response).await;
-    let trailers = match response.headers().contains_key("grpc-status") {
-        true => response.headers().clone(),
-        false => {
-            let mut body = response.into_body();
-            while body.data().await.is_some() {}
-            body.trailers().await.expect("an end").expect("trailers")
-        }
-    };
-    let status = tonic::Status::from_header_map(&trailers).expect("a status");
-    assert!(String::from_utf8_lossy(status.details()).contains("BODY_TOO_SLOW"), "{status:?}");
+    assert!(refusal(response).await.contains("BODY_TOO_SLOW"));
 }
 
 /// Sends so many bytes, as the other end takes them; stops when it wants no more.
@@ -161,6 +170,20 @@ async fn s1_silent_connections_shut_no_caller_out() {
     }
     works(&innocent, "after").await;
     assert!(victim.metric("tallystone_connections_closed_total").await > 0.0);
+    // And as many as before once they have gone.
+    drop(silent);
+    for n in 0..20 {
+        works(&victim.innocent(), &format!("later-{n}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_silent_streams_are_bounded() {
+    let victim = Victim::start("unfinished_requests_max = 50\nrequest_ms = 60000", FILES).await;
+    let calls = connection(&victim).await;
+    let (responses, _bodies): (Vec<_>, Vec<_>) = unfinished(&victim, &calls, 51, "Work", b"").await.into_iter().unzip();
+    let (refused, _, _) = select_all(responses.into_iter().map(|response| Box::pin(refusal(response)))).await;
+    assert!(refused.contains("TOO_MANY_UNFINISHED_REQUESTS"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

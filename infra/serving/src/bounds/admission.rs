@@ -1,13 +1,13 @@
 //! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
 //! room: silent connections shut no caller out.
 
-use super::files::FilePlace;
+use super::files::{FILE_PLACES, FilePlace};
 use super::limits::Limits;
 use ::metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -51,11 +51,20 @@ pub(super) enum Closed {
     Handshake,
 }
 
+/// Ports that share the files of a process: silent connections of one make room for callers of another.
+type Ports = Arc<Mutex<Vec<Weak<Bounds>>>>;
+
+/// Those of this process.
+static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
+
 /// The state of one port: what is open, and its limits.
 pub(crate) struct Bounds {
     pub(super) limits: Limits,
+    ports: Ports,
     open: Mutex<Open>,
     unfinished: AtomicU64,
+    /// Requests that wait for bytes.
+    waiting: AtomicU64,
     warned_at: Mutex<Option<Instant>>,
     metrics: Metrics,
 }
@@ -105,23 +114,41 @@ impl Metrics {
 
 impl Bounds {
     pub(crate) fn new(limits: Limits) -> Arc<Bounds> {
-        let (open, unfinished, warned_at) = (Mutex::default(), AtomicU64::new(0), Mutex::new(None));
-        Arc::new(Bounds { limits, open, unfinished, warned_at, metrics: Metrics::new() })
+        Bounds::among(&PORTS, limits)
+    }
+
+    /// One of these ports.
+    fn among(ports: &Ports, limits: Limits) -> Arc<Bounds> {
+        let bounds = Arc::new(Bounds {
+            limits,
+            ports: ports.clone(),
+            open: Mutex::default(),
+            unfinished: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            warned_at: Mutex::new(None),
+            metrics: Metrics::new(),
+        });
+        let mut ports = locked(ports);
+        ports.retain(|port| port.strong_count() > 0);
+        ports.push(Arc::downgrade(&bounds));
+        bounds
     }
 
     /// Admits a connection, or says which limit it would exceed.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, Refused> {
         let peer = peer.to_canonical();
         let mut open = self.open();
-        if open.of_peer(peer) >= self.limits.peer_connections_max && !self.evict(&mut open, Some(peer)) {
+        let of_peer_max = self.limits.peer_connections_max.min(FILE_PLACES.of_peer_max());
+        if open.of_peer(peer) >= of_peer_max && !self.evict(&mut open, Some(peer)) {
             return Err(Refused::PeerConnections);
         }
         if open.connections >= self.limits.connections_max && !self.evict(&mut open, None) {
             return Err(Refused::Connections);
         }
         // An evicted connection keeps its file until its task has run.
-        let Some(file) = FilePlace::take() else {
-            self.evict(&mut open, None);
+        let Some(file) = FILE_PLACES.take() else {
+            drop(open);
+            self.make_room();
             return Err(Refused::Files);
         };
         open.connections += 1;
@@ -137,9 +164,13 @@ impl Bounds {
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
-    /// Closes the oldest connection that has made no request, of this address if there is one. `false`: there is none.
-    pub(super) fn make_room(&self) -> bool {
-        self.evict(&mut self.open(), None)
+    /// Closes the oldest connection of this port that has made no request, or else one of another port.
+    pub(super) fn make_room(&self) {
+        if !self.evict(&mut self.open(), None) {
+            let others: Vec<Arc<Bounds>> = locked(&self.ports).iter().filter_map(Weak::upgrade).collect();
+            // One lock at a time: another port may do the same.
+            let _ = others.iter().any(|other| other.evict(&mut other.open(), None));
+        }
     }
 
     fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
@@ -154,13 +185,13 @@ impl Bounds {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.open)
     }
 
     /// Counts a connection that was not admitted, and warns now and then.
     pub(super) fn note_refused(&self, why: Refused) {
         counter!(REFUSED, "reason" => why.name()).increment(1);
-        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned_at = locked(&self.warned_at);
         if warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             *warned_at = Some(Instant::now());
             tracing::warn!(limit = why.name(), "new connections are closed at once: a limit is reached");
@@ -178,6 +209,10 @@ impl Bounds {
     pub(super) fn note_unfinished(&self, reason: &'static str) {
         counter!(REQUESTS_REFUSED, "reason" => reason).increment(1);
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Open {
@@ -273,6 +308,20 @@ impl Caller {
         fits
     }
 
+    /// Counts a request that waits for bytes. `false`: too many wait, and it is not counted.
+    pub(super) fn begin_waiting(&self) -> bool {
+        let waiting = self.bounds.waiting.fetch_add(1, Ordering::Relaxed);
+        let fits = waiting < self.bounds.limits.unfinished_requests_max;
+        if !fits {
+            self.end_waiting();
+        }
+        fits
+    }
+
+    pub(super) fn end_waiting(&self) {
+        self.bounds.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
     pub(super) fn release(&self, bytes: u64) {
         self.unfinished.fetch_sub(bytes, Ordering::Relaxed);
         self.bounds.unfinished.fetch_sub(bytes, Ordering::Relaxed);
@@ -320,5 +369,16 @@ mod tests {
         assert!(two.caller.hold(5) && !two.caller.hold(1));
         one.caller.release(10);
         assert!(two.caller.hold(5) && !two.caller.hold(1) && one.caller.hold(5));
+    }
+
+    #[test]
+    fn s1_a_silent_connection_of_another_port_makes_room() {
+        let ports = Ports::default();
+        let [port, other] = [(); 2].map(|()| Bounds::among(&ports, Limits::default()));
+        let silent = other.admit(peer(1)).unwrap();
+        let called = port.admit(peer(2)).unwrap();
+        called.caller.calls();
+        port.make_room();
+        assert!(silent.evicted.is_cancelled() && !called.evicted.is_cancelled());
     }
 }

@@ -4,7 +4,7 @@
 //! five bytes would cost megabytes; what is held here never exceeds what has arrived.
 
 use super::admission::Caller;
-use super::refusal::{body_too_slow, too_many_unfinished_bytes};
+use super::refusal::{body_too_slow, too_many_unfinished_bytes, too_many_unfinished_requests};
 use axum::body::{Body, Bytes, HttpBody};
 use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -24,7 +24,7 @@ const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(super) enum Form {
     /// One gRPC message.
     Message,
-    /// Any number of gRPC messages, at any time.
+    /// Any number of gRPC messages: the first one at once, the others at any time.
     Messages,
     /// Bytes.
     Plain,
@@ -39,14 +39,17 @@ pub(super) struct BoundedBody {
     held: BytesMut,
     /// The bytes that the caller is charged with.
     charged: u64,
-    /// Runs while bytes are missing.
+    /// Runs while bytes are missing; the request is counted as long as it does.
     too_late: Option<Pin<Box<Sleep>>>,
+    /// A whole message has come.
+    has_begun: bool,
     has_ended: bool,
 }
 
 impl BoundedBody {
     pub(super) fn new(inner: Body, form: Form, caller: Arc<Caller>) -> BoundedBody {
-        BoundedBody { inner, form, caller, held: BytesMut::new(), charged: 0, too_late: None, has_ended: false }
+        let (held, charged, too_late) = (BytesMut::new(), 0, None);
+        BoundedBody { inner, form, caller, held, charged, too_late, has_begun: false, has_ended: false }
     }
 
     /// Takes what has arrived; returns what can be passed on.
@@ -93,25 +96,36 @@ impl BoundedBody {
 
     /// Whether the time of the request runs.
     fn is_unfinished(&self) -> bool {
-        self.form != Form::Messages || !self.held.is_empty()
+        self.form != Form::Messages || !self.has_begun || !self.held.is_empty()
     }
 
-    /// Ready when the request had its time.
+    /// Ready when the request had its time, or too many wait for bytes.
     fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if !self.is_unfinished() {
-            self.too_late = None;
+            self.stop_waiting();
             return Poll::Pending;
         }
         let time = self.caller.bounds().limits.request();
+        if self.too_late.is_none() && !self.caller.begin_waiting() {
+            self.caller.bounds().note_unfinished("too_many_requests");
+            return Poll::Ready(too_many_unfinished_requests());
+        }
         let too_late = self.too_late.get_or_insert_with(|| Box::pin(sleep(time)));
         ready!(too_late.as_mut().poll(cx));
         self.caller.bounds().note_unfinished("too_slow");
         Poll::Ready(body_too_slow(time))
     }
 
+    fn stop_waiting(&mut self) {
+        if self.too_late.take().is_some() {
+            self.caller.end_waiting();
+        }
+    }
+
     fn fail(&mut self, why: Status) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         self.has_ended = true;
         self.held = BytesMut::new();
+        self.stop_waiting();
         Poll::Ready(Some(Err(why.into())))
     }
 }
@@ -151,7 +165,10 @@ impl HttpBody for BoundedBody {
             match frame {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(arrived) => match this.take(arrived) {
-                        Ok(Some(passed_on)) => return Poll::Ready(Some(Ok(Frame::data(passed_on)))),
+                        Ok(Some(passed_on)) => {
+                            this.has_begun = true;
+                            return Poll::Ready(Some(Ok(Frame::data(passed_on))));
+                        }
                         Ok(None) => {}
                         Err(why) => return this.fail(why),
                     },
@@ -159,10 +176,12 @@ impl HttpBody for BoundedBody {
                 },
                 Some(Err(error)) => {
                     this.has_ended = true;
+                    this.stop_waiting();
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
                     this.has_ended = true;
+                    this.stop_waiting();
                     if !this.held.is_empty() {
                         // The decoder says what is wrong with it.
                         return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.held).freeze()))));
@@ -183,6 +202,7 @@ impl HttpBody for BoundedBody {
 
 impl Drop for BoundedBody {
     fn drop(&mut self) {
+        self.stop_waiting();
         if self.charged > 0 {
             self.caller.release(self.charged);
         }
@@ -261,15 +281,37 @@ mod tests {
             assert_eq!(status.code(), Code::ResourceExhausted, "{form:?}");
             assert!(passed_on.next().await.is_none());
         }
+        let (_sender, mut passed_on) = body(Form::Messages, &caller());
+        let status = refused(passed_on.next().await.unwrap().unwrap_err());
+        assert_eq!(status.code(), Code::ResourceExhausted, "a stream of requests begins with one");
         let (sender, mut passed_on) = body(Form::Messages, &caller());
         for _ in 0..3 {
-            let silence = tokio::time::timeout(Duration::from_secs(60), passed_on.next()).await;
-            assert!(silence.is_err(), "a stream of requests may be silent");
             sender.unbounded_send(Ok(messages(&[5]).into())).unwrap();
             assert_eq!(passed_on.next().await.unwrap().unwrap(), messages(&[5]));
+            let silence = tokio::time::timeout(Duration::from_secs(60), passed_on.next()).await;
+            assert!(silence.is_err(), "a stream of requests may be silent");
         }
         sender.unbounded_send(Ok(Bytes::from_static(&[0, 0]))).unwrap();
         assert_eq!(refused(passed_on.next().await.unwrap().unwrap_err()).code(), Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn s1_requests_that_wait_for_bytes_are_bounded_by_port() {
+        let limits = Limits { unfinished_requests_max: 2, ..Limits::default() };
+        let caller = Bounds::new(limits).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone();
+        for round in 0..3 {
+            let (begun, mut first) = body(Form::Messages, &caller);
+            let (_silent, mut second) = body(Form::Message, &caller);
+            let (_other, mut third) = body(Form::Plain, &caller);
+            assert!(futures::poll!(first.next()).is_pending() && futures::poll!(second.next()).is_pending());
+            let why = refused(third.next().await.unwrap().unwrap_err());
+            assert!(why.message().contains("too many requests"), "{round}: {why:?}");
+            // A stream that has begun is not counted, so there is room for another request.
+            begun.unbounded_send(Ok(messages(&[5]).into())).unwrap();
+            assert!(first.next().await.unwrap().is_ok() && futures::poll!(first.next()).is_pending());
+            let (_another, mut fourth) = body(Form::Plain, &caller);
+            assert!(futures::poll!(fourth.next()).is_pending());
+        }
     }
 
     #[tokio::test]

@@ -7,33 +7,59 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Of all files, the part that connections may be. The rest is for stores, history and their files.
 const PART: (u64, u64) = (4, 5);
 
-/// The open connections of all ports of the process.
-static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+/// The connections of all ports of a process.
+pub(super) struct FilePlaces {
+    open: AtomicU64,
+    max: u64,
+}
 
-/// How many connections the process may hold. The first use raises its own limit to what the system allows.
-static CONNECTIONS_MAX: LazyLock<u64> = LazyLock::new(|| {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return u64::MAX };
-    let is_raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
-    let files = if is_raised { hard } else { soft };
-    let connections = files / PART.1 * PART.0;
-    tracing::info!(files, connections, "how many files and connections this process may open");
-    connections
+/// Those of this process. The first use raises its own limit to what the system allows.
+pub(super) static FILE_PLACES: LazyLock<FilePlaces> = LazyLock::new(|| {
+    let max = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, hard)| {
+        let is_raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+        let files = if is_raised { hard } else { soft };
+        let connections = files / PART.1 * PART.0;
+        tracing::info!(files, connections, "how many files and connections this process may open");
+        connections
+    });
+    FilePlaces { open: AtomicU64::new(0), max }
 });
 
-/// The place of one connection among the files of the process.
-pub(super) struct FilePlace(());
-
-impl FilePlace {
+impl FilePlaces {
     /// `None`: the process has all connections that it can hold.
-    pub(super) fn take() -> Option<FilePlace> {
-        let taken = CONNECTIONS
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < *CONNECTIONS_MAX).then_some(open + 1));
-        taken.is_ok().then_some(FilePlace(()))
+    pub(super) fn take(&'static self) -> Option<FilePlace> {
+        let is_free = |open| (open < self.max).then_some(open + 1);
+        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free);
+        // Not `then_some`: a place that is made for nothing would free another one when it is dropped.
+        taken.is_ok().then(|| FilePlace(self))
+    }
+
+    /// Those that one address may hold: half of them, so that it does not shut out all others.
+    pub(super) fn of_peer_max(&self) -> u64 {
+        (self.max / 2).max(1)
     }
 }
 
+/// The place of one connection among the files of the process.
+pub(super) struct FilePlace(&'static FilePlaces);
+
 impl Drop for FilePlace {
     fn drop(&mut self) {
-        CONNECTIONS.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1_as_many_places_are_free_after_refusals_as_before() {
+        static PLACES: FilePlaces = FilePlaces { open: AtomicU64::new(0), max: 2 };
+        for _ in 0..3 {
+            let taken = [PLACES.take(), PLACES.take()];
+            assert!(taken.iter().all(Option::is_some) && PLACES.take().is_none() && PLACES.take().is_none());
+        }
+        assert_eq!(PLACES.open.load(Ordering::Relaxed), 0);
     }
 }

@@ -11,13 +11,15 @@ pub struct Limits {
     /// Open connections of one port. All ports of the process together also stay below four fifths of the files that it
     /// may open.
     pub connections_max: u64,
-    /// Open connections of one port from one address.
+    /// Open connections of one port from one address, at most half of those that the process can hold.
     pub peer_connections_max: u64,
     /// The time from the accept of a connection to its first bytes, in ms.
     pub first_bytes_ms: u64,
-    /// The time from the head of a request to its end, in ms; in a stream of requests, from the begin of a message to its
-    /// end. What the answer takes does not count.
+    /// The time from the head of a request to its end, in ms; in a stream of requests, to the end of the first message, and then from the
+    /// begin of a message to its end. What the answer takes does not count.
     pub request_ms: u64,
+    /// The requests of one port that have not arrived in full and wait for bytes.
+    pub unfinished_requests_max: u64,
     /// The bytes of requests that have not arrived in full, of one connection.
     pub connection_unfinished_bytes_max: u64,
     /// The same, of one port.
@@ -35,6 +37,7 @@ impl Default for Limits {
             peer_connections_max: 1_000,
             first_bytes_ms: 10_000,
             request_ms: 15_000,
+            unfinished_requests_max: 4_096,
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 256 * 1024 * 1024,
             queue_waiters_max: 10_000,
@@ -55,6 +58,7 @@ impl Limits {
         within("peer_connections_max", self.peer_connections_max, 1..=1_000_000)?;
         within("first_bytes_ms", self.first_bytes_ms, 100..=600_000)?;
         within("request_ms", self.request_ms, 100..=600_000)?;
+        within("unfinished_requests_max", self.unfinished_requests_max, 1..=1_000_000)?;
         let bytes = UNFINISHED_BYTES_MIN..=UNFINISHED_BYTES_MAX;
         within("connection_unfinished_bytes_max", self.connection_unfinished_bytes_max, bytes.clone())?;
         within("unfinished_bytes_max", self.unfinished_bytes_max, bytes)?;
@@ -84,6 +88,7 @@ mod tests {
             ("limits.peer_connections_max", Limits { peer_connections_max: 0, ..good }),
             ("limits.first_bytes_ms", Limits { first_bytes_ms: 0, ..good }),
             ("limits.request_ms", Limits { request_ms: 0, ..good }),
+            ("limits.unfinished_requests_max", Limits { unfinished_requests_max: 0, ..good }),
             ("limits.connection_unfinished_bytes_max", Limits { connection_unfinished_bytes_max: 0, ..good }),
             ("limits.unfinished_bytes_max", Limits { unfinished_bytes_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),

@@ -16,6 +16,19 @@ pub(super) fn too_many_unfinished_bytes() -> Status {
     refusal("TOO_MANY_UNFINISHED_BYTES", message.to_owned())
 }
 
+/// Too many requests of the port have not arrived in full.
+pub(super) fn too_many_unfinished_requests() -> Status {
+    let message =
+        "too many requests have not arrived in full: send fewer at a time, and the first message of a stream at once";
+    refusal("TOO_MANY_UNFINISHED_REQUESTS", message.to_owned())
+}
+
+/// Too many clients watch the health of the port, or use its reflection.
+pub(super) fn too_many_streams() -> Status {
+    let message = "too many clients watch the health of this port, or use its reflection";
+    refusal("TOO_MANY_STREAMS", message.to_owned())
+}
+
 fn refusal(reason: &'static str, message: String) -> Status {
     to_call(rpc_status(Code::ResourceExhausted, message, reason, HashMap::new(), None))
 }

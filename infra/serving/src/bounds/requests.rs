@@ -2,6 +2,7 @@
 
 use super::admission::Caller;
 use super::body::{BoundedBody, Form};
+use crate::http::is_probe;
 use axum::body::{Body, HttpBody};
 use axum::http::Request;
 use axum::http::header::CONTENT_TYPE;
@@ -41,7 +42,10 @@ pub(crate) struct BoundRequest {
 impl BoundRequest {
     pub(crate) fn apply(&self, request: Request<Body>) -> Request<Body> {
         let Some(caller) = request.extensions().get::<Arc<Caller>>() else { return request };
-        caller.calls();
+        // A connection that only probes keeps no place that a caller needs.
+        if !is_probe(request.uri().path()) {
+            caller.calls();
+        }
         if request.body().is_end_stream() {
             return request;
         }

@@ -1,0 +1,71 @@
+//! Streams that anybody may open, and that stay open: watches of the health and server reflection. A port has few of them.
+
+use super::refusal::too_many_streams;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// So many clients of a port may watch its health at once: a watch takes about ten KiB.
+const STREAMS_MAX: usize = 1_000;
+
+/// The places of these streams on one port.
+pub(crate) fn open_streams() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(STREAMS_MAX))
+}
+
+/// Lets a call take a place until its answer has ended, or refuses it.
+pub(crate) async fn bound_streams(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(place) = places.try_acquire_owned() else { return too_many_streams().into_http() };
+    next.run(request).await.map(|body| Body::new(HeldBody { body, _place: place }))
+}
+
+/// The answer that has the place.
+struct HeldBody {
+    body: Body,
+    _place: OwnedSemaphorePermit,
+}
+
+impl HttpBody for HeldBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    #[tokio::test]
+    async fn s1_a_stream_keeps_its_place_until_its_answer_has_ended() {
+        let endless = || async { Body::from_stream(futures::stream::pending::<Result<Bytes, axum::Error>>()) };
+        let paths = Router::new().route("/", get(endless));
+        let paths = paths.layer(from_fn_with_state(Arc::new(Semaphore::new(1)), bound_streams));
+        let call = async || paths.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        let is_refused = |response: &Response| response.headers().contains_key("grpc-status");
+        for _ in 0..3 {
+            let open = call().await;
+            assert!(!is_refused(&open) && is_refused(&call().await));
+        }
+    }
+}
