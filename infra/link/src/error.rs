@@ -32,7 +32,7 @@ pub(crate) fn begin_disk_errors() {
 }
 
 /// The code of a node of a Redis Cluster that does not have the slot of the command.
-const MOVED: &str = "MOVED";
+pub(crate) const MOVED: &str = "MOVED";
 
 /// Whether Redis has answered as a replica does. Its address may already lead to the new primary.
 pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {

@@ -3,7 +3,7 @@
 use crate::LinkError;
 use crate::condition::Condition;
 use crate::connection::Connection;
-use crate::error::is_of_a_replica;
+use crate::error::{MOVED, is_of_a_replica};
 use crate::scan::ScanPosition;
 use crate::slot::{Open, Slot};
 use crate::source::Source;
@@ -198,27 +198,36 @@ impl Link {
                 return Ok(Vec::new());
             }
             self.check_store(writes)?;
-            let open = self.open(self.slot_of(writes, b"")).await?;
-            let answers = match open.connection.clone().calls(commands).await {
-                Ok(answers) => answers,
-                Err(error) => {
-                    let error = LinkError::after(error);
-                    if error.lost {
-                        open.abandon().await;
-                    }
-                    return Err(error);
+            match self.calls_once(commands, writes).await {
+                // No command was executed, and the next connection leads to the node that has the slot now.
+                Ok(answers) if answers.iter().all(|answer| refusal_of(answer) == Some(MOVED)) => {
+                    self.calls_once(commands, writes).await
                 }
-            };
-            let is_refused =
-                |answer: &Value| matches!(answer, Value::ServerError(error) if is_of_a_replica(Some(error.code())));
-            if answers.iter().any(is_refused) {
-                open.abandon().await;
+                other => other,
             }
-            if writes && self.replicas.replicas_min > 0 {
-                self.wait_for_replicas(&open).await?;
-            }
-            Ok(answers)
         })
+    }
+
+    async fn calls_once(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
+        let open = self.open(self.slot_of(writes, b"")).await?;
+        let answers = match open.connection.clone().calls(commands).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let error = LinkError::after(error);
+                if error.lost {
+                    open.abandon().await;
+                }
+                return Err(error);
+            }
+        };
+        let is_elsewhere = |code: Option<&str>| code == Some(MOVED) || is_of_a_replica(code);
+        if answers.iter().any(|answer| is_elsewhere(refusal_of(answer))) {
+            open.abandon().await;
+        }
+        if writes && self.replicas.replicas_min > 0 && answers.iter().any(|answer| refusal_of(answer).is_none()) {
+            self.wait_for_replicas(&open).await?;
+        }
+        Ok(answers)
     }
 
     /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
@@ -322,6 +331,14 @@ fn first_key(command: &Cmd) -> &[u8] {
     match command.args_iter().nth(3) {
         Some(Arg::Simple(key)) => key,
         _ => b"",
+    }
+}
+
+/// The code of an answer that is an error.
+fn refusal_of(answer: &Value) -> Option<&str> {
+    match answer {
+        Value::ServerError(error) => Some(error.code()),
+        _ => None,
     }
 }
 

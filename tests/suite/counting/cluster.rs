@@ -10,15 +10,17 @@ use crate::system::program::SOON;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tallystone_client::{Client, CounterClient, NamespaceConfig, NewAdd};
+use tallystone_client::{Client, CounterClient, CounterType, NamespaceConfig, NewAdd};
 use tallystone_counters::CounterName;
 use tallystone_counters::namespace;
 use tallystone_counters::service::{queue_of, rollup_queue};
+use tallystone_lua::keys::Keyspace;
 use tallystone_workers::RollupStage;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+const PARTITIONS: u16 = 6;
 /// Six partitions, each write on a replica before its answer.
 pub(super) const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
 /// All is exact so long after the last failover. A job that has failed waits for up to 2 s. A counter that got no job, because
@@ -100,6 +102,22 @@ async fn x3_partitions_that_hang_hold_up_no_adds_of_others() {
         }
     };
     tokio::join!(waiting, adding);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q17_n4_a_slot_that_is_moved_fails_no_add() {
+    let cluster = Cluster::start().await;
+    let url = cluster.url();
+    let machines = Machines::start_on(cluster, url, CONFIG, 1).await;
+    let cached = NamespaceConfig { counter_type: Some(CounterType::BestEffort), ..NamespaceConfig::default() };
+    machines.clients[0].put_namespace(NAMESPACE, cached).await.expect("a new namespace");
+    let all: Vec<String> = (0..200).map(|number| format!("counter/{number}")).collect();
+    assert_eq!(add_to_each(&machines.clients[0], &all).await, all);
+    machines.redis.move_slot(Keyspace::partition(0, PARTITIONS).slot(), 0, 1).await;
+    // They are sent together, and each is tried once.
+    assert_eq!(add_to_each(&impatient(&machines), &all).await, all);
+    let counts = machines.clients[0].get_many(NAMESPACE, all.clone()).await.expect("counts");
+    assert!(counts.into_iter().all(|counted| counted.expect("a count").count == 2));
 }
 
 /// Makes counters in all partitions, each in one, and adds 1 to each.

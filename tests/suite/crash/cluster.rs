@@ -108,6 +108,26 @@ impl Cluster {
         }
     }
 
+    /// Moves a slot with its keys from the primary of one part of the slots to that of another, as `redis-cli --cluster reshard` does.
+    pub(crate) async fn move_slot(&self, slot: u16, from_slots: usize, to_slots: usize) {
+        let slot = slot.to_string();
+        let (from, to) = (self.primary(from_slots).await, self.primary(to_slots).await);
+        let text = async |node: usize| redis::from_redis_value(self.command(node, &["CLUSTER", "MYID"]).await);
+        let [from_id, to_id]: [String; 2] = [text(from).await.expect("an id"), text(to).await.expect("an id")];
+        self.command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+        self.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+        let keys = self.command(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10000"]).await;
+        let keys: Vec<String> = redis::from_redis_value(keys).expect("keys");
+        let port = self.redis[to].port().to_string();
+        let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
+        migrate.extend(keys.iter().map(String::as_str));
+        self.command(from, &migrate).await;
+        for slots in [to_slots, from_slots, 3 - from_slots - to_slots] {
+            let node = self.primary(slots).await;
+            self.command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
+        }
+    }
+
     /// The answer of a node to one command.
     pub(crate) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
         command(&self.redis[node], words).await

@@ -52,18 +52,7 @@ async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary()
     let second = queue.take_one().await;
     assert_ne!(first.metadata.get(KEY), second.metadata.get(KEY), "the value of the first is still locked");
 
-    // The whole move, with the keys.
-    cluster.command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
-    cluster.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
-    let keys = cluster.command(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]).await;
-    let keys: Vec<String> = redis::from_redis_value(keys).expect("keys");
-    let port = cluster.redis[to].port().to_string();
-    let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
-    migrate.extend(keys.iter().map(String::as_str));
-    cluster.command(from, &migrate).await;
-    for node in [to, from, cluster.primary(2).await] {
-        cluster.command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
-    }
+    cluster.move_slot(Keyspace::partition(0, PARTITIONS).slot(), 0, 1).await;
     // No call is refused: it is led to the new primary, where the leases are, and the numbers go on.
     queue.complete(lease_ref(first.id.as_str(), first.fencing_token)).await.expect("its lease");
     let third = queue.take_one().await;
