@@ -3,8 +3,10 @@
 -- Layout, behind STATE: 1(1) timeline(4) begin(7) began_at(6). begin: the sequence at which the timeline began; 0: with the
 -- queue. began_at: when it began (ms).
 -- WHY a gap of as many numbers as microseconds have passed since the timeline began: whatever was lost must not be handed out
--- again, and numbers rise more slowly than that. Where failovers follow each other, several timelines may continue the same
--- state: each later one is ahead of the earlier ones.
+-- again, and numbers rise more slowly than that.
+-- WHY up to now_max: this primary's clock may be behind that of the last one by twice the bound. And the clocks of
+-- two callers may differ by as much.
+-- Where failovers follow each other, several timelines may continue the same state: each later one is ahead of the earlier ones.
 -- The revision rises by as many, so that no server keeps a configuration whose update was lost. It counts from the last revision,
 -- not from the sequence: a clock that was set back leaves no gap, and the number after the sequence may be an earlier revision.
 -- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
@@ -15,7 +17,7 @@ local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
   local earlier, began_at = 0, S[CREATED]
   if #on_timeline > 0 then earlier, began_at = unpick('>I7I6', on_timeline, BEGIN_AT) end
-  local gap = 1 + math.max(0, (now - began_at) * 1000 + micros)
+  local gap = 1000 * math.max(1, now_max - began_at + 2 * skew_max_ms)
   local begin = math.max(S[SEQ], S[ADDED]) + gap
   if call('EXISTS', K_OUTBOX) == 1 then
     call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))

@@ -2,13 +2,14 @@
 -- create_queue: writes the configuration and the state of a new queue shard, unless the shard exists (Q1).
 -- KEYS all of the shard   ARGV now_ms (lib/clock), configuration
 -- RETURNS {OK, configuration, state} as they are after the call
--- WHY the sequence starts at the microseconds of the creation: a queue that is deleted and created again never grants
--- the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
+-- WHY the sequence starts at the microseconds of the creation, or behind that of the queue that was deleted: a queue that is created again
+-- never grants the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
 -- of the deleted queue is stale in the new one. The outbox starts there too, unless it continues an earlier queue's.
 --@include clock
 local existing = redis.call('GET', K_STATE)
 if not existing then
-  local sequence = now * 1000 + micros
+  local deleted = redis.call('GET', K_DELETED) or ''
+  local sequence = math.max(now_max * 1000 + micros, tonumber(string.match(deleted, '%d+')) or 0)
   local offset = sequence
   if redis.call('EXISTS', K_OUTBOX) == 1 then
     redis.call('PERSIST', K_OUTBOX)

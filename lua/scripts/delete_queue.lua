@@ -1,19 +1,23 @@
 #!lua flags=allow-oom
 -- delete_queue: removes a queue shard without messages. Its outbox stays, because its events are still to be relayed.
--- A mark stays too: a repeated call, whose first reply was lost, gets the same answer (Q10), and no Enqueue makes a simple
--- queue of a name that was exclusive (Q1).
+-- A mark stays too: a repeated call, whose first reply was lost, gets the same answer (Q10), no Enqueue makes a simple
+-- queue of a name that was exclusive (Q1), and a queue that is created again begins with numbers that this one had not (Q11).
 -- KEYS all of the shard   ARGV head, exclusive (1)
 -- RETURNS {OK} | {NOT_EMPTY}: live messages exist | {AGAIN}: only terminal messages exist; collect them first
 -- WHY terminal messages are not dropped here: each leaves an event, which takes bounded steps.
 --@include shard
-local MARK_MS, UNREAD_MS = '3600000', '604800000'
+local MARK_MS, UNREAD_MS = 3600000, '604800000'
+-- More than the changes of a configuration, by which the revision may be ahead of the sequence.
+local UNUSED = 1000000
 
 if S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING] > 0 then return {NOT_EMPTY} end
 if call('EXISTS', K_BODY) == 1 then return {AGAIN} end
 for _, key in ipairs(KEYS) do
   if key ~= K_OUTBOX then call('UNLINK', key) end
 end
-call('SET', K_DELETED, ARGV[5] == '1' and 'exclusive' or 'simple', 'PX', MARK_MS)
+-- A sequence may be ahead of the time (lib/timeline).
+call('SET', K_DELETED, string.format('%s %.0f', ARGV[5] == '1' and 'exclusive' or 'simple', S[SEQ] + UNUSED), 'PX',
+  string.format('%.0f', MARK_MS + math.max(0, S[SEQ] / 1000 - now)))
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)
 -- Where a full outbox drops its oldest events, no relay may ever read this one: it is deleted after a while.
 elseif outbox_refuse == 0 then call('PEXPIRE', K_OUTBOX, UNREAD_MS) end

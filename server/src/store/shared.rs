@@ -151,7 +151,7 @@ impl Shared {
         let mark = self.link.call(redis::cmd("GET").arg(self.keyspace.shard(shard).key("deleted"))).await?;
         Ok(match mark {
             Value::Nil => None,
-            Value::BulkString(mark) if mark == b"exclusive" => Some(Deleted::Exclusive),
+            Value::BulkString(mark) if mark.starts_with(b"exclusive") => Some(Deleted::Exclusive),
             _ => Some(Deleted::Simple),
         })
     }

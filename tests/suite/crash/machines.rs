@@ -3,12 +3,13 @@
 use crate::system::program::{self, Running, SOON};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{ClockShift, lasting_port};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -30,8 +31,18 @@ impl Redis {
     }
 
     pub(crate) async fn start_on(port: u16, extra_args: Vec<String>) -> Self {
+        Redis::start_in(port, extra_args, Vec::new()).await
+    }
+
+    /// One whose clock the test sets.
+    pub(crate) async fn shifted(shift: &ClockShift) -> Self {
+        Redis::start_in(lasting_port(), Vec::new(), shift.environment()).await
+    }
+
+    async fn start_in(port: u16, extra_args: Vec<String>, environment: Vec<(&'static str, OsString)>) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        let options = PrivateRedisOptions { port: Some(port), extra_args, ..PrivateRedisOptions::new(dir.path()) };
+        let port = Some(port);
+        let options = PrivateRedisOptions { port, extra_args, environment, ..PrivateRedisOptions::new(dir.path()) };
         let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
         Redis { options, process: Some(process), dir }
     }

@@ -75,7 +75,7 @@ impl Fault {
                     1..7 => chance.random_range(1..4),
                     _ => chance.random_range(4..=WRITES_LOST_MAX),
                 };
-                Fault::Failover { writes, clock_step_ms: chance.random_range(-400..400), down_ms: down_ms(chance) }
+                Fault::Failover { writes, clock_step_ms: chance.random_range(-8_000..8_000), down_ms: down_ms(chance) }
             }
             120..140 => Fault::Restart { down_ms: down_ms(chance) },
             140..200 => Fault::Crash { server: chance.random_range(0..SERVERS) },

@@ -5,12 +5,22 @@ use crate::keyspace::{Keyspace, StreamId};
 use tallystone_lua::{ShardKeys, record};
 use tallystone_model::{Recorded, Shard};
 
-/// One outbox.
+/// One outbox, and the state of its shard.
 struct Outbox {
     shard: Shard,
     key: String,
+    state_key: String,
     /// The id of the last entry that was read.
     last: StreamId,
+    /// Where the timeline of the state began.
+    timeline_begin: u64,
+}
+
+impl Outbox {
+    fn timeline_of(&self, keyspace: &mut Keyspace) -> u64 {
+        let state = keyspace.text(self.state_key.as_bytes()).ok().flatten();
+        state.and_then(|state| record::decode_state(state).ok()).map_or(0, |state| state.timeline_begin)
+    }
 }
 
 /// The events of an episode, in order of execution.
@@ -19,6 +29,8 @@ pub(super) struct Journal {
     /// The numbers of the writes that are not lost, in order.
     live: Vec<u64>,
     writes: u64,
+    /// The writes with which shards moved to another timeline.
+    timelines: Vec<u64>,
     pub(super) written: Vec<Written>,
     /// Entries that could not be decoded.
     pub(super) failures: Vec<String>,
@@ -27,11 +39,18 @@ pub(super) struct Journal {
 impl Journal {
     pub(super) fn new(shards: &[Shard]) -> Journal {
         let outbox = |shard: &Shard| {
-            let key = ShardKeys::new(shard).key("outbox");
-            Outbox { shard: shard.clone(), key, last: StreamId::default() }
+            let [key, state_key] = ["outbox", "state"].map(|name| ShardKeys::new(shard).key(name));
+            Outbox { shard: shard.clone(), key, state_key, last: StreamId::default(), timeline_begin: 0 }
         };
         let outboxes = shards.iter().map(outbox).collect();
-        Journal { outboxes, live: Vec::new(), writes: 0, written: Vec::new(), failures: Vec::new() }
+        Journal {
+            outboxes,
+            live: Vec::new(),
+            writes: 0,
+            timelines: Vec::new(),
+            written: Vec::new(),
+            failures: Vec::new(),
+        }
     }
 
     /// Takes note of one write.
@@ -40,6 +59,10 @@ impl Journal {
         self.writes += 1;
         self.live.push(write);
         for outbox in &mut self.outboxes {
+            let timeline_begin = outbox.timeline_of(keyspace);
+            if std::mem::replace(&mut outbox.timeline_begin, timeline_begin) != timeline_begin {
+                self.timelines.push(write);
+            }
             let Ok(Some(stream)) = keyspace.stream(outbox.key.as_bytes()) else { continue };
             if stream.last <= outbox.last {
                 continue;
@@ -64,10 +87,11 @@ impl Journal {
         }
     }
 
-    /// A failover has lost the last `count` writes.
-    pub(super) fn lost(&mut self, count: usize, keyspace: &mut Keyspace) {
+    /// A failover has lost the last `count` writes. Returns whether a shard has lost its last move to another timeline: then two timelines
+    /// continue the same state.
+    pub(super) fn lost(&mut self, count: usize, keyspace: &mut Keyspace) -> bool {
         let kept = self.live.len().saturating_sub(count);
-        let Some(&first_lost) = self.live.get(kept) else { return };
+        let Some(&first_lost) = self.live.get(kept) else { return false };
         self.live.truncate(kept);
         for written in self.written.iter_mut().rev().take_while(|written| written.write >= first_lost) {
             written.is_lost = true;
@@ -75,6 +99,10 @@ impl Journal {
         for outbox in &mut self.outboxes {
             let stream = keyspace.stream(outbox.key.as_bytes()).ok().flatten();
             outbox.last = stream.map_or(StreamId::default(), |stream| stream.last);
+            outbox.timeline_begin = outbox.timeline_of(keyspace);
         }
+        let moves = self.timelines.len();
+        self.timelines.retain(|write| *write < first_lost);
+        self.timelines.len() < moves
     }
 }

@@ -28,6 +28,8 @@ pub struct Met {
     pub failovers: u64,
     /// Writes that these lost.
     pub writes_lost: u64,
+    /// Failovers that lost the first writes after an earlier one.
+    pub timelines_lost: u64,
     /// Restarts of Redis.
     pub restarts: u64,
     /// Servers that died.
@@ -45,6 +47,7 @@ impl Met {
     pub fn add(&mut self, other: &Met) {
         self.failovers += other.failovers;
         self.writes_lost += other.writes_lost;
+        self.timelines_lost += other.timelines_lost;
         self.restarts += other.restarts;
         self.crashes += other.crashes;
         self.clock_steps += other.clock_steps;
@@ -65,9 +68,6 @@ struct State {
     /// Raised when all connections break.
     generation: u64,
     down_until_ms: u64,
-    /// The latest time that Redis has shown, and that at the last failover or restart: Unix ms.
-    shown_ms: i64,
-    shown_before_ms: i64,
     journal: Journal,
     met: Met,
     trace: Option<VecDeque<String>>,
@@ -93,8 +93,6 @@ impl World {
             deaths: [0; SERVERS],
             generation: 0,
             down_until_ms: 0,
-            shown_ms: 0,
-            shown_before_ms: 0,
             journal: Journal::new(shards),
             met: Met::default(),
             trace: is_traced.then(VecDeque::new),
@@ -188,9 +186,6 @@ impl World {
         let offset_ms = state.redis_offset_ms + state.skew.map_or(0, |(by_ms, _)| by_ms);
         let now_ms = BEGIN_MS + elapsed_ms as i64 + offset_ms;
         let now_us = now_ms as u64 * 1_000 + state.met.script_calls % 1_000;
-        if state.skew.is_none() {
-            state.shown_ms = state.shown_ms.max(now_ms);
-        }
         self.redis.keyspace().set_time(now_us);
         let is_script = super::names::is_script(command);
         let (reply, has_changed) = self.redis.execute(command);
@@ -222,22 +217,18 @@ impl World {
             Fault::Failover { writes, clock_step_ms, down_ms } => {
                 let mut keyspace = self.redis.keyspace();
                 let lost = keyspace.lose_writes(writes);
-                state.journal.lost(lost, &mut keyspace);
+                state.met.timelines_lost += u64::from(state.journal.lost(lost, &mut keyspace));
                 drop(keyspace);
                 self.redis.begin_timeline();
                 state.generation += 1;
                 state.redis_offset_ms = moved(state.redis_offset_ms, clock_step_ms);
-                // The clocks of two primaries in a row differ by less than the first has served (docs/decisions/0076).
-                state.shown_before_ms = state.shown_ms;
-                let behind_ms = state.shown_ms - (BEGIN_MS + elapsed_ms as i64 + state.redis_offset_ms);
-                state.down_until_ms = elapsed_ms + down_ms.max((behind_ms + 1).max(0) as u64);
+                state.down_until_ms = elapsed_ms + down_ms;
                 state.met.failovers += 1;
                 state.met.writes_lost += lost as u64;
             }
             Fault::Restart { down_ms } => {
                 self.redis.begin_timeline();
                 state.generation += 1;
-                state.shown_before_ms = state.shown_ms;
                 state.down_until_ms = elapsed_ms + down_ms + 1;
                 state.met.restarts += 1;
             }
@@ -247,12 +238,8 @@ impl World {
                 state.met.crashes += 1;
             }
             Fault::RedisClock { step_ms } => {
-                let offset_ms = moved(state.redis_offset_ms, step_ms);
-                // Nor is one set back so far.
-                if BEGIN_MS + elapsed_ms as i64 + offset_ms > state.shown_before_ms {
-                    state.redis_offset_ms = offset_ms;
-                    state.met.clock_steps += 1;
-                }
+                state.redis_offset_ms = moved(state.redis_offset_ms, step_ms);
+                state.met.clock_steps += 1;
             }
             Fault::ServerClock { server, step_ms } => {
                 state.server_offsets_ms[server] = moved(state.server_offsets_ms[server], step_ms);
