@@ -9,6 +9,7 @@
 --@include exclusive
 --@include index
 --@include move
+--@include change/revoke
 --@include scan
 
 local until_seq = tonumber(ARGV[7])
@@ -24,6 +25,7 @@ for i = 1, #page[2], 2 do
   if m and m.seq <= until_seq and wanted(m.state) then
     if m.state <= RUNNING then
       if m.state == RUNNING then
+        revoke(m)
         end_lease(m, ENDED_CANCEL, CANCELED)
         if m.flags % 2 == 1 then m.flags = m.flags - MARKED end
       end

@@ -76,7 +76,7 @@ const PARTS: &[(&str, &str)] = parts!["lib":
     "shard", "timeline", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests", "ids", "page",
     "scan",
     "build_index/scan", "build_index/tuple", "build_index/walk",
-    "change/cancel", "change/redrive", "change/selection", "change/update",
+    "change/cancel", "change/redrive", "change/revoke", "change/selection", "change/update",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
     "enqueue/class", "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "enqueue/known", "sweep/errored",

@@ -477,7 +477,7 @@ pub trait Store: Send + Sync + 'static {
     /// least once, when a message becomes runnable there. It may also call it when none is.
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>);
 
-    /// Registers the callback for leases that a Cancel with `force` has ended (Q7): the store calls it promptly. A call may
-    /// be lost when the store is unavailable: then the worker learns it when it next uses the lease.
+    /// Registers the callback for leases that a Cancel with `force` or a purge has ended (Q7, Q23): the store calls it
+    /// promptly. A call may be lost when the store is unavailable: then the worker learns it when it next uses the lease.
     fn on_revoked(&self, notify: NotifyRevoked);
 }

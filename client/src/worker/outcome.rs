@@ -148,7 +148,7 @@ pub enum Lost {
     Expired,
     /// The store refused an extension or the result.
     Refused(Refused),
-    /// A Cancel with force has ended it.
+    /// A Cancel with force has ended it, or a purge or deletion of its queue.
     Revoked,
     /// The stream broke, and [`release_on_close`](crate::Worker::release_on_close) is set.
     StreamClosed,

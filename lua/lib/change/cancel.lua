@@ -1,4 +1,5 @@
 -- change/cancel: cancels one message (Q5, Q10). RETURNS code, state, version.
+--@include change/revoke
 local function cancel(m, fencing_token, force, reason)
   if fencing_token > 0 and ended_by(fencing_token, ENDED_CANCEL, m.ended_fencing_token, m.ended_how) then
     return OK, CANCELED, m.ended_version
@@ -12,8 +13,7 @@ local function cancel(m, fencing_token, force, reason)
     if m.state == RUNNING then return WRONG_STATE, RUNNING, 0 end
   end
   if m.state == RUNNING then
-    -- Its worker does not know: the server of its Work stream says so.
-    if not holds then call('PUBLISH', WAKE_CHANNEL, K_STATE .. string.format(' %.0f ', m.fencing_token) .. m.id) end
+    if not holds then revoke(m) end
     moved_bytes = moved_bytes + remember_attempt(m, CANCELED, reason)
     end_lease(m, ENDED_CANCEL, CANCELED)
     if m.flags % 2 == 1 then m.flags = m.flags - MARKED end

@@ -26,7 +26,7 @@ impl QueueShard {
             State::Pending | State::Invisible => {}
         }
         if record.state == State::Running {
-            let lease = LeaseRef { id: id.clone(), fencing_token: record.fencing_token };
+            let lease = record.lease_ref();
             self.revoked.extend((!by_holder).then_some(lease));
             return Ok(self.end_lease(id, (State::Canceled, 0), Cause::Cancel, reason));
         }
@@ -76,20 +76,23 @@ impl QueueShard {
             "" => self.sequence,
             cursor => cursor.parse().map_err(|_| Refusal::invalid("cursor", "was not made by this purge"))?,
         };
-        let mut doomed: Vec<(u64, State, MessageId)> = self
+        let mut doomed: Vec<(u64, State, LeaseRef)> = self
             .messages
             .values()
             .filter(|r| r.sequence <= until_sequence && (include_running || r.state != State::Running))
-            .map(|record| (record.sequence, record.state, record.content.id.clone()))
+            .map(|record| (record.sequence, record.state, record.lease_ref()))
             .collect();
-        doomed.sort();
+        doomed.sort_by_key(|(sequence, ..)| *sequence);
         let more = doomed.len() > SWEEP_ITEMS_MAX;
         doomed.truncate(SWEEP_ITEMS_MAX);
-        for (_, state, id) in &doomed {
-            if state.is_live() {
-                self.step(id, State::Canceled, Cause::Purge, "", |record| record.coalesced = false);
+        for (_, state, lease) in &doomed {
+            if *state == State::Running {
+                self.revoked.push(lease.clone());
             }
-            self.collect(id, "");
+            if state.is_live() {
+                self.step(&lease.id, State::Canceled, Cause::Purge, "", |record| record.coalesced = false);
+            }
+            self.collect(&lease.id, "");
         }
         let next_cursor = if more { until_sequence.to_string() } else { String::new() };
         Ok(Purged { purged: doomed.len() as u64, next_cursor })

@@ -5,7 +5,7 @@ use crate::limits::ATTEMPTS_KEPT;
 use crate::message::{Attempt, Lease, Message, NewMessage};
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::Transition;
+use crate::store::{LeaseRef, Transition};
 use bytes::Bytes;
 
 /// How a lease ended: a repetition of the call that ended it gets this result (Q10).
@@ -93,6 +93,11 @@ impl Record {
 
     pub(super) fn wrong_state(&self) -> Refusal {
         Refusal::WrongState { id: self.content.id.to_string(), state: self.state }
+    }
+
+    /// The current or last lease.
+    pub(super) fn lease_ref(&self) -> LeaseRef {
+        LeaseRef { id: self.content.id.clone(), fencing_token: self.fencing_token }
     }
 
     /// When a terminal message may be collected.

@@ -35,7 +35,7 @@ pub(crate) enum Command {
     Unsubscribe(SubscriptionId),
     /// A change from outside this lane may have made messages runnable.
     Wake,
-    /// A Cancel with force has ended this lease.
+    /// A Cancel with force or a purge has ended this lease.
     Revoke(LeaseRef),
 }
 

@@ -60,7 +60,7 @@ impl Lanes {
         }
     }
 
-    /// Notifies the subscriptions of the shard that a Cancel with force has ended this lease.
+    /// Notifies the subscriptions of the shard that a Cancel with force or a purge has ended this lease.
     pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
         if let Some(lane) = self.lock().get(shard) {
             drop(lane.send(Command::Revoke(lease.clone())));

@@ -31,7 +31,7 @@ pub(crate) struct WorkEvent {
     pub(crate) released: Vec<Result<Transition, Refusal>>,
     /// The same of ExtendLease.
     pub(crate) extended: Vec<Result<Extended, Refusal>>,
-    /// Leases of this shard, of this subscription or another, that a Cancel with force has ended.
+    /// Leases of this shard, of this subscription or another, that a Cancel with force or a purge has ended.
     pub(crate) revoked: Vec<LeaseRef>,
     /// Why the subscription gets no more leases.
     pub(crate) end: Option<Refusal>,

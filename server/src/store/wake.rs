@@ -1,6 +1,6 @@
 //! Notifications between servers: every server subscribes to one channel. A script publishes the shard's name if it makes
 //! a message runnable for which another server waits, or sets an earlier due time than the sweeper has (Q18); and a lease
-//! that a Cancel with force has ended (Q7).
+//! that a Cancel with force or a purge has ended (Q7, Q23).
 
 use futures::StreamExt;
 use redis::aio::PubSub;

@@ -223,6 +223,27 @@ async fn q7_a_forced_cancel_drops_the_handler_at_once(world: World) {
     assert_eq!(worker.worker.stats().lost, 1);
 }
 
+async fn q23_a_purge_and_a_forced_deletion_drop_the_handler_at_once(world: World) {
+    fill(&world.client, "q", ["purged"]).await;
+    let (handler, mut begins, mut drops) = endless();
+    let (report, mut outcomes) = mpsc::unbounded_channel();
+    // Its leases need no extension for an hour.
+    let worker = world.worker("q").lease_ms(3 * 3_600_000);
+    let worker = worker.on_outcome(move |lease, outcome| drop(report.send((lease.id.clone(), outcome.clone()))));
+    let _worker = Running::start(worker, handler);
+    soon("begun", begins.recv()).await.unwrap();
+    assert_eq!(world.client.purge_queue("q", true).await.unwrap().purged, 1);
+    assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "purged");
+    fill(&world.client, "q", ["deleted"]).await;
+    soon("begun", begins.recv()).await.unwrap();
+    world.client.delete_queue("q", true).await.unwrap();
+    assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "deleted");
+    for id in ["purged", "deleted"] {
+        let (of, outcome) = soon("reported", outcomes.recv()).await.unwrap();
+        assert_eq!((of.as_str(), outcome), (id, Outcome::Lost(Lost::Revoked)));
+    }
+}
+
 async fn q11_a_lost_lease_drops_the_handler(world: World) {
     fill(&world.client, "q", ["taken"]).await;
     let (handler, mut begins, mut drops) = endless();
@@ -414,6 +435,7 @@ on_own_and_on_shared_streams! {
     q23_q29_a_handler_says_what_becomes_of_its_message
     q11_a_long_handler_keeps_its_lease
     q7_a_forced_cancel_drops_the_handler_at_once
+    q23_a_purge_and_a_forced_deletion_drop_the_handler_at_once
     q11_a_lost_lease_drops_the_handler
     a_stop_waits_for_handlers_and_releases_the_others
     a_broken_stream_loses_no_work

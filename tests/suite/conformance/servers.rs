@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 over_each_store!(
     q13_no_message_and_no_key_is_leased_twice_at_once,
     q13_an_acknowledged_write_is_seen_through_every_server,
-    q7_every_server_hears_of_a_lease_that_a_forced_cancel_has_ended,
+    q7_q23_every_server_is_notified_of_a_lease_that_an_operator_has_ended,
     q14_what_is_enqueued_here_is_dequeued_there_at_once,
     q18_a_waiting_server_is_notified_of_all_that_makes_a_message_runnable,
     q18_a_server_that_waits_is_notified_though_its_last_dequeue_found_something,
@@ -92,12 +92,24 @@ async fn q14_what_is_enqueued_here_is_dequeued_there_at_once<S: Probe>(stage: &S
     }
 }
 
-async fn q7_every_server_hears_of_a_lease_that_a_forced_cancel_has_ended<S: Probe>(stage: &Stage<S>) {
+async fn q7_q23_every_server_is_notified_of_a_lease_that_an_operator_has_ended<S: Probe>(stage: &Stage<S>) {
     let (sender, mut revoked) = mpsc::unbounded_channel();
     for server in [&stage.store, &stage.other] {
         let sender = sender.clone();
         server.on_revoked(Box::new(move |shard, lease| drop(sender.send((shard.clone(), lease.clone())))));
     }
+    let mut both_get = async |queue: &TestQueue<S>, ended: LeaseRef| {
+        for _ in 0..2 {
+            let (shard, lease) = loop {
+                let notified = tokio::time::timeout(Duration::from_secs(10), revoked.recv()).await;
+                let (shard, lease) = notified.expect("notified in time").expect("a channel");
+                if shard == queue.shard {
+                    break (shard, lease);
+                }
+            };
+            assert_eq!((shard, lease), (queue.shard.clone(), ended.clone()));
+        }
+    };
     // The second id is stored in another form.
     for name in ["a b ü", "0190163d-8694-739b-aea5-966c26f8ad91"] {
         let queue = stage.queue(exclusive()).await;
@@ -108,16 +120,13 @@ async fn q7_every_server_hears_of_a_lease_that_a_forced_cancel_has_ended<S: Prob
         queue.cancel_as(lease_ref("waits", 0), true, "").await.expect("a pending message");
         let revoke = LeaseRef { fencing_token: 0, ..to(&leases[1]) };
         queue.cancel_as(revoke, true, "").await.expect("forced");
-        for _ in 0..2 {
-            let (shard, lease) = loop {
-                let notified = tokio::time::timeout(Duration::from_secs(10), revoked.recv()).await;
-                let (shard, lease) = notified.expect("notified in time").expect("a channel");
-                if shard == queue.shard {
-                    break (shard, lease);
-                }
-            };
-            assert_eq!((shard, lease), (queue.shard.clone(), to(&leases[1])));
-        }
+        both_get(&queue, to(&leases[1])).await;
+        queue.put([keyed("runs", 1, "own"), keyed("waits too", 2, "own")]).await;
+        let runs = queue.take_one().await;
+        // Neither does a purge of what does not run.
+        queue.purge(false).await;
+        queue.purge(true).await;
+        both_get(&queue, to(&runs)).await;
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Subscription {
     completes: Pending,
     releases: Pending,
     extends: Pending,
-    /// Leases that a Cancel with force has ended, and that the worker does not know of yet.
+    /// Leases that a Cancel with force or a purge has ended, and that the worker does not know of yet.
     revoked: Vec<LeaseRef>,
     /// The results for the next response.
     ready: pb::WorkResponse,
