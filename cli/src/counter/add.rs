@@ -109,13 +109,12 @@ fn text(outcome: &Outcome<'_>) -> String {
 async fn many(namespace: String, session: &CounterSession) -> Result<(), CliError> {
     let to = ("namespace", namespace.clone());
     let sending = Sending { path: PathBuf::from("-"), to, done: ("Counted", "adds"), in_flight: IN_FLIGHT };
-    sending
-        .run(session.output, async |adds: Vec<NewAdd>| match session.client.add_many(&namespace, adds).await {
-            Ok(results) => Ok(results),
-            Err(error @ Error::Unavailable { .. }) => {
-                Err(cli_error(&error).hint("run it again with the same input: lines with a token are counted once"))
-            }
-            Err(error) => Err(session.explained(&namespace, &error).await),
-        })
-        .await
+    let send = async |adds: Vec<NewAdd>| match session.client.add_many(&namespace, adds).await {
+        Ok(results) => Ok(results),
+        Err(error @ Error::Unavailable { .. }) => {
+            Err(cli_error(&error).hint("run it again with the same input: lines with a token are counted once"))
+        }
+        Err(error) => Err(session.explained(&namespace, &error).await),
+    };
+    sending.run(session.output, send, None).await
 }

@@ -8,7 +8,7 @@ use crate::text::{parse_pair, visible};
 use clap::Args;
 use std::io::Read;
 use std::path::PathBuf;
-use tallystone_client::{Error, NewMessage};
+use tallystone_client::{Enqueued, Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
@@ -112,11 +112,10 @@ async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), 
 async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session) -> Result<(), CliError> {
     let to = ("queue", queue.clone());
     let sending = Sending { path, to, done: ("Enqueued", "messages"), in_flight };
-    sending
-        .run(session.output, async |messages| {
-            session.client.enqueue(&queue, messages).await.map_err(|error| stopped(&error))
-        })
-        .await
+    let send = async |messages: Vec<NewMessage>| {
+        session.client.enqueue(&queue, messages).await.map_err(|error| stopped(&error))
+    };
+    sending.run(session.output, send, Some(|enqueued: &Enqueued| enqueued.queue_created)).await
 }
 
 /// The error of an interrupted input.

@@ -44,6 +44,9 @@ struct Report {
     to: BTreeMap<&'static str, String>,
     accepted: u64,
     refused: u64,
+    /// Whether an accepted message has created the queue; `None`: the destination is not a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_created: Option<bool>,
     /// The number of refused lines, by reason.
     refused_by_reason: BTreeMap<String, u64>,
     /// The first refused lines.
@@ -67,11 +70,21 @@ impl Report {
         }
     }
 
-    fn record<A>(&mut self, lines: &[u64], bad: Vec<(u64, String)>, results: Vec<Result<A, Refused>>) {
+    fn record<A>(
+        &mut self,
+        lines: &[u64],
+        bad: Vec<(u64, String)>,
+        results: Vec<Result<A, Refused>>,
+        creates_queue: Option<fn(&A) -> bool>,
+    ) {
         let mut refused: Vec<_> = bad.into_iter().map(|(line, error)| (line, BAD_LINE.to_owned(), error)).collect();
         for (line, result) in lines.iter().zip(results) {
             match result {
-                Ok(_) => self.accepted += 1,
+                Ok(accepted) => {
+                    self.accepted += 1;
+                    self.queue_created =
+                        creates_queue.map(|is_creator| self.queue_created == Some(true) || is_creator(&accepted));
+                }
                 Err(item) => refused.push((*line, item.reason.clone(), in_line(&item))),
             }
         }
@@ -83,18 +96,21 @@ impl Report {
 }
 
 impl Sending {
-    /// Sends the whole input and shows the report. Fails if the server refused a line, or if `send` failed.
+    /// Sends the whole input and shows the report. `creates_queue`: whether an accepted item has created the queue that it
+    /// went to. Fails if the server refused a line, or if `send` failed.
     pub(crate) async fn run<T: Item, A>(
         self,
         output: Output,
         send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, CliError>,
+        creates_queue: Option<fn(&A) -> bool>,
     ) -> Result<(), CliError> {
         let Sending { path, to, done, in_flight } = self;
         let input = open(&path)?;
         let bytes_total = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file()).map(|file| file.len());
         let progress = progress(bytes_total, output.json);
         let started = Instant::now();
-        let mut report = Report { to: BTreeMap::from([to]), ..Report::default() };
+        let queue_created = creates_queue.map(|_| false);
+        let mut report = Report { to: BTreeMap::from([to]), queue_created, ..Report::default() };
 
         let (batches, read) = mpsc::channel(BATCHES_AHEAD);
         // On its own thread: a read from a terminal or pipe may block for ever, and must not keep the program running.
@@ -124,7 +140,7 @@ impl Sending {
                     break;
                 }
             };
-            report.record(&batch.lines, batch.bad, results);
+            report.record(&batch.lines, batch.bad, results, creates_queue);
             progress.set_position(batch.input_bytes);
             progress.set_message(format!("{} accepted, {} refused", grouped(report.accepted), grouped(report.refused)));
         }
@@ -151,6 +167,10 @@ fn report_text(report: &Report, (done, items): (&str, &str)) -> String {
         report.elapsed_s,
         grouped(rate as u64)
     );
+    if report.queue_created == Some(true) {
+        let queue = report.to.values().next().map_or("", String::as_str);
+        text += &format!("This call created the queue '{}'.\n", visible(queue));
+    }
     for (reason, count) in &report.refused_by_reason {
         text += &format!("Refused {} as {}.\n", grouped(*count), visible(reason));
     }

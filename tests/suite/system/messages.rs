@@ -1,6 +1,7 @@
 //! `tallystone msg …`.
 
 use super::dev::Dev;
+use super::program;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -89,6 +90,22 @@ async fn bad_lines_do_not_affect_others() {
     assert_eq!(dev.ok(&["queue", "describe", "many"]).await["depth"]["pending"], 2_493);
     let missing = dev.call(&["msg", "enqueue", "many", "--file", "/no/such/file"]).await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn q24_many_messages_say_that_they_created_their_queue() {
+    let dev = Dev::start().await;
+    let line = "{\"id\": \"m\"}\n";
+    let args = ["msg", "enqueue", "mispelt", "--file", "-"];
+    let [first, second] = [dev.call_with(&args, line).await.object(), dev.call_with(&args, line).await.object()];
+    assert_eq!((&first["queue_created"], &second["queue_created"]), (&json!(true), &json!(false)));
+    let args = ["--server", dev.url(), "msg", "enqueue", "another", "--file", "-"];
+    let created = "This call created the queue 'another'.";
+    let first = program::run(program::command(&args), line).await;
+    assert!(first.stdout.contains(created), "{first:?}");
+    let second = program::run(program::command(&args), line).await;
+    assert!(second.stdout.contains("Enqueued 1 messages") && !second.stdout.contains(created), "{second:?}");
     dev.stop().await;
 }
 
