@@ -18,6 +18,8 @@ const STEPS_AT_ONCE: usize = 8;
 const CHUNKS: u8 = 4;
 /// How long a background step may take before the next one becomes smaller: all other callers of Redis wait for it.
 const STEP: Duration = Duration::from_millis(6);
+/// The cursor of a scan that has not begun, and of one that has ended.
+const BEGIN: &str = "0";
 /// How often a build that waits checks whether its index has been declared.
 const DECLARED_POLL: Duration = Duration::from_secs(1);
 
@@ -88,21 +90,25 @@ impl Shared {
                 return Ok(());
             }
         };
-        let mut cursor = "0".to_owned();
+        let refusal = building();
+        let mut build = Build { keys, begun_in: None, cursor: BEGIN.to_owned() };
         for _ in 0..STEPS_AT_ONCE {
-            if self.build_step(shard, &keys, 1, &mut cursor).await? {
-                return self.finish(shard, &keys).await;
+            match self.build_step(shard, &mut build, 1).await? {
+                Step::More => {}
+                Step::Covered => return self.finish(shard, &build).await,
+                Step::Gone => return Ok(()),
             }
         }
         done.leaves_callers.cancel();
-        let (shared, shard, keys) = (self.clone(), shard.clone(), keys.clone());
-        let refusal = building();
+        let (shared, shard) = (self.clone(), shard.clone());
         tokio::spawn(async move {
             let _done = done;
-            match shared.build_on(&shard, &keys, cursor).await {
-                Ok(()) => tracing::info!(queue = %shard.queue, index = %keys, "filter index built"),
+            match shared.build_on(&shard, &mut build).await {
+                Ok(()) => tracing::info!(queue = %shard.queue, index = %build.keys, "filter index built, or dropped"),
                 // The next use of this filter starts the build again; covered messages stay covered.
-                Err(error) => tracing::warn!(queue = %shard.queue, index = %keys, %error, "filter index not built"),
+                Err(error) => {
+                    tracing::warn!(queue = %shard.queue, index = %build.keys, %error, "filter index not built")
+                }
             }
         });
         Err(refusal)
@@ -110,18 +116,20 @@ impl Shared {
 
     /// Builds the rest of an index in the background. A declared index is built at once, and at the full rate; the
     /// others are built one after another, at the rate of [`Pace`](super::pace::Pace).
-    async fn build_on(&self, shard: &Shard, keys: &IndexKeys, mut cursor: String) -> Result<(), Refusal> {
+    async fn build_on(&self, shard: &Shard, build: &mut Build) -> Result<(), Refusal> {
         let (mut turn, mut chunks) = (None, CHUNKS);
         loop {
-            let is_declared = self.view(shard).await?.stored.config.indexes.contains(keys);
+            let is_declared = self.view(shard).await?.stored.config.indexes.contains(&build.keys);
             if !is_declared && turn.is_none() {
                 // An index may be declared while it waits.
                 turn = timeout(DECLARED_POLL, self.pace.turn()).await.ok();
                 continue;
             }
             let began = Instant::now();
-            if self.build_step(shard, keys, chunks, &mut cursor).await? {
-                return self.finish(shard, keys).await;
+            match self.build_step(shard, build, chunks).await? {
+                Step::More => {}
+                Step::Covered => return self.finish(shard, build).await,
+                Step::Gone => return Ok(()),
             }
             let took = began.elapsed();
             chunks = if took > STEP { (chunks / 2).max(1) } else { (chunks + 1).min(CHUNKS) };
@@ -131,33 +139,36 @@ impl Shared {
         }
     }
 
-    /// One step of a build. `true`: every older message is covered, or the index is complete or dropped already.
-    async fn build_step(
-        &self,
-        shard: &Shard,
-        keys: &IndexKeys,
-        chunks: u8,
-        cursor: &mut String,
-    ) -> Result<bool, Refusal> {
+    /// One step of a build.
+    async fn build_step(&self, shard: &Shard, build: &mut Build, chunks: u8) -> Result<Step, Refusal> {
         let mut gone = false;
         let fill = |view: &View, command: &mut redis::Cmd| {
-            let at = view.stored.indexes.iter().position(|index| index.keys == *keys && index.building);
+            let at = view.stored.indexes.iter().position(|index| index.keys == build.keys && index.building);
             gone = at.is_none();
             // A position past all indexes would be an error in the script: it is never sent.
-            command.arg(&[at.map_or(0, |at| at as u8 + 1)][..]).arg(cursor.as_str()).arg(chunks);
-            if gone { Err(Refusal::IndexBuilding { keys: keys.to_string() }) } else { Ok(()) }
+            let Some(at) = at else { return Err(Refusal::IndexBuilding { keys: build.keys.to_string() }) };
+            let begun_in = view.stored.indexes[at].begun_in;
+            if begun_in != build.begun_in {
+                // Another index of these keys, which does not have what the steps so far have covered.
+                (build.begun_in, build.cursor) = (begun_in, BEGIN.to_owned());
+            }
+            command.arg(&[at as u8 + 1][..]).arg(build.cursor.as_str()).arg(chunks);
+            Ok(())
         };
-        match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
-            Ok((_, mut reply)) => *cursor = reply.text()?,
-            Err(Refusal::IndexBuilding { .. }) if gone => return Ok(true),
+        let cursor = match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
+            Ok((_, mut reply)) => reply.text()?,
+            Err(Refusal::IndexBuilding { .. }) if gone => return Ok(Step::Gone),
             Err(other) => return Err(other),
-        }
-        Ok(cursor == "0")
+        };
+        build.cursor = cursor;
+        Ok(if build.cursor == BEGIN { Step::Covered } else { Step::More })
     }
 
-    async fn finish(&self, shard: &Shard, keys: &IndexKeys) -> Result<(), Refusal> {
+    /// Every older message is covered: marks the index as complete, unless it has been replaced since.
+    async fn finish(&self, shard: &Shard, build: &Build) -> Result<(), Refusal> {
+        let is_built = |index: &StoredIndex| (&index.keys, index.begun_in) == (&build.keys, build.begun_in);
         let finish = |stored: &mut Stored| {
-            stored.indexes.iter_mut().filter(|index| index.keys == *keys).for_each(|index| index.building = false);
+            stored.indexes.iter_mut().filter(|index| is_built(index)).for_each(|index| index.building = false);
             Ok(())
         };
         self.change(shard, finish).await.map(drop)
@@ -199,6 +210,8 @@ impl Shared {
             if stored == view.stored {
                 return Ok(view);
             }
+            let begun = stored.indexes.iter_mut().filter(|index| index.building && index.begun_in.is_none());
+            begun.for_each(|index| index.begun_in = Some(view.revision));
             if stored.config != view.stored.config {
                 stored.revise(view.timeline_begin, view.created_at_ms);
             }
@@ -224,6 +237,25 @@ impl Shared {
             }
         }
     }
+}
+
+/// A build of one index.
+struct Build {
+    keys: IndexKeys,
+    /// Recognizes the index, see [`StoredIndex`]. Its queue may be deleted and created again while the build waits.
+    begun_in: Option<u32>,
+    /// Up to where the scan of the messages has come.
+    cursor: String,
+}
+
+/// The outcome of one step of a build.
+enum Step {
+    /// Older messages are left.
+    More,
+    /// The index covers every older message.
+    Covered,
+    /// The index has been dropped, or another server has built it.
+    Gone,
 }
 
 /// A build of this server. When it ends, it leaves the list, and those that wait for it go on.

@@ -53,6 +53,10 @@ pub(super) struct StoredIndex {
     pub(super) keys: IndexKeys,
     /// It does not cover all older messages yet.
     pub(super) building: bool,
+    /// The revision that was current before its build began: a build recognizes its index by it. `None`: the index was complete
+    /// from the beginning, or an earlier version began the build.
+    #[serde(default)]
+    pub(super) begun_in: Option<u32>,
     /// When a filter last used it, roughly. 0: no filter used it before it was declared. Declared indexes do not age.
     pub(super) used_at_ms: u64,
 }
@@ -129,7 +133,7 @@ impl Stored {
         }
         let free = (0..INDEXES_MAX as u8).find(|slot| self.indexes.iter().all(|index| index.slot != *slot));
         let Some(slot) = free else { return false };
-        self.indexes.push(StoredIndex { slot, keys, building, used_at_ms: now_ms });
+        self.indexes.push(StoredIndex { slot, keys, building, begun_in: None, used_at_ms: now_ms });
         true
     }
 }

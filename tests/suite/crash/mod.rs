@@ -12,6 +12,7 @@ mod data_loss;
 mod demoted;
 mod failover;
 mod healing;
+mod index_builds;
 mod judge;
 pub(crate) mod load;
 mod lost_replies;

@@ -1,5 +1,5 @@
 //! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
-//! learn of it. Or it keeps silent on connections, as a network does that has lost them.
+//! learn of it. Or it holds one chosen call back, while other servers go on. Or it keeps silent on connections, as a network does that has lost them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,6 +19,10 @@ enum Mode {
     Lose(Vec<u8>),
     /// Ends every new connection at once, as a closed port does.
     Shut,
+    /// Forwards, until a request contains these bytes, and so many have passed: that one is held.
+    Hold { wanted: Vec<u8>, passes: usize },
+    /// A request is held.
+    Held,
     /// Forwards nothing on the connections that exist, but leaves them open: on those with subscriptions, or on all.
     Silent { all: bool },
 }
@@ -69,6 +73,16 @@ impl Proxy {
         self.mode.subscribe().wait_for(|mode| *mode == Mode::Shut).await.expect("the sender is here");
     }
 
+    /// Forwards what it holds, and so many requests that contain these bytes. The next one it holds.
+    pub(crate) fn hold(&self, request: &str, passes: usize) {
+        self.mode.send_replace(Mode::Hold { wanted: request.as_bytes().to_vec(), passes });
+    }
+
+    /// Waits until a request is held.
+    pub(crate) async fn held(&self) {
+        self.mode.subscribe().wait_for(|mode| *mode == Mode::Held).await.expect("the sender is here");
+    }
+
     /// From now on nothing is heard on the subscriptions that exist; new ones are forwarded.
     pub(crate) fn silence_subscriptions(&self) {
         self.mode.send_replace(Mode::Silent { all: false });
@@ -101,6 +115,21 @@ async fn accept(listener: TcpListener, redis_port: Arc<AtomicU16>, mode: Arc<wat
     }
 }
 
+/// Whether this request is the one to hold. It comes in one part: a server sends it while it waits for nothing else.
+fn is_to_be_held(request: &[u8], mode: &watch::Sender<Mode>) -> bool {
+    mode.send_if_modified(|mode| {
+        let Mode::Hold { wanted, passes } = mode else { return false };
+        if !request.windows(wanted.len()).any(|part| part == wanted) {
+            return false;
+        }
+        match passes.checked_sub(1) {
+            Some(left) => *passes = left,
+            None => *mode = Mode::Held,
+        }
+        *mode == Mode::Held
+    })
+}
+
 /// Forwards between the two until one of them ends, or a reply is lost. `is_new`: it is not silenced.
 async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>, is_new: bool) -> std::io::Result<()> {
     let (mut from_client, mut to_client) = client.into_split();
@@ -120,6 +149,9 @@ async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>
                 subscribes |= request[..read].windows(9).any(|part| part == b"SUBSCRIBE");
                 if is_silent(subscribes) {
                     continue;
+                }
+                if is_to_be_held(&request[..read], mode) {
+                    mode.subscribe().wait_for(|mode| *mode != Mode::Held).await.expect("the sender is here");
                 }
                 to_redis.write_all(&request[..read]).await?;
                 seen.extend_from_slice(&request[..read]);
