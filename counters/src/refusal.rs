@@ -1,6 +1,7 @@
 //! Why a counter was not changed, or not read.
 
 use tallystone_model::Applied;
+use tallystone_serving::Overloaded;
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
 pub(crate) const REASONS: [&str; 19] = [
@@ -186,6 +187,12 @@ impl From<Refusal> for Result<(), Refusal> {
 impl From<Refusal> for Result<bool, Refusal> {
     fn from(refusal: Refusal) -> Result<bool, Refusal> {
         Err(refusal)
+    }
+}
+
+impl From<Overloaded> for Refusal {
+    fn from(overloaded: Overloaded) -> Refusal {
+        Refusal::Overloaded { retry_after_ms: overloaded.retry_after.as_millis() as u64 }
     }
 }
 

@@ -42,7 +42,7 @@ impl std::fmt::Display for Resource {
 }
 
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
-pub const REASONS: [&str; 21] = [
+pub const REASONS: [&str; 22] = [
     "INVALID_ARGUMENT",
     "QUEUE_NOT_FOUND",
     "MESSAGE_NOT_FOUND",
@@ -59,6 +59,7 @@ pub const REASONS: [&str; 21] = [
     "TOO_MANY_INDEXES",
     "TOO_MANY_WAITERS",
     "TENANT_QUOTA",
+    "OVERLOADED",
     "INDEX_BUILDING",
     "STORE_UNAVAILABLE",
     "DATA_LOSS",
@@ -187,6 +188,12 @@ pub enum Refusal {
         /// When the same may be let in; `None`: not by waiting alone.
         retry_after: Option<Duration>,
     },
+    /// Too many new messages wait for the store already; nothing was added (O8).
+    #[error("too many new messages wait for the store, so none was added; call again in {} ms", retry_after.as_millis())]
+    Overloaded {
+        /// After which time there should be room for the call.
+        retry_after: Duration,
+    },
     /// The index of a filter is being built; call again.
     #[error("the index over [{keys}] is being built; call again shortly")]
     IndexBuilding {
@@ -269,6 +276,7 @@ impl Refusal {
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
             Refusal::TooManyWaiters { .. } => "TOO_MANY_WAITERS",
             Refusal::TenantQuota { .. } => "TENANT_QUOTA",
+            Refusal::Overloaded { .. } => "OVERLOADED",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",

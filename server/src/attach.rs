@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tallystone_model::{ConfigError, Sink};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
-use tallystone_serving::{BackgroundTask, Host, RpcMetrics, report_health};
+use tallystone_serving::{BackgroundTask, Host, RpcMetrics, WaitingRoom, report_health};
 use tonic::server::NamedService;
 use uuid::Uuid;
 
@@ -57,6 +57,13 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         queues: queues.clone(),
         wait_limits: WaitLimits { waiters_max: limits.queue_waiters_max, filters_max: limits.queue_filters_max },
         fair_queue: FairQueue::default(),
+        room: WaitingRoom::new(config.waiting(), {
+            let metrics = metrics.clone();
+            move |items, bytes| {
+                metrics.waiting_items.set(items as f64);
+                metrics.waiting_bytes.set(bytes as f64);
+            }
+        }),
         tenants: Tenants::new(tenants, &store),
         stopping: host.stopping(),
     });

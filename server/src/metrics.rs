@@ -8,6 +8,9 @@ use tallystone_serving::{Buckets, SECONDS};
 
 const COMBINED_ITEMS: &str = "tallystone_combined_items";
 const WAITING: &str = "tallystone_waiting_dequeues";
+const WAITING_ITEMS: &str = "tallystone_waiting_messages";
+const WAITING_BYTES: &str = "tallystone_waiting_messages_bytes";
+const ENQUEUES_REFUSED: &str = "tallystone_enqueues_refused_total";
 const LANES: &str = "tallystone_lanes";
 const WAITERS_REFUSED: &str = "tallystone_waiters_refused_total";
 const STREAMS: &str = "tallystone_work_streams";
@@ -27,6 +30,12 @@ pub(crate) struct Metrics {
     pub(crate) combined: Combined,
     /// Dequeues and Work streams that wait for messages.
     pub(crate) waiting: Gauge,
+    /// New messages that wait for the store.
+    pub(crate) waiting_items: Gauge,
+    /// Their memory.
+    pub(crate) waiting_bytes: Gauge,
+    /// Enqueues that found no room.
+    pub(crate) enqueues_refused: Counter,
     /// Queue shards for which the server holds calls, or did until recently.
     pub(crate) lanes: Gauge,
     /// Dequeues and subscriptions that were not allowed to wait, because too many do.
@@ -62,6 +71,9 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         describe_histogram!(COMBINED_ITEMS, "items per store call, by verb");
         describe_gauge!(WAITING, "Dequeues and Work streams that wait for messages");
+        describe_gauge!(WAITING_ITEMS, "new messages that wait for Redis, in all queues together");
+        describe_gauge!(WAITING_BYTES, "bytes of memory of new messages that wait for Redis");
+        describe_counter!(ENQUEUES_REFUSED, "Enqueues that were refused because too much waited for Redis");
         describe_gauge!(LANES, "queue shards for which the server holds calls, or did within the last minute");
         describe_counter!(
             WAITERS_REFUSED,
@@ -83,6 +95,9 @@ impl Metrics {
                 dequeue: combined("dequeue"),
             },
             waiting: gauge!(WAITING),
+            waiting_items: gauge!(WAITING_ITEMS),
+            waiting_bytes: gauge!(WAITING_BYTES),
+            enqueues_refused: counter!(ENQUEUES_REFUSED),
             lanes: gauge!(LANES),
             waiters_refused: counter!(WAITERS_REFUSED),
             streams: gauge!(STREAMS),

@@ -2,7 +2,6 @@
 
 use super::CounterService;
 use super::open::{OpenNamespace, Stored};
-use super::room::Place;
 use crate::cache::Cache;
 use crate::log::{Appended, Bounds, Change, Events, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
@@ -12,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
+use tallystone_serving::Place;
 use tokio::time::{Instant, sleep};
 
 /// How often a call is repeated because the namespace has changed meanwhile.
@@ -60,7 +60,7 @@ impl CounterService {
     /// # Errors
     /// [`Refusal::Overloaded`]: most of what may wait waits already.
     pub fn admits(&self) -> Result<(), Refusal> {
-        self.directory.room.admits()
+        self.directory.room.admits().map_err(Refusal::from)
     }
 
     /// Adds and clears in one namespace; a result for each, in their order.

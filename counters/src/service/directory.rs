@@ -1,12 +1,12 @@
 //! The namespaces that this server serves. It learns of a change within a second, or when a shard refuses a revision.
 
 use super::open::OpenNamespace;
-use super::room::WaitingRoom;
 use crate::names::NamespaceName;
 use crate::redis::{DeletedNamespace, Namespace, NamespaceWatcher, POLL_EVERY, RedisNamespaces};
 use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use tallystone_serving::WaitingRoom;
 use tokio::sync::{Mutex, Notify, mpsc};
 
 pub(super) struct Directory {

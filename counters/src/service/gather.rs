@@ -1,6 +1,5 @@
 //! Calls that arrive at about the same time go to the store together.
 
-use super::room::{Place, WaitingRoom};
 use super::slot::{Slot, Waiting, Wanted};
 use crate::refusal::Refusal;
 use futures::StreamExt;
@@ -9,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
+use tallystone_serving::{Place, WaitingRoom};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
@@ -188,10 +188,10 @@ fn answer<R>(results: Vec<R>, parts: Vec<Part<R>>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::room::WaitingBounds;
     use super::*;
     use futures::future::join_all;
     use std::sync::Mutex;
+    use tallystone_serving::WaitingBounds;
     use tokio::sync::Notify;
     use tokio::time::timeout;
 
@@ -200,7 +200,7 @@ mod tests {
     const BOUNDS: WaitingBounds = WaitingBounds { items_max: 10_000, bytes_max: 1 << 20 };
 
     fn room() -> WaitingRoom {
-        WaitingRoom::new(BOUNDS)
+        WaitingRoom::new(BOUNDS, |_, _| {})
     }
 
     fn place() -> Arc<Place> {

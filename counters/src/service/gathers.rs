@@ -1,11 +1,11 @@
 //! A [`Gather`] for each partition of the store: one that hangs holds up no items of the others.
 
 use super::gather::Gather;
-use super::room::Place;
 use crate::redis::in_order;
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::sync::{Arc, OnceLock};
+use tallystone_serving::Place;
 
 /// Sends each item to the [`Gather`] of its partition.
 pub(super) struct Gathers<I, R> {
@@ -54,10 +54,10 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gathers<I, R> {
 #[cfg(test)]
 mod tests {
     use super::super::gather::Pace;
-    use super::super::room::{WaitingBounds, WaitingRoom};
     use super::*;
     use std::future::pending;
     use std::time::Duration;
+    use tallystone_serving::{WaitingBounds, WaitingRoom};
     use tokio::time::timeout;
 
     const PACE: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn x3_a_partition_that_hangs_holds_up_no_others_and_results_stay_in_order() {
-        let room = WaitingRoom::new(WaitingBounds { items_max: 10_000, bytes_max: 1 << 20 });
+        let room = WaitingRoom::new(WaitingBounds { items_max: 10_000, bytes_max: 1 << 20 }, |_, _| {});
         let place = room.uncounted();
         let start = move || {
             Gather::start(PACE, room.clone(), |items: Vec<Item>, _| async move {

@@ -2,11 +2,11 @@
 //! together (Q18).
 
 use super::gather::{Gather, Pace};
-use super::room::{Place, WaitingRoom};
 use crate::redis::RedisNamespaces;
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_serving::{Place, WaitingRoom};
 
 /// Namespaces that are checked within this time are checked together.
 const TOGETHER: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! The counters as a service.
 //!
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
-//! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
+//! that it serves; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
 //! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `crossings`, the feed of
 //! passed thresholds; `top`, the highest counts; `background`, `touches` and
@@ -25,7 +25,6 @@ mod open;
 mod read_room;
 mod recount;
 mod rollup_queue;
-mod room;
 mod slot;
 mod top;
 mod touches;
@@ -37,7 +36,7 @@ pub use crossings::{CrossingsAfter, CrossingsFrom, CrossingsPosition};
 pub use fresh::Freshness;
 pub use recount::Audited;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
-pub use room::WaitingBounds;
+pub use tallystone_serving::WaitingBounds;
 pub use top::{TOP_MAX, TopCounters};
 
 use crate::cache::Cache;
@@ -54,11 +53,11 @@ use futures::future::BoxFuture;
 use idle::IdleNamespaces;
 use open::OpenNamespace;
 use read_room::ReadRoom;
-use room::WaitingRoom;
 use std::ops::Range;
 use std::sync::Arc;
 use tallystone_client::Client;
 use tallystone_link::StoreStatus;
+use tallystone_serving::WaitingRoom;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -126,7 +125,7 @@ impl CounterService {
     /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
         crate::metrics::describe();
-        let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
+        let directory = Directory::new(namespaces, WaitingRoom::new(waiting, crate::metrics::waiting));
         Arc::new(CounterService {
             directory,
             queue,

@@ -3,7 +3,6 @@
 use super::exact_check::{Exact, ExactChecks, Required};
 use super::gather::{Gather, Pace};
 use super::gathers::Gathers;
-use super::room::WaitingRoom;
 use super::slot::Wanted;
 use super::touches::Touches;
 use crate::cache::Cache;
@@ -15,6 +14,7 @@ use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tallystone_serving::WaitingRoom;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::xxh3_64;

@@ -2,8 +2,8 @@
 //! caller that goes, or whose deadline passes, takes back what was not sent, and frees its [place](Place) at once. What was
 //! sent stays sent.
 
-use super::room::Place;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tallystone_serving::Place;
 
 /// The items of a call until they are sent or its caller goes, and their place.
 pub(super) struct Slot<I>(Mutex<Option<(Vec<I>, Arc<Place>)>>);

@@ -3,7 +3,7 @@
 //! What lives here: the [`Host`] of gRPC and HTTP services with its limits, health, reflection and orderly stop; the
 //! metrics listener; the observation of calls ([`RpcMetrics`]) and their spans; background tasks on dedicated threads; the HTTP error
 //! body and extractors ([`http`]); what all ports of a process share ([`Ports`]): the bounds on callers ([`Limits`]), TLS
-//! ([`TlsConfig`]), and who may do what ([`Access`]).
+//! ([`TlsConfig`]), and who may do what ([`Access`]); the bound on what waits for a store ([`WaitingRoom`]).
 //! What may not: anything that knows what a service does.
 
 mod access;
@@ -24,6 +24,7 @@ mod spans;
 mod tls;
 mod transport;
 mod unread;
+mod waiting_room;
 mod watched;
 
 pub use access::{
@@ -45,3 +46,4 @@ pub use running::Running;
 pub use spans::{start_spans, trace_context, trace_items};
 pub use tls::{ClientCertificates, TlsConfig};
 pub use unread::refused_in_full;
+pub use waiting_room::{Overloaded, Place, WaitingBounds, WaitingRoom};

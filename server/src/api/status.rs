@@ -112,6 +112,11 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             put("max", &max.to_string());
             Code::ResourceExhausted
         }
+        Refusal::Overloaded { retry_after } => {
+            put("applied", "no");
+            put("retry_after_ms", &retry_after.as_millis().to_string());
+            Code::ResourceExhausted
+        }
         Refusal::StoreFull { of } => {
             put("resource", of.name());
             Code::ResourceExhausted
@@ -146,6 +151,7 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
     let retry_after = match refusal {
         Refusal::TooManyWaiters { .. } => Some(WAIT_AGAIN_AFTER),
         Refusal::TenantQuota { retry_after, .. } => *retry_after,
+        Refusal::Overloaded { retry_after } => Some(*retry_after),
         _ => None,
     };
     match retry_after {

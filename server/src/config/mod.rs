@@ -12,7 +12,7 @@ pub use tenants::{TenantConfig, TenantConfigs};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tallystone_model::ConfigError;
-use tallystone_serving::Listen;
+use tallystone_serving::{Listen, WaitingBounds};
 
 /// `[server]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,10 @@ pub struct ServerConfig {
     pub metrics_queues_max: u64,
     /// Which queues an Enqueue creates.
     pub create_on_enqueue: CreateOnEnqueue,
+    /// The most new messages that may wait for the store, in all queues together.
+    pub waiting_items_max: u32,
+    /// The same bound in bytes of memory.
+    pub waiting_bytes_max: u32,
     /// How long the sweeper's leader lease lasts: when it is not renewed within, another server takes over.
     pub sweeper_leader_lease_ms: u64,
 }
@@ -37,6 +41,8 @@ impl Default for ServerConfig {
             metrics_listen: None,
             metrics_queues_max: 100,
             create_on_enqueue: CreateOnEnqueue::default(),
+            waiting_items_max: 100_000,
+            waiting_bytes_max: 128 * 1_024 * 1_024,
             sweeper_leader_lease_ms: 5_000,
         }
     }
@@ -47,8 +53,17 @@ impl ServerConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("server")?;
         ConfigError::unless_within("server.metrics_queues_max", self.metrics_queues_max, 0..=10_000)?;
+        // A call has at most a thousand messages.
+        let (items, bytes) = (1_000..=10_000_000, 8_388_608..=1_073_741_824);
+        ConfigError::unless_within("server.waiting_items_max", self.waiting_items_max.into(), items)?;
+        ConfigError::unless_within("server.waiting_bytes_max", self.waiting_bytes_max.into(), bytes)?;
         let lease_ms = self.sweeper_leader_lease_ms;
         ConfigError::unless_within("server.sweeper_leader_lease_ms", lease_ms, 1_000..=600_000)
+    }
+
+    /// The bounds on what waits for the store.
+    pub fn waiting(&self) -> WaitingBounds {
+        WaitingBounds { items_max: self.waiting_items_max as usize, bytes_max: self.waiting_bytes_max as usize }
     }
 }
 
@@ -63,6 +78,8 @@ mod tests {
         for (field, config) in [
             ("server.metrics_listen", ServerConfig { metrics_listen: Some(here), ..ServerConfig::default() }),
             ("server.metrics_queues_max", ServerConfig { metrics_queues_max: 10_001, ..ServerConfig::default() }),
+            ("server.waiting_items_max", ServerConfig { waiting_items_max: 999, ..ServerConfig::default() }),
+            ("server.waiting_bytes_max", ServerConfig { waiting_bytes_max: 1_000, ..ServerConfig::default() }),
             ("server.sweeper_leader_lease_ms", ServerConfig { sweeper_leader_lease_ms: 0, ..ServerConfig::default() }),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);

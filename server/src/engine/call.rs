@@ -3,6 +3,7 @@
 use super::cost::Load;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::store::Items;
+use tallystone_serving::Place;
 use tokio::sync::oneshot;
 
 /// Identifies a subscription among those of this server.
@@ -46,8 +47,8 @@ impl<I, O> Call<I, O> {
 
 /// Where the results of a call go.
 pub(crate) enum Recipient<O> {
-    /// To a unary call.
-    Caller(oneshot::Sender<Items<O>>),
+    /// To a unary call. Its items keep their place until it has the results (Enqueue).
+    Caller(oneshot::Sender<Items<O>>, Option<Place>),
     /// To a subscription.
     Subscription(SubscriptionId),
     /// Nowhere: the server itself releases leases that no caller took.
@@ -58,6 +59,6 @@ impl<O> Recipient<O> {
     /// The unary caller has disconnected: its call need not be executed. What a subscription has submitted is executed even
     /// if the subscription has closed since.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self, Recipient::Caller(caller) if caller.is_closed())
+        matches!(self, Recipient::Caller(caller, _) if caller.is_closed())
     }
 }

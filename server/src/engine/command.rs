@@ -33,6 +33,8 @@ pub(crate) enum Command {
     StopSubscription(SubscriptionId),
     /// A subscription has closed.
     Unsubscribe(SubscriptionId),
+    /// The caller of an Enqueue has disconnected before it had the results.
+    CallerLeft,
     /// A change from outside this lane may have made messages runnable.
     Wake,
     /// A Cancel with force or a purge has ended this lease.

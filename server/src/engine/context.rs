@@ -9,6 +9,7 @@ use crate::queue_metrics::Board;
 use crate::schedule::Schedule;
 use crate::tenants::Tenants;
 use std::sync::Arc;
+use tallystone_serving::WaitingRoom;
 use tokio_util::sync::CancellationToken;
 
 /// The parts that the lanes and the verbs of one server share.
@@ -22,6 +23,8 @@ pub(crate) struct Context<S> {
     pub(crate) queues: Arc<Board>,
     pub(crate) wait_limits: WaitLimits,
     pub(crate) fair_queue: FairQueue,
+    /// The bound on new messages that wait for the store, in all queues together.
+    pub(crate) room: WaitingRoom,
     pub(crate) tenants: Tenants,
     /// Cancelled when the server stops.
     pub(crate) stopping: CancellationToken,

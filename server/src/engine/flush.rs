@@ -3,16 +3,19 @@
 use super::context::Context;
 use super::cost::Load;
 use super::fair_queue::Permit;
-use super::gather::{Batch, Parts};
+use super::gather::{Batch, FLUSH_ITEMS, Parts};
 use super::steps;
 use super::waiting::DequeueBatch;
 use crate::config::CreateOnEnqueue;
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Cancellation, Completion, Dequeued, Extended, Extension, Items, Release, Transition};
 use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, Refusal, Shard, Store};
+use tallystone_serving::WaitingRoom;
+use tokio::time::Instant;
 
 /// The store calls of one flush.
 #[derive(Default)]
@@ -137,10 +140,13 @@ pub(super) async fn perform<S: Store>(
     let (context, overtaken_by, permit_of_enqueue) = (&context, &mut overtaken, &mut permit);
     let enqueue = flush.enqueue.map(|Batch { mut items, parts, may_create, .. }| {
         let call = async move {
+            let (count, began) = (items.len(), Instant::now());
             let later = items.split_off(items.len().min(step.unwrap_or(usize::MAX)));
             let (answer, created) = enqueue_or_create(context, shard, items, may_create, permit_of_enqueue).await;
             *overtaken_by |= created;
-            (parts, steps::go_on(answer, later, step, |items| store.enqueue(shard, items)).await)
+            let answer = steps::go_on(answer, later, step, |items| store.enqueue(shard, items)).await;
+            note(&context.room, &answer, count, began.elapsed());
+            (parts, answer)
         };
         call.boxed()
     });
@@ -158,6 +164,17 @@ pub(super) async fn perform<S: Store>(
     let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, leased, overtaken };
     permit.set_store_away(outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. })));
     outcome
+}
+
+/// Notes how fast the store takes messages: refused calls come again at that rate.
+fn note<O>(room: &WaitingRoom, answer: &Items<O>, count: usize, took: Duration) {
+    if matches!(answer, Err(Refusal::Unavailable { .. })) {
+        return;
+    }
+    room.note_answer();
+    if 2 * count >= FLUSH_ITEMS {
+        room.note_flush(count, took);
+    }
 }
 
 /// The store call of a batch, or its steps, with what the results belong to.

@@ -55,6 +55,17 @@ impl<I, O> Gather<I, O> {
         self.load
     }
 
+    /// How many calls wait.
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Drops the calls whose callers have disconnected, and so gives their places back.
+    pub(super) fn drop_gone(&mut self) {
+        self.calls.retain(|call| !call.recipient.is_gone());
+        self.load = self.calls.iter().map(Call::load).fold(Load::default(), Load::plus);
+    }
+
     /// Takes as many whole calls as one flush may have, and at least one. Calls whose callers have disconnected are dropped.
     pub(super) fn take(&mut self) -> Option<Batch<I, O>> {
         let mut batch: Option<Batch<I, O>> = None;
@@ -116,7 +127,10 @@ pub(super) fn split<O>(
         };
         match recipient {
             // A caller that has disconnected needs no results.
-            Recipient::Caller(caller) => drop(caller.send(share)),
+            Recipient::Caller(caller, place) => {
+                drop(place);
+                drop(caller.send(share));
+            }
             Recipient::Subscription(subscription) => to_subscription(subscription, count, share),
             Recipient::Discard => {}
         }
@@ -132,7 +146,10 @@ mod tests {
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
         let (sender, receiver) = oneshot::channel();
-        (Call { items: items.collect(), bytes, may_create: false, recipient: Recipient::Caller(sender) }, receiver)
+        (
+            Call { items: items.collect(), bytes, may_create: false, recipient: Recipient::Caller(sender, None) },
+            receiver,
+        )
     }
 
     #[test]
@@ -180,9 +197,17 @@ mod tests {
         let (gone, receiver) = call(0..3, 0);
         drop(receiver);
         gather.push(gone);
-        let (call, _receiver) = call(3..4, 0);
-        gather.push(call);
+        let (next, _receiver) = call(3..4, 0);
+        gather.push(next);
+        let (gone, receiver) = call(4..6, 7);
+        drop(receiver);
+        gather.push(gone);
+        assert_eq!(gather.load(), Load { items: 6, bytes: 7 });
         assert_eq!(gather.take().unwrap().items, [3]);
+        let (next, _receiver) = call(6..7, 8);
+        gather.push(next);
+        gather.drop_gone();
+        assert_eq!((gather.len(), gather.load()), (1, Load { items: 1, bytes: 8 }));
     }
 
     #[test]

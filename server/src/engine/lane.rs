@@ -48,6 +48,8 @@ struct Lane<S> {
     extend: Gather<Extension, Extended>,
     cancel: Gather<Cancellation, Transition>,
     enqueue: Gather<NewMessage, Enqueued>,
+    /// The callers of Enqueues that have disconnected since their calls were last dropped.
+    left: usize,
     waiting: Waiting,
     timers: Timers,
     /// The due time that the sweeper was last notified of, by the store's clock.
@@ -99,6 +101,7 @@ pub(super) async fn run<S: Store>(
         extend: Gather::default(),
         cancel: Gather::default(),
         enqueue: Gather::default(),
+        left: 0,
         waiting: Waiting::new(lanes.server, places),
         timers: Timers::new(now),
         notified_due_ms: 0,
@@ -125,6 +128,7 @@ pub(super) async fn run<S: Store>(
         while let Ok(command) = commands.try_recv() {
             lane.accept(command);
         }
+        lane.drop_left();
         let may_flush = in_flight.len() < IN_FLIGHT && lane.gathered().items >= sizes.iter().sum() && lane.has_work();
         if may_flush && permit.is_none() {
             permit = entrance.enter(lane.gathered().cost());
@@ -192,8 +196,18 @@ impl<S: Store> Lane<S> {
             Command::Submit(id, submission) => self.submit(id, *submission),
             Command::StopSubscription(id) => self.waiting.stop_subscription(id),
             Command::Unsubscribe(id) => self.waiting.unsubscribe(id),
+            Command::CallerLeft => self.left += 1,
             Command::Wake => self.waiting.signal(1),
             Command::Revoke(lease) => self.waiting.revoke(&lease),
+        }
+    }
+
+    /// Drops the Enqueues whose callers have disconnected, as soon as they may be an eighth of those that wait: so each costs
+    /// a few comparisons, and others get the room.
+    fn drop_left(&mut self) {
+        if self.left > 0 && 8 * self.left >= self.enqueue.len() {
+            self.enqueue.drop_gone();
+            self.left = 0;
         }
     }
 

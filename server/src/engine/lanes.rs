@@ -17,7 +17,7 @@ type Start = dyn Fn(Arc<Lanes>, Shard, mpsc::UnboundedReceiver<Command>) + Send 
 /// lock can end: no command is lost, and no shard ever has two lanes.
 ///
 /// The channels are unbounded. What bounds them: every command has a caller that waits for its result, or a subscription
-/// with a bounded number of outstanding items.
+/// with a bounded number of outstanding items. New messages have a place in the [room](super::Context::room).
 pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
     start: Box<Start>,
@@ -57,6 +57,13 @@ impl Lanes {
     pub(crate) fn wake(&self, shard: &Shard) {
         if let Some(lane) = self.lock().get(shard) {
             drop(lane.send(Command::Wake));
+        }
+    }
+
+    /// The caller of an Enqueue has disconnected: its messages need not wait.
+    pub(super) fn caller_left(&self, shard: &Shard) {
+        if let Some(lane) = self.lock().get(shard) {
+            drop(lane.send(Command::CallerLeft));
         }
     }
 

@@ -32,6 +32,8 @@ mod lost_replies;
 #[cfg(test)]
 mod new_queues;
 #[cfg(test)]
+mod overload;
+#[cfg(test)]
 mod quotas;
 #[cfg(test)]
 mod tests;
@@ -54,9 +56,13 @@ use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Queue, Release, Transition,
 };
 use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
+use tallystone_serving::Overloaded;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+
+/// The memory that a waiting message takes in addition to its encoded bytes, about.
+const MESSAGE_MEMORY: usize = 512;
 
 /// The engine of one server.
 pub(crate) struct Engine<S> {
@@ -115,8 +121,20 @@ impl<S: Store> Engine<S> {
     }
 
     async fn add(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize, may_create: bool) -> Items<Enqueued> {
-        let call = |recipient| Command::Enqueue(Call { items, bytes, may_create, recipient });
-        self.through_lane(queue, call).await
+        let memory = bytes + items.len() * MESSAGE_MEMORY;
+        let place = self.context.room.take(items.len(), memory).map_err(|Overloaded { retry_after }| {
+            self.context.metrics.enqueues_refused.increment(1);
+            Refusal::Overloaded { retry_after }
+        })?;
+        let shard = shard(queue);
+        // Dropped after the receiver of the results: then the lane finds that the caller is gone.
+        let mut leaving = Leaving { lanes: &self.lanes, shard: &shard, has_results: false };
+        let (reply, answer) = oneshot::channel();
+        let recipient = Recipient::Caller(reply, Some(place));
+        self.lanes.send(&shard, Command::Enqueue(Call { items, bytes, may_create, recipient }));
+        let results = answer.await.unwrap_or_else(|_| Err(lane_failed()));
+        leaving.has_results = true;
+        results
     }
 
     /// Ends leases with success.
@@ -218,8 +236,23 @@ impl<S: Store> Engine<S> {
 
     async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.send(&shard(queue), command(Recipient::Caller(reply)));
+        self.lanes.send(&shard(queue), command(Recipient::Caller(reply, None)));
         answer.await.unwrap_or_else(|_| Err(lane_failed()))
+    }
+}
+
+/// Notifies the lane if the caller of an Enqueue disconnects before it has the results.
+struct Leaving<'a> {
+    lanes: &'a Lanes,
+    shard: &'a Shard,
+    has_results: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.has_results {
+            self.lanes.caller_left(self.shard);
+        }
     }
 }
 

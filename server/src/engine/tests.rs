@@ -2,7 +2,7 @@
 //! jumps to the next timer when none can.
 
 use super::*;
-use crate::config::{CreateOnEnqueue, QueueTemplates, TenantConfigs};
+use crate::config::{CreateOnEnqueue, QueueTemplates, ServerConfig, TenantConfigs};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::queue_metrics::Board;
@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Backoff, Filter, MessageId, QueueConfig};
+use tallystone_serving::WaitingRoom;
 use tokio_util::sync::CancellationToken;
 
 pub(super) struct Rig {
@@ -49,6 +50,7 @@ impl Rig {
             queues: Board::new(Some(100)),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
             fair_queue: FairQueue::default(),
+            room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),
             tenants: Tenants::new(&tenants, store),
             stopping: CancellationToken::new(),
         };

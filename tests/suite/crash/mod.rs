@@ -18,6 +18,7 @@ pub(crate) mod load;
 mod lost_replies;
 mod lost_writes;
 pub(crate) mod machines;
+mod overload;
 mod proxy;
 mod replication;
 mod retries;

@@ -1,7 +1,6 @@
 //! The bound on what waits for the store: a store that hangs costs a known amount of memory, and calls beyond the
-//! bound are refused at once, with the time after which to call again.
+//! bound are refused at once, with the time after which to call again (O8).
 
-use crate::refusal::Refusal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,21 +20,30 @@ const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 /// The weight of the latest flush in the time of an item, and of the latest call in the items of a call.
 const LATEST: f64 = 1.0 / 8.0;
 
-/// How much may wait, in all namespaces together.
+/// How much may wait in a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingBounds {
-    /// Adds and clears.
+    /// The items of calls, such as adds or messages.
     pub items_max: usize,
-    /// Their bytes, names and tokens included.
+    /// The bytes of memory that they take.
     pub bytes_max: usize,
 }
 
-/// The room for what waits.
+/// Too much waits already: nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded {
+    /// After which time there should be room for the call.
+    pub retry_after: Duration,
+}
+
+/// The room for what waits. Its clones are the same room.
 #[derive(Clone)]
-pub(super) struct WaitingRoom(Arc<Shared>);
+pub struct WaitingRoom(Arc<Shared>);
 
 struct Shared {
     bounds: WaitingBounds,
+    /// Gets the items and the bytes that wait.
+    measure: Box<dyn Fn(usize, usize) + Send + Sync>,
     taken: Mutex<Taken>,
 }
 
@@ -53,25 +61,26 @@ struct Taken {
 }
 
 /// The room that a call has taken, until this is dropped.
-pub(super) struct Place {
+pub struct Place {
     room: WaitingRoom,
     items: usize,
     bytes: usize,
 }
 
 impl WaitingRoom {
-    pub(super) fn new(bounds: WaitingBounds) -> WaitingRoom {
+    /// An empty one. `measure` is called with the items and the bytes that wait, whenever they change.
+    pub fn new(bounds: WaitingBounds, measure: impl Fn(usize, usize) + Send + Sync + 'static) -> WaitingRoom {
         let (last_return, answered_at) = (Instant::now(), Instant::now());
         let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, call_items: 1.0, last_return, answered_at };
-        WaitingRoom(Arc::new(Shared { bounds, taken: Mutex::new(taken) }))
+        WaitingRoom(Arc::new(Shared { bounds, measure: Box::new(measure), taken: Mutex::new(taken) }))
     }
 
     /// A place for so many items, which take so many bytes of memory.
     ///
     /// # Errors
-    /// [`Refusal::Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
+    /// [`Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
     /// nothing else waits.
-    pub(super) fn take(&self, items: usize, bytes: usize) -> Result<Place, Refusal> {
+    pub fn take(&self, items: usize, bytes: usize) -> Result<Place, Overloaded> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
         taken.call_items += (items as f64 - taken.call_items) * LATEST;
@@ -80,7 +89,7 @@ impl WaitingRoom {
         }
         taken.items += items;
         taken.bytes += bytes;
-        crate::metrics::waiting(taken.items, taken.bytes);
+        (self.0.measure)(taken.items, taken.bytes);
         Ok(Place { room: self.clone(), items, bytes })
     }
 
@@ -88,8 +97,8 @@ impl WaitingRoom {
     /// calls of many items are refused unread too.
     ///
     /// # Errors
-    /// [`Refusal::Overloaded`]
-    pub(super) fn admits(&self) -> Result<(), Refusal> {
+    /// [`Overloaded`]
+    pub fn admits(&self) -> Result<(), Overloaded> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
         if taken.items < items_max - items_max / 16 && taken.bytes < bytes_max - bytes_max / 16 {
@@ -100,17 +109,17 @@ impl WaitingRoom {
     }
 
     /// A place for what the bound does not count.
-    pub(super) fn uncounted(&self) -> Arc<Place> {
+    pub fn uncounted(&self) -> Arc<Place> {
         Arc::new(Place { room: self.clone(), items: 0, bytes: 0 })
     }
 
     /// Notes that the store has answered a flush.
-    pub(super) fn note_answer(&self) {
+    pub fn note_answer(&self) {
         self.taken().answered_at = Instant::now();
     }
 
     /// Notes how long the store took for a full flush.
-    pub(super) fn note_flush(&self, items: usize, took: Duration) {
+    pub fn note_flush(&self, items: usize, took: Duration) {
         let latest = took.min(FLUSH_TIME_MAX).div_f64(items.max(1) as f64);
         let mut taken = self.taken();
         taken.item_time = taken.item_time.mul_f64(1.0 - LATEST) + latest.mul_f64(LATEST);
@@ -124,14 +133,14 @@ impl WaitingRoom {
 impl Taken {
     /// The refusal of so many items: they may retry when those that were refused before have retried, and the store has
     /// had the time for as many.
-    fn refuse(&mut self, items: usize) -> Refusal {
+    fn refuse(&mut self, items: usize) -> Overloaded {
         let now = Instant::now();
         let next_return = self.last_return.max(now) + self.item_time.mul_f64(items as f64);
         let is_still = now.duration_since(self.answered_at) > STILL_AFTER;
         let longest = if is_still { RETRY_STILL_MAX } else { RETRY_MAX };
         let retry_after = next_return.duration_since(now).clamp(RETRY_MIN, longest);
         self.last_return = now + retry_after;
-        Refusal::Overloaded { retry_after_ms: retry_after.as_millis() as u64 }
+        Overloaded { retry_after }
     }
 }
 
@@ -140,7 +149,7 @@ impl Drop for Place {
         let mut taken = self.room.taken();
         taken.items -= self.items;
         taken.bytes -= self.bytes;
-        crate::metrics::waiting(taken.items, taken.bytes);
+        (self.room.0.measure)(taken.items, taken.bytes);
     }
 }
 
@@ -150,16 +159,13 @@ mod tests {
 
     const BOUNDS: WaitingBounds = WaitingBounds { items_max: 100, bytes_max: 35_000 };
 
-    fn retry_after_ms(refused: Result<Place, Refusal>) -> u64 {
-        match refused.err() {
-            Some(Refusal::Overloaded { retry_after_ms }) => retry_after_ms,
-            other => panic!("{other:?}"),
-        }
+    fn retry_after_ms(refused: Result<Place, Overloaded>) -> u64 {
+        refused.err().expect("no room").retry_after.as_millis() as u64
     }
 
     #[tokio::test(start_paused = true)]
     async fn o8_what_waits_is_bounded_in_items_and_in_bytes() {
-        let room = WaitingRoom::new(BOUNDS);
+        let room = WaitingRoom::new(BOUNDS, |_, _| {});
         let first = room.take(60, 6000).unwrap();
         retry_after_ms(room.take(41, 4100));
         let second = room.take(40, 4000).unwrap();
@@ -177,11 +183,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn o8_calls_are_refused_unread_when_little_room_is_free() {
-        let room = WaitingRoom::new(BOUNDS);
+        let room = WaitingRoom::new(BOUNDS, |_, _| {});
         let most = room.take(93, 100).unwrap();
         room.admits().unwrap();
         let one = room.take(1, 100).unwrap();
-        assert!(matches!(room.admits(), Err(Refusal::Overloaded { retry_after_ms: 10.. })));
+        assert!(room.admits().is_err_and(|refused| refused.retry_after >= RETRY_MIN));
         drop((most, one));
         let _bytes = room.take(1, 33_000).unwrap();
         assert!(room.admits().is_err());
@@ -189,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn o8_refused_calls_retry_one_after_the_other_at_the_rate_of_the_store() {
-        let room = WaitingRoom::new(BOUNDS);
+        let room = WaitingRoom::new(BOUNDS, |_, _| {});
         for _ in 0..100 {
             room.note_flush(4_000, Duration::from_millis(4_000));
         }

@@ -1,0 +1,143 @@
+//! More new messages than the store takes, because it stands still (O8): what waits is bounded, what is refused says when to
+//! come again, and what has no caller any more gives its room back.
+
+use super::machines::{Redis, Server};
+use crate::system::program::SOON;
+use futures::future::join_all;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
+use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tallystone_proto::queue::v1::*;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
+
+const QUEUE: &str = "overload";
+const CALLS: usize = 100;
+/// Of one call.
+const MESSAGES: usize = 400;
+const PAYLOAD_BYTES: usize = 1_024;
+/// `server.waiting_items_max`.
+const WAITING_MAX: usize = 10_000;
+/// Two flushes are under way at once; each has one whole call.
+const SENT_MAX: usize = 2 * MESSAGES;
+/// How long the callers wait.
+const DEADLINE: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(10);
+
+/// One server and its Redis.
+struct Machine {
+    redis: Redis,
+    server: Server,
+    channel: Channel,
+    _dir: TempDir,
+}
+
+impl Machine {
+    async fn start() -> Machine {
+        let dir = TempDir::new().expect("a temporary folder");
+        let config = dir.path().join("tallystone.toml");
+        let bounds = format!("[server]\nwaiting_items_max = {WAITING_MAX}\n");
+        std::fs::write(&config, bounds).expect("a file");
+        let redis = Redis::start().await;
+        let server = Server::start(redis.url(), &config).await;
+        let channel = Channel::from_shared(server.url()).expect("an address").connect().await.expect("a server");
+        let request = CreateQueueRequest { name: QUEUE.to_owned(), config: None };
+        QueueAdminClient::new(channel.clone()).create_queue(request).await.expect("a new queue");
+        Machine { redis, server, channel, _dir: dir }
+    }
+
+    fn client(&self) -> QueueClient<Channel> {
+        QueueClient::new(self.channel.clone())
+    }
+
+    /// New messages that wait.
+    async fn waiting(&self) -> usize {
+        let page = self.server.metrics().await;
+        let value = page.lines().find_map(|line| line.strip_prefix("tallystone_waiting_messages ")).expect("a gauge");
+        value.parse::<f64>().expect("a number") as usize
+    }
+
+    async fn depth(&self) -> u64 {
+        let request = DepthRequest { queue: QUEUE.to_owned(), filter: None };
+        let answer = QueueAdminClient::new(self.channel.clone()).depth(request).await.expect("a depth");
+        answer.into_inner().counts.expect("counts").pending
+    }
+
+    /// Sends a call until it is taken.
+    async fn until_taken(&self, request: EnqueueRequest) {
+        let give_up_at = Instant::now() + SOON;
+        loop {
+            match self.client().enqueue(request.clone()).await {
+                Ok(answer) => {
+                    let is_ok = |result: &EnqueueResult| matches!(result.outcome, Some(enqueue_result::Outcome::Ok(_)));
+                    assert!(answer.into_inner().results.iter().all(is_ok));
+                    return;
+                }
+                // The connection to Redis may be a new one after it stood still.
+                Err(status) if status.code() == Code::Unavailable => sleep(POLL).await,
+                Err(status) => sleep(retry_delay(&status)).await,
+            }
+            assert!(Instant::now() < give_up_at, "it is refused again and again");
+        }
+    }
+}
+
+fn messages(call: usize) -> EnqueueRequest {
+    let message = |number: usize| NewMessage {
+        id: format!("{call} {number}"),
+        payload: vec![b'x'; PAYLOAD_BYTES].into(),
+        ..NewMessage::default()
+    };
+    EnqueueRequest { queue: QUEUE.to_owned(), messages: (0..MESSAGES).map(message).collect() }
+}
+
+/// The time after which a refused call says to come again.
+fn retry_delay(status: &Status) -> Duration {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let details = status.get_error_details();
+    let info = details.error_info().expect("a reason");
+    assert_eq!((info.reason.as_str(), info.metadata["applied"].as_str()), ("OVERLOADED", "no"));
+    let delay = details.retry_info().and_then(|info| info.retry_delay).expect("a delay");
+    assert_eq!(info.metadata["retry_after_ms"], delay.as_millis().to_string());
+    assert!((10..=5_000).contains(&delay.as_millis()), "{delay:?}");
+    delay
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o8_new_messages_wait_within_bounds_while_the_store_stands_still() {
+    let machine = Machine::start().await;
+    let requests: Vec<EnqueueRequest> = (0..CALLS).map(messages).collect();
+
+    machine.redis.signal(Signal::SIGSTOP);
+    let answers = join_all(requests.iter().map(async |messages| {
+        let mut request = Request::new(messages.clone());
+        request.set_timeout(DEADLINE);
+        machine.client().enqueue(request).await.expect_err("no message is stored meanwhile")
+    }));
+    let is_refused = |status: &Status| status.code() == Code::ResourceExhausted;
+    let (refused, late): (Vec<Status>, Vec<Status>) = answers.await.into_iter().partition(is_refused);
+    println!("{} refused, {} waited in vain", refused.len(), late.len());
+    for status in &refused {
+        let _ = retry_delay(status);
+    }
+    // A call that the store did not answer in time gave its room to another one.
+    let unanswered = late.iter().filter(|status| status.code() == Code::Unavailable).count();
+    assert!(late.len() - unanswered <= WAITING_MAX / MESSAGES, "{} calls waited, {unanswered} sent", late.len());
+    assert!(!refused.is_empty());
+    // Their callers have gone; only what was sent is there.
+    let give_up_at = Instant::now() + SOON;
+    while machine.waiting().await > SENT_MAX {
+        assert!(Instant::now() < give_up_at, "what has no caller stays");
+        sleep(POLL).await;
+    }
+
+    machine.redis.signal(Signal::SIGCONT);
+    // Each is there once, whether it was stored before or not.
+    join_all(requests.into_iter().map(|messages| machine.until_taken(messages))).await;
+    assert_eq!(machine.depth().await, (CALLS * MESSAGES) as u64);
+    assert_eq!(machine.waiting().await, 0);
+}
