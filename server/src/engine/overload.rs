@@ -1,4 +1,4 @@
-//! New messages that wait for a store that stands still (O8).
+//! New messages that wait for a store that hangs (O8).
 
 use super::tests::{Rig, id_of, queue};
 use super::*;
@@ -16,7 +16,7 @@ impl Rig {
     }
 }
 
-/// Lets all tasks run: this clock stands still while one can.
+/// Lets all tasks run: this clock does not advance while one can.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -1,4 +1,4 @@
-//! More new messages than the store takes, because it stands still (O8): what waits is bounded, what is refused says when to
+//! More new messages than the store takes, because it hangs (O8): what waits is bounded, what is refused says when to
 //! come again, and what has no caller any more gives its room back.
 
 use super::machines::{Redis, Server};

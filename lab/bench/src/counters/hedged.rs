@@ -28,7 +28,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     }
     let (per_s, still_s) = (grouped(plan.sizes.hedged_per_s), plan.sizes.standstill.as_secs_f64());
     let (hedge_ms, timeout_s) = (HEDGE_AFTER.as_millis(), CALL_TIMEOUT.as_secs());
-    let what = format!("AddCount and GetCount at {per_s}/s, one of two servers stands still for {still_s} s: p99");
+    let what = format!("AddCount and GetCount at {per_s}/s, one of two servers hangs for {still_s} s: p99");
     let reference = Reference::Measured("without hedges", &unhedged);
     Ok(vec![
         Row::new(what, "ms", &ours, reference, Goal::None)
