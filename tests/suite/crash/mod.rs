@@ -19,7 +19,7 @@ mod lost_replies;
 mod lost_writes;
 pub(crate) mod machines;
 mod overload;
-mod proxy;
+pub(crate) mod proxy;
 mod replication;
 mod retries;
 mod rounds;

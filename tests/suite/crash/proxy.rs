@@ -1,13 +1,16 @@
 //! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
-//! learn of it. Or it holds one chosen call back, while other servers go on. Or it keeps silent on connections, as a network does that has lost them.
+//! learn of it. Or it holds one chosen call back, while other servers go on, or delays some calls. Or it keeps silent on connections, as a
+//! network does that has lost them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 /// What the proxy does with the connections of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ enum Mode {
     Open,
     /// Forwards, until a request contains these bytes: then it takes the reply for itself, and is shut.
     Lose(Vec<u8>),
+    /// Forwards, but a request that contains these bytes waits for so long before that, and delays those behind it.
+    Delay(Vec<u8>, Duration),
     /// Ends every new connection at once, as a closed port does.
     Shut,
     /// Forwards, until a request contains these bytes, and so many have passed: that one is held.
@@ -66,6 +71,11 @@ impl Proxy {
     /// shut.
     pub(crate) fn lose(&self, request: &str) {
         self.mode.send_replace(Mode::Lose(request.as_bytes().to_vec()));
+    }
+
+    /// Delays each request that contains these bytes.
+    pub(crate) fn delay(&self, request: &str, delay: Duration) {
+        self.mode.send_replace(Mode::Delay(request.as_bytes().to_vec(), delay));
     }
 
     /// Waits until the reply is lost.
@@ -152,6 +162,15 @@ async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>
                 }
                 if is_to_be_held(&request[..read], mode) {
                     mode.subscribe().wait_for(|mode| *mode != Mode::Held).await.expect("the sender is here");
+                }
+                let delay = match &*mode.borrow() {
+                    Mode::Delay(delayed, delay) if request[..read].windows(delayed.len()).any(|part| part == delayed) => {
+                        Some(*delay)
+                    }
+                    _ => None,
+                };
+                if let Some(delay) = delay {
+                    sleep(delay).await;
                 }
                 to_redis.write_all(&request[..read]).await?;
                 seen.extend_from_slice(&request[..read]);

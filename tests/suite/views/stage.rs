@@ -6,7 +6,7 @@ use serde_json::Value;
 use tallystone_assembly::Config;
 use tallystone_serving::Running;
 use tallystone_tests::volatile;
-use tallystone_views::ViewNamespace;
+use tallystone_views::{ViewNamespace, ViewsConfig};
 use tokio::net::TcpListener;
 
 /// A client over HTTP.
@@ -70,13 +70,23 @@ impl Stage {
     /// With these namespaces and partitions.
     pub(super) async fn start(namespaces: Vec<ViewNamespace>, partitions: u16) -> Stage {
         let house = House::without_rollups().await;
-        let mut config = Config { redis: volatile(&house.redis.url()), ..Config::default() };
-        config.views.counters_url = house.urls[0].clone();
-        config.views.partitions = partitions;
-        config.views.namespaces = namespaces;
-        let host = tallystone_assembly::views(&config).await.expect("a view counter");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let views = Running::start(host, listener).expect("a bound port");
+        let log = house.redis.url();
+        let views = ViewsConfig { partitions, namespaces, ..ViewsConfig::default() };
+        Stage::start_on(house, &log, views).await
+    }
+
+    /// With its log on another Redis than the counters, or behind a proxy.
+    pub(super) async fn start_on(house: House, log: &str, views: ViewsConfig) -> Stage {
+        let views = serve(&house.urls[0], log, views).await;
         Stage { http: Http::new(views.url()), house, _views: views }
     }
+}
+
+/// A view counter on this log, whose counts these counters have.
+pub(super) async fn serve(counters_url: &str, log: &str, views: ViewsConfig) -> Running {
+    let views = ViewsConfig { counters_url: counters_url.to_owned(), ..views };
+    let config = Config { redis: volatile(log), views, ..Config::default() };
+    let host = tallystone_assembly::views(&config).await.expect("a view counter");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    Running::start(host, listener).expect("a bound port")
 }

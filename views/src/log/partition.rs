@@ -107,11 +107,20 @@ impl Partition {
         self.commit_for(owner, commit, LEASE).await
     }
 
+    /// Renews the lease.
+    pub async fn renew(&self, owner: &Ownership) -> Result<(), OwnerError> {
+        self.commit_nothing(owner, LEASE).await
+    }
+
     /// Gives the partition back: the next owner need not wait for the lease.
     pub async fn release(&self, owner: &Ownership) -> Result<(), OwnerError> {
+        self.commit_nothing(owner, Duration::ZERO).await
+    }
+
+    async fn commit_nothing(&self, owner: &Ownership, lease: Duration) -> Result<(), OwnerError> {
         let Ownership { position, .. } = *owner;
         let nothing = Commit { from: position, to: position, deltas: Deltas::new(), pairs: Vec::new() };
-        self.commit_for(owner, &nothing, Duration::ZERO).await
+        self.commit_for(owner, &nothing, lease).await
     }
 
     async fn commit_for(&self, owner: &Ownership, commit: &Commit, lease: Duration) -> Result<(), OwnerError> {
@@ -168,12 +177,16 @@ impl Partition {
     /// All pairs of one kind, in the order of their times.
     pub async fn pairs(&self, name: &str, mut pair: impl FnMut(&Pair, u64)) -> Result<(), Refusal> {
         /// Entries that are read at once.
-        const PAGE: usize = 64;
-        let mut after = StreamId::default();
+        const PAGE_MAX: usize = 64;
+        /// About so many bytes are read at once: between two pages the owner renews its lease.
+        const PAGE_BYTES: usize = 1_048_576;
+        let (mut after, mut entries_max) = (StreamId::default(), 1);
         loop {
-            let page = self.range(name, &format!("({after}"), PAGE).await?;
+            let page = self.range(name, &format!("({after}"), entries_max).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = *last;
+            let bytes: usize = page.iter().map(|(_, bytes)| bytes.len()).sum();
+            entries_max = (PAGE_BYTES * page.len() / bytes.max(1)).clamp(1, PAGE_MAX);
             page.iter().for_each(|(_, bytes)| PairsRecord::read(bytes, &mut pair));
         }
     }

@@ -25,7 +25,7 @@ const ENTRIES_MAX: usize = 64;
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
 /// How often an owner without new views reads the log: other processes append, too.
 const IDLE: Duration = Duration::from_millis(200);
-/// How often an idle owner renews its lease.
+/// How often an owner that is idle or reads pairs renews its lease.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// The pause before a failed call is repeated, and between two attempts to take a partition over.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -85,7 +85,11 @@ impl Owner {
     }
 
     async fn deduplicate(&self, owner: Ownership, committed: &Notify) -> Result<(), OwnerError> {
-        let mut counting = Counting::read(&self.partition, &self.namespaces).await?;
+        // Reading many pairs may take longer than the lease.
+        let mut counting = tokio::select! {
+            counting = Counting::read(&self.partition, &self.namespaces) => counting?,
+            error = self.renew(&owner) => return Err(error),
+        };
         let (mut position, mut renewed_at) = (owner.position, Instant::now());
         loop {
             let entries = until_answered(|| self.partition.read(position, ENTRIES_MAX)).await?;
@@ -105,6 +109,16 @@ impl Owner {
             if !is_full {
                 sleep(COMMIT_EVERY).await;
             }
+        }
+    }
+
+    /// Renews the lease until that fails.
+    async fn renew(&self, owner: &Ownership) -> OwnerError {
+        loop {
+            if let Err(error) = until_answered(|| self.partition.renew(owner)).await {
+                return error;
+            }
+            sleep(RENEW_EVERY).await;
         }
     }
 
