@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 
 /// A count of this age is not read again.
 const FRESH: Duration = Duration::from_millis(100);
+/// A count of up to this age is answered at once, and read again in the background.
+const SERVED: Duration = Duration::from_secs(1);
 /// How long a reader waits for the counters if it can have an earlier count instead.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After a failed call, readers with an earlier count get it at once for so long.
@@ -30,11 +32,15 @@ pub(crate) struct KnownCount {
     pub(crate) read_at: Instant,
 }
 
-/// A reader that waits for a count; dropped: the counters do not answer.
+/// A count that is to be read.
 struct Request {
     key: CounterKey,
+    /// Waits for it, or has gone; dropped: the counters do not answer.
     reader: oneshot::Sender<KnownCount>,
 }
+
+/// What a call of the counters has read: each counter by itself, or why none of them.
+type Read = Result<Vec<(String, Result<i64, String>)>, String>;
 
 /// Reads counts.
 pub(crate) struct Reads {
@@ -44,69 +50,112 @@ pub(crate) struct Reads {
 
 /// The counts that this process has read, in two generations: when the younger one is full, the older one is dropped.
 struct Known {
-    generations: Mutex<[HashMap<CounterKey, KnownCount>; 2]>,
+    generations: Mutex<[Generation; 2]>,
     generation_max: usize,
     failed_at: Mutex<Option<Instant>>,
+}
+
+type Generation = HashMap<CounterKey, Entry>;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    known: KnownCount,
+    /// When it was last requested in the background, unless it was read since.
+    requested_at: Option<Instant>,
 }
 
 impl Reads {
     /// Calls the counters until it is dropped. At most `counts_max` counts are kept, and at least half as many of
     /// those that were read last. `counters` repeats no call by itself.
     pub(crate) fn start(counters: CounterClient, counts_max: usize) -> Reads {
+        let call = move |namespace, names| {
+            let counters = counters.clone();
+            async move { read(&counters, namespace, names).await }
+        };
+        Reads::start_with(call, counts_max)
+    }
+
+    /// `call` reads counters of one namespace.
+    fn start_with<F, C>(call: C, counts_max: usize) -> Reads
+    where
+        C: Fn(Arc<str>, Vec<String>) -> F + Send + Sync + 'static,
+        F: Future<Output = Read> + Send + 'static,
+    {
         let (generations, failed_at) = (Mutex::default(), Mutex::default());
         let known = Arc::new(Known { generations, generation_max: counts_max / 2, failed_at });
         let (requests, received) = mpsc::unbounded_channel();
-        tokio::spawn(run(counters, known.clone(), received));
+        tokio::spawn(run(call, known.clone(), received));
         Reads { known, requests }
     }
 
-    /// The count of a counter, at most 100 ms old while the counters answer.
+    /// The count of a counter. While the counters answer, it is at most 1 s old, or 100 ms if it is read all the time.
     ///
     /// # Errors
     /// [`Refusal::NoCount`]: they do not answer, and this process has no earlier count.
     pub(crate) async fn get(&self, key: CounterKey) -> Result<KnownCount, Refusal> {
         let Some(earlier) = self.known.get(&key) else {
-            return self.read(key).await.ok_or(Refusal::NoCount);
+            return self.request(key).await.map_err(|_| Refusal::NoCount);
         };
-        if earlier.read_at.elapsed() < FRESH {
+        let age = earlier.read_at.elapsed();
+        if age < FRESH {
             return Ok(earlier);
         }
-        if !self.known.is_away()
-            && let Ok(Some(count)) = timeout(PATIENCE, self.read(key)).await
-        {
-            return Ok(count);
+        if !self.known.is_away() {
+            if age < SERVED {
+                if self.known.is_to_be_requested(&key) {
+                    drop(self.request(key));
+                }
+                return Ok(earlier);
+            }
+            if let Ok(Ok(count)) = timeout(PATIENCE, self.request(key)).await {
+                return Ok(count);
+            }
         }
         metrics::old_count();
         Ok(earlier)
     }
 
-    async fn read(&self, key: CounterKey) -> Option<KnownCount> {
+    /// Requests a count, which comes when the counters have answered. Without a reader it is read, too.
+    fn request(&self, key: CounterKey) -> oneshot::Receiver<KnownCount> {
         let (reader, count) = oneshot::channel();
-        self.requests.send(Request { key, reader }).ok()?;
-        count.await.ok()
+        // If nothing receives, the reader is dropped.
+        let _ = self.requests.send(Request { key, reader });
+        count
     }
 }
 
 impl Known {
     fn get(&self, key: &CounterKey) -> Option<KnownCount> {
         let mut generations = lock(&self.generations);
-        if let Some(known) = generations[0].get(key) {
-            return Some(*known);
+        if let Some(entry) = generations[0].get(key) {
+            return Some(entry.known);
         }
-        let known = *generations[1].get(key)?;
-        self.insert(&mut generations, key.clone(), known);
-        Some(known)
+        let entry = *generations[1].get(key)?;
+        self.insert(&mut generations, key.clone(), entry);
+        Some(entry.known)
     }
 
     fn set(&self, key: CounterKey, known: KnownCount) {
-        self.insert(&mut lock(&self.generations), key, known);
+        self.insert(&mut lock(&self.generations), key, Entry { known, requested_at: None });
     }
 
-    fn insert(&self, generations: &mut [HashMap<CounterKey, KnownCount>; 2], key: CounterKey, known: KnownCount) {
+    /// Whether to request a known count in the background: not while a request of it waits.
+    fn is_to_be_requested(&self, key: &CounterKey) -> bool {
+        let mut generations = lock(&self.generations);
+        let Some(entry) = generations[0].get_mut(key) else { return false };
+        // A request is dropped if the counters do not answer.
+        let waits = entry.requested_at.is_some_and(|requested_at| requested_at.elapsed() < AWAY);
+        if !waits {
+            entry.requested_at = Some(Instant::now());
+        }
+        !waits
+    }
+
+    fn insert(&self, generations: &mut [Generation; 2], key: CounterKey, entry: Entry) {
         if generations[0].len() >= self.generation_max {
             generations[1] = std::mem::take(&mut generations[0]);
         }
-        generations[0].insert(key, known);
+        generations[0].insert(key, entry);
     }
 
     fn is_away(&self) -> bool {
@@ -119,7 +168,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Takes requests, many at once, and reads their counters.
-async fn run(counters: CounterClient, known: Arc<Known>, mut requests: mpsc::UnboundedReceiver<Request>) {
+async fn run<F: Future<Output = Read>>(
+    call: impl Fn(Arc<str>, Vec<String>) -> F,
+    known: Arc<Known>,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+) {
     let mut received = Vec::new();
     while requests.recv_many(&mut received, CALL_MAX).await > 0 {
         let mut wanted: HashMap<Arc<str>, HashSet<String>> = HashMap::new();
@@ -128,40 +181,121 @@ async fn run(counters: CounterClient, known: Arc<Known>, mut requests: mpsc::Unb
         }
         let read_at = Instant::now();
         let calls = wanted.into_iter().map(async |(namespace, names)| {
-            let counts = call(&counters, &namespace, names.into_iter().collect()).await?;
-            counts.into_iter().for_each(|(counter, count)| {
-                known.set((namespace.clone(), counter), KnownCount { count, read_at });
-            });
-            Ok::<(), String>(())
+            let mut refused = None;
+            for (counter, result) in call(namespace.clone(), names.into_iter().collect()).await? {
+                match result {
+                    Ok(count) => known.set((namespace.clone(), counter), KnownCount { count, read_at }),
+                    Err(why) => refused = Some(why),
+                }
+            }
+            Ok(refused)
         });
-        let failed = join_all(calls).await.into_iter().find_map(Result::err);
+        let ended: Vec<Result<Option<String>, String>> = join_all(calls).await;
+        let mut has_read = false;
+        for Request { key, reader } in received.drain(..) {
+            if let Some(count) = known.get(&key).filter(|known| known.read_at >= read_at) {
+                has_read = true;
+                // The reader may have gone.
+                let _ = reader.send(count);
+            }
+        }
+        // A counter that is refused is no failure of the others.
+        let failed = ended.into_iter().find_map(|ended| ended.map_or_else(Some, |why| why.filter(|_| !has_read)));
         if let Some(why) = &failed {
             tracing::debug!(why, "the counters do not answer");
             // Also for those that have come meanwhile: each call that fails can take a while.
             while requests.try_recv().is_ok() {}
         }
         *lock(&known.failed_at) = failed.map(|_| Instant::now());
-        for Request { key, reader } in received.drain(..) {
-            if let Some(count) = known.get(&key).filter(|known| known.read_at >= read_at) {
-                // The reader may have gone.
-                let _ = reader.send(count);
-            }
-        }
     }
 }
 
 /// Reads counters of one namespace.
-async fn call(counters: &CounterClient, namespace: &str, names: Vec<String>) -> Result<Vec<(String, i64)>, String> {
-    let results = match counters.get_many(namespace, names.clone()).await {
+async fn read(counters: &CounterClient, namespace: Arc<str>, names: Vec<String>) -> Read {
+    let results = match counters.get_many(&namespace, names.clone()).await {
         Ok(results) => results,
         // The first view creates it.
         Err(Error::Refused(refused)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
-            return Ok(names.into_iter().map(|name| (name, 0)).collect());
+            return Ok(names.into_iter().map(|name| (name, Ok(0))).collect());
         }
         Err(error) => return Err(error.to_string()),
     };
-    let count = |(name, result): (String, Result<Counted, Refused>)| {
-        result.map(|counted| (name, counted.count)).map_err(|refused| refused.to_string())
+    let count = |result: Result<Counted, Refused>| match result {
+        Ok(counted) => Ok(counted.count),
+        Err(refused) => Err(refused.to_string()),
     };
-    names.into_iter().zip(results).map(count).collect()
+    Ok(names.into_iter().zip(results.into_iter().map(count)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use tokio::time::{advance, sleep};
+
+    fn key(counter: &str) -> CounterKey {
+        ("n".into(), counter.to_owned())
+    }
+
+    /// Counts that are as high as the number of the call, which takes so long.
+    fn slow(call_time: Duration) -> (Reads, Arc<AtomicI64>) {
+        let calls = Arc::new(AtomicI64::new(0));
+        let called = calls.clone();
+        let call = move |_, names: Vec<String>| {
+            let count = called.fetch_add(1, Ordering::Relaxed) + 1;
+            async move {
+                sleep(call_time).await;
+                Ok(names.into_iter().map(|name| (name, Ok(count))).collect())
+            }
+        };
+        (Reads::start_with(call, 1_000), calls)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v5_a_count_of_up_to_a_second_is_answered_at_once_and_read_again_in_the_background() {
+        let (reads, calls) = slow(Duration::from_millis(300));
+        assert_eq!(reads.get(key("v")).await.unwrap().count, 1);
+        advance(Duration::from_millis(200)).await;
+        let began = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(reads.get(key("v")).await.unwrap().count, 1);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        sleep(Duration::from_millis(400)).await;
+        assert_eq!(calls.load(Ordering::Relaxed), 2, "one request at a time");
+        assert!(reads.get(key("v")).await.unwrap().count >= 2, "it was read again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v5_an_older_count_is_read_again_first_and_answered_if_the_counters_are_slow() {
+        for (call_ms, expected) in [(80, 2), (300, 1)] {
+            let (reads, _) = slow(Duration::from_millis(call_ms));
+            assert_eq!(reads.get(key("v")).await.unwrap().count, 1);
+            advance(Duration::from_secs(2)).await;
+            assert_eq!(reads.get(key("v")).await.unwrap().count, expected, "a call of {call_ms} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v5_a_refused_counter_is_no_failure_of_the_others() {
+        let call = |_, names: Vec<String>| {
+            let result = |name: &str| if name == "bad" { Err("refused".to_owned()) } else { Ok(7) };
+            let results = names.into_iter().map(|name| (name.clone(), result(&name))).collect();
+            async { Ok(results) }
+        };
+        let reads = Reads::start_with(call, 1_000);
+        for round in 0..2 {
+            let (good, bad) = tokio::join!(reads.get(key("good")), reads.get(key("bad")));
+            let good = good.unwrap();
+            assert_eq!((good.count, good.read_at.elapsed()), (7, Duration::ZERO), "round {round}");
+            assert_eq!(bad.unwrap_err(), Refusal::NoCount);
+            assert!(!reads.known.is_away());
+            advance(Duration::from_secs(2)).await;
+        }
+        // Nothing was read at all.
+        assert_eq!(reads.get(key("bad")).await.unwrap_err(), Refusal::NoCount);
+        tokio::task::yield_now().await;
+        assert!(reads.known.is_away());
+    }
 }
