@@ -91,6 +91,8 @@ async fn v1_the_good_views_of_a_batch_are_accepted() {
         let expected = (0..200).filter(|user| user % 7 == video && ![3, 5].contains(user)).count() as u64;
         http.until_count(&format!("/v1/videos/b{video}/views"), expected).await;
     }
+    let (status, answer) = http.post("/v1/views:batch", &json!({"views": [view("b5", ""), view("", "u")]})).await;
+    assert_eq!((status, &answer["error"]["field"]), (400, &json!("views[0].userId")), "none is accepted: {answer}");
     let too_many: Vec<Value> = (0..1_001).map(|user| view("c", &user.to_string())).collect();
     for bad in [json!({"views": too_many}), json!({"views": []}), json!({})] {
         assert_eq!(http.post("/v1/views:batch", &bad).await.0, 400);

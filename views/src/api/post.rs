@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use tallystone_model::Applied;
 use tallystone_serving::http::{FaultBody, JsonBody, PathParams};
 use tallystone_serving::{Access, Right};
 
@@ -128,12 +129,29 @@ async fn accept_many(
         }
     }
     let accepted = views.accept(namespace, &good).await.map_err(|refusal| of_call(&refusal))?;
+    if accepted.iter().all(Result::is_err) {
+        return Err(of_none(&accepted, results));
+    }
     for (number, result) in number_of_good.into_iter().zip(accepted) {
         if let Err(refusal) = result {
             results[number] = ItemBody::Refused(of_item(number, &refusal));
         }
     }
     Ok((StatusCode::ACCEPTED, Json(ResultsBody { results })))
+}
+
+/// Why no view of a batch is in the log, or may be there: 202 would promise too much to a caller that reads only the status.
+fn of_none(accepted: &[Result<(), Refusal>], results: Vec<ItemBody>) -> FaultBody {
+    let refusals = || accepted.iter().filter_map(|result| result.as_ref().err());
+    let is_unknown = |refusal: &&Refusal| matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });
+    if let Some(refusal) = refusals().find(is_unknown).or_else(|| refusals().next()) {
+        return of_call(refusal);
+    }
+    let invalid = results.into_iter().find_map(|result| match result {
+        ItemBody::Refused(body) => Some(body),
+        ItemBody::Accepted {} => None,
+    });
+    invalid.unwrap_or_else(|| FaultBody::malformed("has no views"))
 }
 
 #[cfg(test)]
