@@ -10,7 +10,7 @@ pub const NAMES: [&str; 3] = [
     "state",  // hash: holder, expires_ms and epoch of the owner; position in the log; up to where deltas are settled
     "deltas", // stream: what to add to which counters
 ];
-/// Hash: the secret of the pairs and the number of partitions.
+/// Hash: the secret of the pairs, the number of partitions, and the id of the log in tokens.
 pub const LAYOUT: &str = "tc:views:layout";
 
 answers! {

@@ -1,8 +1,8 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, on `machines`), who owns a partition (`takeover`), and `tallystone dev` (`dev`). What may
-//! not: the windows by themselves, which the crate tests against its oracle.
+//! stopped and away (`crashes`, `away`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), and
+//! `tallystone dev` (`dev`). What may not: the windows by themselves, which the crate tests against its oracle.
 
 mod away;
 mod borders;
@@ -12,6 +12,7 @@ mod http;
 mod machines;
 mod stage;
 mod takeover;
+mod tokens;
 
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@
 mod partition;
 mod records;
 
-pub use partition::{Acquired, Commit, Entry, OwnerError, Ownership, Partition};
+pub use partition::{Acquired, Commit, Entry, OwnerError, Ownership, Partition, WaitingDeltas};
 pub use records::{Deltas, PairsRecord};
 
 use crate::dedupe::{PairHasher, SECRET_BYTES};
@@ -68,17 +68,17 @@ impl ViewLog {
         let unreachable = |failure: LinkError| ConnectError::unreachable(&shown, failure);
         first.load_scripts().await.map_err(unreachable)?;
         let identity = Identity::open(primary.clone(), MARK, &shown, allow_volatile).await?;
-        let (secret, found) = layout(&first, partitions).await.map_err(unreachable)?;
-        if found != partitions {
-            return Err(OpenError::Partitions { found });
+        let layout = layout(&first, partitions).await.map_err(unreachable)?;
+        if layout.partitions != partitions {
+            return Err(OpenError::Partitions { found: layout.partitions });
         }
         let guarded = || link(replicas).guarded_by(identity.state());
         let partitions = (0..partitions)
-            .map(|number| Arc::new(Partition::new(number, guarded(), guarded(), room.clone())))
+            .map(|number| Arc::new(Partition::new(number, layout.id.clone(), guarded(), guarded(), room.clone())))
             .collect();
         let mut tasks = JoinSet::new();
         tasks.spawn(room.watch());
-        Ok(ViewLog { partitions, hasher: PairHasher::new(&secret), identity, _tasks: tasks })
+        Ok(ViewLog { partitions, hasher: PairHasher::new(&layout.secret), identity, _tasks: tasks })
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7). Returns its new mark; `None`: no
@@ -109,20 +109,30 @@ impl ViewLog {
     }
 }
 
-/// The secret of the log and its number of partitions, drawn and set if the log is new.
-async fn layout(link: &Link, partitions: u16) -> Result<([u8; SECRET_BYTES], u16), LinkError> {
-    let drawn = [Uuid::new_v4(), Uuid::new_v4()].map(|half| half.simple().to_string()).concat();
+/// What is drawn and set when a log is created.
+struct Layout {
+    partitions: u16,
+    secret: [u8; SECRET_BYTES],
+    /// Names the log in tokens: the first 48 bits of a random UUID, in hex.
+    id: Arc<str>,
+}
+
+/// The layout of the log. A log of an earlier version gets an id, too.
+async fn layout(link: &Link, partitions: u16) -> Result<Layout, LinkError> {
+    let drawn = [Uuid::new_v4(), Uuid::new_v4()].map(|half| half.simple().to_string());
+    let id = Uuid::new_v4().simple().to_string()[..12].to_owned();
     let set = |field: &'static str, value: String| {
         let mut command = redis::cmd("HSETNX");
         command.arg(LAYOUT).arg(field).arg(value);
         command
     };
     link.call(&set("partitions", partitions.to_string())).await?;
-    link.call(&set("secret", drawn)).await?;
-    let found: Value = link.call(redis::cmd("HMGET").arg(LAYOUT).arg("partitions").arg("secret")).await?;
-    let (found, secret): (u16, String) = from_redis_value(found).unwrap_or_default();
-    let mut key = [0; SECRET_BYTES];
+    link.call(&set("secret", drawn.concat())).await?;
+    link.call(&set("id", id)).await?;
+    let found: Value = link.call(redis::cmd("HMGET").arg(LAYOUT).arg("partitions").arg("secret").arg("id")).await?;
+    let (partitions, text, id): (u16, String, String) = from_redis_value(found).unwrap_or_default();
+    let mut secret = [0; SECRET_BYTES];
     // The text has 244 random bits in 64 bytes.
-    key.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, secret.as_bytes()).as_ref());
-    Ok((key, found))
+    secret.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref());
+    Ok(Layout { partitions, secret, id: id.into() })
 }

@@ -3,6 +3,7 @@
 use super::records::{Deltas, PairsRecord, read_deltas, write_deltas};
 use crate::dedupe::Pair;
 use redis::{Cmd, Value, from_redis_value};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_link::{Link, Room, ScriptReply, StreamId};
 use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
@@ -14,6 +15,8 @@ const LEASE: Duration = Duration::from_secs(5);
 /// One partition.
 pub struct Partition {
     number: u16,
+    /// Names the log in tokens.
+    log_id: Arc<str>,
     /// Of callers that append.
     appending: Link,
     /// Of the owner: its large reads do not delay appends.
@@ -59,6 +62,16 @@ pub struct Entry {
     pub views: Vec<u8>,
 }
 
+/// A record of deltas that waits for the counters.
+pub struct WaitingDeltas {
+    /// Its id, and so its time.
+    pub at: StreamId,
+    /// The token of its adds. No other record has it, also of another log that the same counters count.
+    pub token: String,
+    /// What to add.
+    pub deltas: Deltas,
+}
+
 /// What a commit writes.
 pub struct Commit {
     /// Where the owner has read from.
@@ -72,8 +85,8 @@ pub struct Commit {
 }
 
 impl Partition {
-    pub(super) fn new(number: u16, appending: Link, owning: Link, room: Room) -> Partition {
-        Partition { number, appending, owning, room }
+    pub(super) fn new(number: u16, log_id: Arc<str>, appending: Link, owning: Link, room: Room) -> Partition {
+        Partition { number, log_id, appending, owning, room }
     }
 
     /// Its number.
@@ -164,12 +177,14 @@ impl Partition {
     }
 
     /// The next record of deltas after a position.
-    pub async fn next_deltas(&self, after: StreamId) -> Result<Option<(StreamId, Deltas)>, OwnerError> {
+    pub async fn next_deltas(&self, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {
         let found = self.range(NAMES[2], &format!("({after}"), 1).await?.pop();
-        let read = |(position, bytes): (StreamId, Vec<u8>)| {
-            read_deltas(&bytes)
-                .map(|deltas| (position, deltas))
-                .ok_or_else(|| defect("deltas that cannot be read").into())
+        let read = |(at, bytes): (StreamId, Vec<u8>)| {
+            let (deltas, is_named) = read_deltas(&bytes).ok_or_else(|| defect("deltas that cannot be read"))?;
+            let Partition { number, log_id, .. } = self;
+            // A record of an earlier version may have counted with its token.
+            let token = if is_named { format!("v{log_id}/{number}/{at}") } else { format!("v{number}/{at}") };
+            Ok(WaitingDeltas { at, token, deltas })
         };
         found.map(read).transpose()
     }

@@ -46,13 +46,20 @@ impl PairsRecord {
     }
 }
 
-/// What to add: by namespace and name of the counter. Each counter is in a record once, so the record's id, with the name, is
-/// a token.
+/// What to add: by namespace and name of the counter. Each counter is in a record once, so the log and the record's id, with the
+/// name, are a token.
 pub type Deltas = BTreeMap<(String, String), u32>;
+
+/// What a record of deltas begins with if its token names the log. Earlier versions wrote records without it, whose tokens do
+/// not. They cannot read it, because no text has the byte 0xFF; so they send no such record with another token.
+const NAMED: [u8; 3] = [0, 1, 0xFF];
 
 /// The bytes of deltas; none: empty.
 pub(super) fn write_deltas(deltas: &Deltas) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    if deltas.is_empty() {
+        return Vec::new();
+    }
+    let mut bytes = NAMED.to_vec();
     for ((namespace, counter), delta) in deltas {
         for text in [namespace, counter] {
             // Names of counters have at most 128 bytes.
@@ -64,14 +71,15 @@ pub(super) fn write_deltas(deltas: &Deltas) -> Vec<u8> {
     bytes
 }
 
-/// Reads deltas; `None`: they cannot be read.
-pub(super) fn read_deltas(mut bytes: &[u8]) -> Option<Deltas> {
+/// Reads deltas, and whether their token names the log; `None`: they cannot be read.
+pub(super) fn read_deltas(bytes: &[u8]) -> Option<(Deltas, bool)> {
     fn text(bytes: &mut &[u8]) -> Option<String> {
         let (length, rest) = bytes.split_first()?;
         let (text, rest) = rest.split_at_checked(usize::from(*length))?;
         *bytes = rest;
         String::from_utf8(text.to_vec()).ok()
     }
+    let (mut bytes, is_named) = bytes.strip_prefix(&NAMED).map_or((bytes, false), |named| (named, true));
     let mut deltas = Deltas::new();
     while !bytes.is_empty() {
         let key = (text(&mut bytes)?, text(&mut bytes)?);
@@ -79,7 +87,7 @@ pub(super) fn read_deltas(mut bytes: &[u8]) -> Option<Deltas> {
         bytes = rest;
         deltas.insert(key, u32::from_be_bytes(*delta));
     }
-    Some(deltas)
+    Some((deltas, is_named))
 }
 
 #[cfg(test)]
@@ -98,7 +106,10 @@ mod tests {
 
         let key = |counter: &str| ("views-default".to_owned(), counter.to_owned());
         let deltas = Deltas::from([(key("a"), 1), (key("é"), u32::MAX)]);
-        assert_eq!(read_deltas(&write_deltas(&deltas)), Some(deltas));
-        assert_eq!((read_deltas(&[]), read_deltas(&[3, 0])), (Some(Deltas::new()), None));
+        let bytes = write_deltas(&deltas);
+        assert_eq!(read_deltas(&bytes[NAMED.len()..]), Some((deltas.clone(), false)), "of an earlier version");
+        assert_eq!(read_deltas(&bytes), Some((deltas, true)));
+        assert_eq!(read_deltas(&[NAMED, NAMED].concat()), None, "an earlier version cannot read the mark");
+        assert_eq!((write_deltas(&Deltas::new()), read_deltas(&[3, 0])), (Vec::new(), None));
     }
 }

@@ -127,11 +127,12 @@ impl Owner {
         let mut settled = owner.settled;
         loop {
             let next = until_answered(|| self.partition.next_deltas(settled)).await?;
-            let Some((at, deltas)) = next else {
+            let Some(waiting) = next else {
                 let _ = timeout(RENEW_EVERY, committed.notified()).await;
                 continue;
             };
-            let again = self.sink.send(number, at, deltas).await;
+            let at = waiting.at;
+            let again = self.sink.send(number, waiting).await;
             metrics::sent_again(&again);
             until_answered(|| self.partition.settle(&owner, (settled, at), &again)).await?;
             settled = at;

@@ -1,13 +1,12 @@
 //! The sink: it sends the deltas of a partition to the counters, each with a token and a time that belong to its record
 //! (N17). A repetition sends the same bytes, so a delta counts once.
 
-use crate::log::Deltas;
+use crate::log::{Deltas, WaitingDeltas};
 use crate::metrics;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused};
-use tallystone_link::StreamId;
 use tokio::time::sleep;
 
 /// Adds of one call.
@@ -51,10 +50,10 @@ impl Sink {
         Sink { counters, ready: Mutex::default() }
     }
 
-    /// Sends the record of deltas at this position until each has a definite answer, and returns those that came too late:
-    /// they have certainly not counted.
-    pub(super) async fn send(&self, partition: u16, at: StreamId, deltas: Deltas) -> Deltas {
-        let token = IdempotencyToken::new(format!("v{partition}/{at}"), at.ms);
+    /// Sends a record of deltas until each has a definite answer, and returns those that came too late: they have certainly
+    /// not counted.
+    pub(super) async fn send(&self, partition: u16, WaitingDeltas { at, token, deltas }: WaitingDeltas) -> Deltas {
+        let token = IdempotencyToken::new(token, at.ms);
         let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
         for ((namespace, counter), delta) in deltas {
             by_namespace.entry(namespace).or_default().push((counter, delta));
