@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The names of the keys of a partition, in the order of KEYS. Lua knows them as `K_LOG`, `K_STATE` and `K_DELTAS`.
 pub const NAMES: [&str; 3] = [
     "log",    // stream: views that were accepted, many in each entry
-    "state",  // hash: holder, expires_ms and epoch of the owner; position in the log; up to where deltas are settled
+    "state", // hash: holder, expires_ms and epoch of the owner; full; position in the log; up to where deltas are settled
     "deltas", // stream: what to add to which counters
 ];
 /// Hash: the secret of the pairs, the number of partitions, and the id of the log in tokens.
@@ -22,6 +22,8 @@ answers! {
         Held = "HELD",
         /// The caller does not own the partition any more.
         Fenced = "FENCED",
+        /// The owner has no memory for more pairs.
+        Full = "FULL",
     }
 }
 

@@ -31,6 +31,8 @@ pub struct ViewsConfig {
     pub partitions: u16,
     /// Views that wait for the log, in bytes of memory; views beyond that are refused.
     pub waiting_bytes_max: u32,
+    /// The memory of the pairs of all partitions that this process owns, in bytes; views beyond that are refused.
+    pub pairs_bytes_max: u64,
     /// Counts of videos that this process keeps for reads while the counters are away.
     pub counts_kept_max: u32,
     /// What is counted.
@@ -74,6 +76,7 @@ impl Default for ViewsConfig {
             counters_url: "http://127.0.0.1:7610".to_owned(),
             partitions: 4,
             waiting_bytes_max: 16 * 1_024 * 1_024,
+            pairs_bytes_max: 1_024 * 1_024 * 1_024,
             counts_kept_max: 1_000_000,
             namespaces: vec![ViewNamespace::default()],
         }
@@ -104,6 +107,8 @@ impl ViewsConfig {
         ConfigError::unless_within("views.partitions", self.partitions.into(), 1..=256)?;
         let bytes = 1_048_576..=1_073_741_824;
         ConfigError::unless_within("views.waiting_bytes_max", self.waiting_bytes_max.into(), bytes)?;
+        let bytes = 1_048_576..=1_099_511_627_776;
+        ConfigError::unless_within("views.pairs_bytes_max", self.pairs_bytes_max, bytes)?;
         ConfigError::unless_within("views.counts_kept_max", self.counts_kept_max.into(), 1_000..=100_000_000)?;
         for (number, namespace) in self.namespaces.iter().enumerate() {
             let field = |key: &str| format!("views.namespaces[{number}].{key}");
@@ -163,6 +168,7 @@ mod tests {
             ("views.counters_url", ViewsConfig { counters_url: "ftp://c".to_owned(), ..config.clone() }),
             ("views.partitions", ViewsConfig { partitions: 0, ..config.clone() }),
             ("views.waiting_bytes_max", ViewsConfig { waiting_bytes_max: 1, ..config.clone() }),
+            ("views.pairs_bytes_max", ViewsConfig { pairs_bytes_max: 1, ..config.clone() }),
             ("views.counts_kept_max", ViewsConfig { counts_kept_max: 1, ..config.clone() }),
             ("views.namespaces[1].name", ViewsConfig { namespaces: vec![default(), default()], ..config.clone() }),
             ("views.namespaces[0].name", of(ViewNamespace { name: "v1".to_owned(), ..default() })),

@@ -109,7 +109,11 @@ async fn append(lane: Arc<Lane>, partition: Arc<Partition>, waiting: Arc<AtomicU
         lane.arrived.notified().await;
         loop {
             let Some(Pending { views, count, callers }) = lane.pending().pop_front() else { break };
-            let result = partition.append(&views).await.map_err(Refusal::from);
+            let result = match partition.append(&views).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Refusal::Overloaded),
+                Err(refusal) => Err(Refusal::from(refusal)),
+            };
             waiting.fetch_sub(views.len(), Ordering::Relaxed);
             if result.is_ok() {
                 // Also those whose callers have gone.

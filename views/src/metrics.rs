@@ -3,6 +3,7 @@
 use crate::Refusal;
 use crate::log::Deltas;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use std::time::Duration;
 
 const ACCEPTED: &str = "tallystone_views_accepted_total";
 const REFUSED: &str = "tallystone_views_refused_total";
@@ -13,6 +14,7 @@ const SENT_AGAIN: &str = "tallystone_views_sent_again_total";
 const UNRESOLVED: &str = "tallystone_views_unresolved_total";
 const PAIRS: &str = "tallystone_views_pairs";
 const PAIRS_BYTES: &str = "tallystone_views_pairs_bytes";
+const OLDEST_DELTA: &str = "tallystone_views_oldest_delta_seconds";
 const OLD_COUNTS: &str = "tallystone_views_old_counts_total";
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
@@ -26,6 +28,7 @@ pub(crate) fn describe() {
     describe_counter!(UNRESOLVED, "what may not have counted: the counters could not say");
     describe_gauge!(PAIRS, "pairs in memory, by partition");
     describe_gauge!(PAIRS_BYTES, Unit::Bytes, "memory of the pairs, by partition");
+    describe_gauge!(OLDEST_DELTA, Unit::Seconds, "age of the oldest deltas that wait for the counters, by partition");
     describe_counter!(OLD_COUNTS, "reads that got an earlier count, because the counters did not answer");
     for counted in [ACCEPTED, DEDUPLICATED, ADDED, COUNTED, SENT_AGAIN, UNRESOLVED, OLD_COUNTS] {
         counter!(counted).absolute(0);
@@ -62,6 +65,11 @@ pub(crate) fn pairs(partition: u16, (pairs, bytes): (usize, usize)) {
     let partition = partition.to_string();
     gauge!(PAIRS, "partition" => partition.clone()).set(pairs as f64);
     gauge!(PAIRS_BYTES, "partition" => partition).set(bytes as f64);
+}
+
+/// How long the oldest deltas of a partition have waited for the counters; `None`: none wait.
+pub(crate) fn oldest_delta(partition: u16, age: Option<Duration>) {
+    gauge!(OLDEST_DELTA, "partition" => partition.to_string()).set(age.unwrap_or_default().as_secs_f64());
 }
 
 pub(crate) fn old_count() {

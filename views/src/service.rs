@@ -7,7 +7,7 @@ use crate::ingest::{Ingest, answer};
 use crate::kind::{Kind, KindName, day_prefix, kinds_of};
 use crate::log::ViewLog;
 use crate::metrics;
-use crate::owner::{Owner, Sink};
+use crate::owner::{Owner, PairsMemory, Sink};
 use crate::reads::Reads;
 use crate::view::View;
 use futures::future::{BoxFuture, join_all, try_join_all};
@@ -69,11 +69,12 @@ impl ViewService {
         metrics::describe();
         let log = Arc::new(log);
         let (sink, holder) = (Arc::new(Sink::new(counters.clone())), Uuid::new_v4().simple().to_string());
+        let memory = Arc::new(PairsMemory::new(usize::try_from(config.pairs_bytes_max).unwrap_or(usize::MAX)));
         let appended: Vec<Arc<Notify>> = log.partitions().iter().map(|_| Arc::default()).collect();
         let task = |(partition, appended): (&Arc<_>, &Arc<Notify>)| {
             let (log, partition, appended) = (log.clone(), Arc::clone(partition), appended.clone());
             let (namespaces, sink, holder) = (config.namespaces.clone(), sink.clone(), holder.clone());
-            PartitionTask(Owner { log, partition, namespaces, sink, appended, holder })
+            PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder })
         };
         let tasks = log.partitions().iter().zip(&appended).map(task).collect();
         let ingest = Ingest::start(log.clone(), config.waiting_bytes_max as usize, &appended);

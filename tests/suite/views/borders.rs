@@ -1,16 +1,11 @@
 //! Borders of windows in the log: its times decide, and nothing else. The test writes the entries itself, with the times that
 //! it needs.
 
+use super::entry;
 use super::stage::Stage;
 use tallystone_views::{ViewNamespace, WindowKind};
 
 const HOUR_MS: u64 = 3_600_000;
-
-/// An entry of the log with one view.
-fn entry(namespace: &str, video: &str, user: &str) -> Vec<u8> {
-    let lengths = [namespace, video, user].map(|text| text.len() as u8);
-    [&[0; 8][..], &lengths, namespace.as_bytes(), video.as_bytes(), user.as_bytes()].concat()
-}
 
 #[tokio::test]
 async fn v2_v6_windows_end_at_the_millisecond_of_the_log() {

@@ -1,8 +1,9 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), and
-//! `tallystone dev` (`dev`). What may not: the windows by themselves, which the crate tests against its oracle.
+//! stopped and away (`crashes`, `away`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), the
+//! bound of pairs (`memory`), and `tallystone dev` (`dev`). What may not: the windows by themselves, which the crate tests against
+//! its oracle.
 
 mod away;
 mod borders;
@@ -10,6 +11,7 @@ mod crashes;
 mod dev;
 mod http;
 mod machines;
+mod memory;
 mod stage;
 mod takeover;
 mod tokens;
@@ -19,4 +21,10 @@ use serde_json::{Value, json};
 /// A view as the seed posts it.
 fn view(video: &str, user: &str) -> Value {
     json!({"videoId": video, "userId": user, "timestamp": "2026-11-25T08:00:00Z"})
+}
+
+/// An entry of the log with one view.
+fn entry(namespace: &str, video: &str, user: &str) -> Vec<u8> {
+    let lengths = [namespace, video, user].map(|text| text.len() as u8);
+    [&[0; 8][..], &lengths, namespace.as_bytes(), video.as_bytes(), user.as_bytes()].concat()
 }

@@ -45,17 +45,31 @@ impl Pairs {
         Pairs { kept }
     }
 
-    /// Takes a view of this time (Unix ms), and returns whether it is the first in its window.
-    pub(crate) fn is_first(&mut self, pair: &Pair, at_ms: u64) -> bool {
+    /// Drops pairs that are of no use to views from this time (Unix ms) on.
+    pub(crate) fn advance(&mut self, at_ms: u64) {
         match &mut self.kept {
-            Kept::None => true,
+            Kept::None => {}
             Kept::Together { window, begin_ms, end_ms, table } => {
                 if at_ms >= *end_ms {
                     (*begin_ms, *end_ms) = bounds(window, at_ms);
                     *table = PairTable::new();
                 }
-                table.insert(pair, [])
             }
+            Kept::Sliding { window_ms, generations } => {
+                let lasts_ms = generation_ms(*window_ms) - 1 + *window_ms;
+                while generations.front().is_some_and(|oldest| oldest.begin_ms + lasts_ms <= at_ms) {
+                    generations.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Takes a view of this time (Unix ms), and returns whether it is the first in its window.
+    pub(crate) fn is_first(&mut self, pair: &Pair, at_ms: u64) -> bool {
+        self.advance(at_ms);
+        match &mut self.kept {
+            Kept::None => true,
+            Kept::Together { table, .. } => table.insert(pair, []),
             Kept::Sliding { window_ms, generations } => slide(*window_ms, generations, pair, at_ms),
         }
     }
@@ -107,11 +121,12 @@ fn bounds(window: &Window, at_ms: u64) -> (u64, u64) {
     }
 }
 
+/// How long a generation is.
+fn generation_ms(window_ms: u64) -> u64 {
+    (window_ms / GENERATIONS).max(1)
+}
+
 fn slide(window_ms: u64, generations: &mut VecDeque<Generation>, pair: &Pair, at_ms: u64) -> bool {
-    let length_ms = (window_ms / GENERATIONS).max(1);
-    while generations.front().is_some_and(|oldest| oldest.begin_ms + length_ms - 1 + window_ms <= at_ms) {
-        generations.pop_front();
-    }
     for generation in generations.iter().rev() {
         if let Some([a, b, c]) = generation.table.get(pair) {
             let first_ms = generation.begin_ms + u64::from(u32::from_be_bytes([0, a, b, c]));
@@ -122,7 +137,7 @@ fn slide(window_ms: u64, generations: &mut VecDeque<Generation>, pair: &Pair, at
             break;
         }
     }
-    let begin_ms = at_ms - at_ms % length_ms;
+    let begin_ms = at_ms - at_ms % generation_ms(window_ms);
     if generations.back().is_none_or(|newest| newest.begin_ms != begin_ms) {
         generations.push_back(Generation { begin_ms, table: PairTable::new() });
     }
@@ -200,6 +215,18 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn v2_pairs_leave_the_memory_when_the_time_of_the_log_has_passed_their_windows() {
+        for window in windows().into_iter().filter(|window| *window != Window::None) {
+            let (mut pairs, at_ms) = (Pairs::new(&window), 1_790_000_000_000);
+            assert!(pairs.is_first(&PairHasher::new(&[3; 32]).pair("v", "u"), at_ms));
+            pairs.advance(at_ms);
+            assert_eq!(pairs.size().0, 1, "{window:?}");
+            pairs.advance(at_ms + 2 * SLIDING);
+            assert_eq!(pairs.size(), (0, 0), "{window:?}");
         }
     }
 

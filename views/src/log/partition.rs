@@ -94,12 +94,13 @@ impl Partition {
         self.number
     }
 
-    /// Appends an entry of views. They are durable when this returns, as far as Redis's `appendfsync` says.
-    pub async fn append(&self, views: &[u8]) -> Result<(), Refusal> {
+    /// Appends an entry of views. They are durable when this returns, as far as Redis's `appendfsync` says. `false`: the owner
+    /// has no memory for more pairs, and nothing has changed. An entry without views is always appended.
+    pub async fn append(&self, views: &[u8]) -> Result<bool, Refusal> {
         self.room.check()?;
         let mut command = self.call(ViewScript::Append, &[]);
         command.arg(views);
-        reply(self.appending.eval(&command, true).await?).map(drop)
+        Ok(reply(self.appending.eval(&command, true).await?)?.answer != ViewAnswer::Full)
     }
 
     /// Takes the partition over unless another process holds its lease. `holder` names this process.
@@ -115,9 +116,10 @@ impl Partition {
         Ok(Acquired::Owned(Ownership { epoch, position: position()?, settled: position()? }))
     }
 
-    /// Commits, and renews the lease. The same commit may be sent again until its answer comes.
-    pub async fn commit(&self, owner: &Ownership, commit: &Commit) -> Result<(), OwnerError> {
-        self.commit_for(owner, commit, LEASE).await
+    /// Commits, and renews the lease. The same commit may be sent again until its answer comes. `is_full`: no more views are
+    /// accepted, until a commit says otherwise.
+    pub async fn commit(&self, owner: &Ownership, commit: &Commit, is_full: bool) -> Result<(), OwnerError> {
+        self.commit_for(owner, commit, LEASE, if is_full { "1" } else { "0" }).await
     }
 
     /// Renews the lease.
@@ -133,15 +135,22 @@ impl Partition {
     async fn commit_nothing(&self, owner: &Ownership, lease: Duration) -> Result<(), OwnerError> {
         let Ownership { position, .. } = *owner;
         let nothing = Commit { from: position, to: position, deltas: Deltas::new(), pairs: Vec::new() };
-        self.commit_for(owner, &nothing, lease).await
+        self.commit_for(owner, &nothing, lease, "").await
     }
 
-    async fn commit_for(&self, owner: &Ownership, commit: &Commit, lease: Duration) -> Result<(), OwnerError> {
+    /// `full`: 1, 0, or as before.
+    async fn commit_for(
+        &self,
+        owner: &Ownership,
+        commit: &Commit,
+        lease: Duration,
+        full: &str,
+    ) -> Result<(), OwnerError> {
         let Commit { from, to, deltas, pairs } = commit;
         let keys: Vec<&str> = pairs.iter().map(|(name, _, _)| name.as_str()).collect();
         let mut command = self.call(ViewScript::Commit, &keys);
         command.arg(0).arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
-        command.arg(to.next().to_string()).arg(write_deltas(deltas));
+        command.arg(to.next().to_string()).arg(write_deltas(deltas)).arg(full);
         for (_, needed_from_ms, pairs) in pairs {
             command.arg(StreamId { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
         }
@@ -166,7 +175,7 @@ impl Partition {
         let value = self.owning.eval(command, true).await.map_err(Refusal::from)?;
         match reply(value)?.answer {
             ViewAnswer::Fenced => Err(OwnerError::Fenced),
-            ViewAnswer::Ok | ViewAnswer::Held => Ok(()),
+            ViewAnswer::Ok | ViewAnswer::Held | ViewAnswer::Full => Ok(()),
         }
     }
 

@@ -51,6 +51,7 @@ impl Counting {
         let mut views = 0;
         for entry in entries {
             let at_ms = entry.position.ms;
+            self.kinds_by_namespace.values_mut().flatten().for_each(|counted| counted.pairs.advance(at_ms));
             let mut unread = &entry.views[..];
             while let Some((namespace, view)) = View::read(&mut unread) {
                 views += 1;

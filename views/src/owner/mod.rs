@@ -1,11 +1,14 @@
 //! The owner of a partition: it deduplicates the views, and sends what they add to the counters. One process owns a
 //! partition at a time; the scripts of the log refuse what an earlier owner still sends.
 //!
-//! What lives here: the loop of an owner, its state (`counting`), the `sink`. What may not: HTTP.
+//! What lives here: the loop of an owner, its state (`counting`) and the bound of that (`memory`), the `sink`. What may not:
+//! HTTP.
 
 mod counting;
+mod memory;
 mod sink;
 
+pub(crate) use memory::PairsMemory;
 pub(crate) use sink::Sink;
 
 use crate::config::ViewNamespace;
@@ -13,7 +16,9 @@ use crate::log::{Acquired, OwnerError, Ownership, Partition, ViewLog};
 use crate::metrics;
 use counting::Counting;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tallystone_link::wall_ms;
 use tallystone_model::Refusal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -36,10 +41,20 @@ pub(crate) struct Owner {
     pub(crate) partition: Arc<Partition>,
     pub(crate) namespaces: Vec<ViewNamespace>,
     pub(crate) sink: Arc<Sink>,
+    pub(crate) memory: Arc<PairsMemory>,
     /// Notified when this process has appended.
     pub(crate) appended: Arc<Notify>,
     /// Names this process.
     pub(crate) holder: String,
+}
+
+/// What the sender of deltas and the rest of the owner know of each other.
+#[derive(Default)]
+struct Sending {
+    /// Notified when deltas were committed.
+    committed: Notify,
+    /// The time of the oldest deltas that wait for the counters (Unix ms); 0: none.
+    oldest_ms: AtomicU64,
 }
 
 impl Owner {
@@ -78,19 +93,22 @@ impl Owner {
 
     /// Works until that fails.
     async fn work(&self, owner: Ownership) -> OwnerError {
-        let committed = Notify::new();
+        let sending = Sending::default();
         let done: Result<((), ()), OwnerError> =
-            tokio::try_join!(self.deduplicate(owner, &committed), self.send(owner, &committed));
+            tokio::try_join!(self.deduplicate(owner, &sending), self.send(owner, &sending));
+        metrics::pairs(self.partition.number(), (0, 0));
+        metrics::oldest_delta(self.partition.number(), None);
         done.err().unwrap_or(OwnerError::Fenced)
     }
 
-    async fn deduplicate(&self, owner: Ownership, committed: &Notify) -> Result<(), OwnerError> {
+    async fn deduplicate(&self, owner: Ownership, sending: &Sending) -> Result<(), OwnerError> {
         // Reading many pairs may take longer than the lease.
         let mut counting = tokio::select! {
             counting = Counting::read(&self.partition, &self.namespaces) => counting?,
             error = self.renew(&owner) => return Err(error),
         };
         let (mut position, mut renewed_at) = (owner.position, Instant::now());
+        let mut memory = self.memory.partition();
         loop {
             let entries = until_answered(|| self.partition.read(position, ENTRIES_MAX)).await?;
             if entries.is_empty() && renewed_at.elapsed() < RENEW_EVERY {
@@ -98,15 +116,23 @@ impl Owner {
                 let _ = timeout(IDLE, self.appended.notified()).await;
                 continue;
             }
-            let is_full = entries.len() == ENTRIES_MAX;
             let commit = counting.take(self.log.hasher(), position, &entries);
-            until_answered(|| self.partition.commit(&owner, &commit)).await?;
+            let size = counting.size();
+            let is_full = memory.set(size.1);
+            until_answered(|| self.partition.commit(&owner, &commit, is_full)).await?;
             (position, renewed_at) = (commit.to, Instant::now());
-            metrics::pairs(self.partition.number(), counting.size());
+            metrics::pairs(self.partition.number(), size);
+            metrics::oldest_delta(self.partition.number(), sending.oldest());
             if !commit.deltas.is_empty() {
-                committed.notify_one();
+                sending.committed.notify_one();
             }
-            if !is_full {
+            if is_full && entries.is_empty() {
+                // Views are refused, so nothing else ends windows: an entry without views advances the time of the log.
+                if let Err(error) = self.partition.append(&[]).await {
+                    tracing::debug!(%error, "the time of the log does not advance");
+                }
+            }
+            if entries.len() < ENTRIES_MAX {
                 sleep(COMMIT_EVERY).await;
             }
         }
@@ -122,13 +148,14 @@ impl Owner {
         }
     }
 
-    async fn send(&self, owner: Ownership, committed: &Notify) -> Result<(), OwnerError> {
+    async fn send(&self, owner: Ownership, sending: &Sending) -> Result<(), OwnerError> {
         let number = self.partition.number();
         let mut settled = owner.settled;
         loop {
             let next = until_answered(|| self.partition.next_deltas(settled)).await?;
+            sending.oldest_ms.store(next.as_ref().map_or(0, |waiting| waiting.at.ms), Ordering::Relaxed);
             let Some(waiting) = next else {
-                let _ = timeout(RENEW_EVERY, committed.notified()).await;
+                let _ = timeout(RENEW_EVERY, sending.committed.notified()).await;
                 continue;
             };
             let at = waiting.at;
@@ -137,6 +164,14 @@ impl Owner {
             until_answered(|| self.partition.settle(&owner, (settled, at), &again)).await?;
             settled = at;
         }
+    }
+}
+
+impl Sending {
+    /// How long the oldest deltas have waited, by this machine's clock.
+    fn oldest(&self) -> Option<Duration> {
+        let oldest_ms = Some(self.oldest_ms.load(Ordering::Relaxed)).filter(|oldest_ms| *oldest_ms > 0)?;
+        Some(Duration::from_millis(wall_ms().saturating_sub(oldest_ms)))
     }
 }
 
