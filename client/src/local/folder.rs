@@ -12,7 +12,7 @@ use super::stripes::Stripes;
 use super::unresolved::{self, Unresolved};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -176,6 +176,8 @@ impl Folder {
             // Handles are cloned from others or under the lock of `slots`, so this number does not rise from 1 meanwhile.
             let unused = slots.extract_if(|_, slot| {
                 let has_handle = Arc::strong_count(slot) > 1;
+                // The number is read without an order. What the last handle has added must be visible from here on.
+                fence(Ordering::Acquire);
                 let total = self.cells.total(slot.index as usize);
                 let mut state = slot.state();
                 if has_handle || total != state.seen_total {
@@ -257,11 +259,15 @@ impl Folder {
     pub(super) fn stats(&self) -> Stats {
         let slots = self.slots();
         let all = || slots.values().flat_map(HashMap::values);
-        let bounds =
-            all().map(|slot| slot.state().reading(0, &self.options)).filter(|reading| reading.pulled_at.is_some());
-        let bounds: Vec<Option<u64>> = bounds.map(|reading| reading.error_bound).collect();
-        let error_bound_max = bounds.into_iter().collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
-        self.tally.read(all().count() as u64, error_bound_max)
+        let pulled = all().map(|slot| slot.state().reading(0, &self.options)).filter(|read| read.pulled_at.is_some());
+        let (mut error_bound_max, mut error_bounds_unknown) = (None, 0);
+        for reading in pulled {
+            match reading.error_bound {
+                Some(bound) => error_bound_max = error_bound_max.max(Some(bound)),
+                None => error_bounds_unknown += 1,
+            }
+        }
+        self.tally.read(all().count() as u64, error_bound_max, error_bounds_unknown)
     }
 }
 

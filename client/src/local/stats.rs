@@ -30,8 +30,10 @@ pub struct Stats {
     pub unsynced_age_ms: u64,
     /// Counters of the folder.
     pub counters: u64,
-    /// The largest error bound of a counter that is pulled; `None`: one of them has an unknown bound, or none is pulled.
+    /// The largest known error bound of a counter that is pulled (L1); `None`: none is known.
     pub error_bound_max: Option<u64>,
+    /// Counters that are pulled, and whose error bound is unknown.
+    pub error_bounds_unknown: u64,
     /// What failed last in a push, a pull or a write; `None` after the next success of the same kind.
     pub last_push_error: Option<String>,
     /// See [`last_push_error`](Stats::last_push_error).
@@ -90,7 +92,7 @@ impl Tally {
         change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn read(&self, counters: u64, error_bound_max: Option<u64>) -> Stats {
+    pub(super) fn read(&self, counters: u64, error_bound_max: Option<u64>, error_bounds_unknown: u64) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let age_ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.latest(|latest| Stats {
@@ -106,6 +108,7 @@ impl Tally {
             unsynced_age_ms: age_ms(latest.synced_at),
             counters,
             error_bound_max,
+            error_bounds_unknown,
             last_push_error: latest.push_error.clone(),
             last_pull_error: latest.pull_error.clone(),
             last_sync_error: latest.sync_error.clone(),

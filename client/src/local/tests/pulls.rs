@@ -61,6 +61,11 @@ async fn l1_after_a_restart_the_bound_is_unknown_until_rollups_have_the_pushes_o
     let a = handle(&counters, "a");
     counters.pull().await.expect("a service that answers");
     assert_eq!((a.get().error_bound, a.get().age_ms.is_some()), (None, true), "the rollup may lack 50");
+    let b = handle(&counters, "b");
+    counters.pull().await.expect("a service that answers");
+    assert_eq!(b.get().error_bound, Some(0));
+    let stats = counters.stats();
+    assert_eq!((stats.error_bound_max, stats.error_bounds_unknown), (Some(0), 1), "one unknown bound hides no other");
     fake.state().exact_to_ms = fake.calls()[0][0].token.clone().expect("a token").generation_time_ms;
     counters.pull().await.expect("a service that answers");
     assert_eq!(a.get().error_bound, None, "the rollup is exact to before this time");
