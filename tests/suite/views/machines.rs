@@ -1,4 +1,4 @@
-//! What is killed and stopped: one durable Redis, a server of counters, and view counters.
+//! What is killed and stopped: a durable Redis, a server of counters, and view counters.
 
 use super::stage::Http;
 use crate::crash::machines::{Redis, Server};
@@ -17,11 +17,22 @@ pub(super) struct Machines {
 impl Machines {
     /// With so many view counters, each on two partitions.
     pub(super) async fn start(views: usize) -> Machines {
+        let redis = Redis::start().await;
+        let counters = redis.url();
+        Machines::on(redis, &counters, &[], views).await
+    }
+
+    /// The counters are on another Redis, and have more arguments.
+    pub(super) async fn start_on(counters_redis: &str, counters_args: &[&str], views: usize) -> Machines {
+        Machines::on(Redis::start().await, counters_redis, counters_args, views).await
+    }
+
+    async fn on(redis: Redis, counters_redis: &str, counters_args: &[&str], views: usize) -> Machines {
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
         std::fs::write(&config, "[views]\npartitions = 2\n").expect("a file");
-        let redis = Redis::start().await;
-        let counters = Server::start_as(&["counters", "--redis-url", &redis.url(), "--log", "error"]).await;
+        let args = ["counters", "--redis-url", counters_redis, "--log", "error"];
+        let counters = Server::start_as(&[&args[..], counters_args].concat()).await;
         let mut machines = Machines { redis, counters, views: Vec::new(), config, _dir: dir };
         for _ in 0..views {
             machines.add_views().await;

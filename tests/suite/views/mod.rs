@@ -1,10 +1,11 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), the
+//! stopped and away (`crashes`, `away`, `availability`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), the
 //! bound of pairs (`memory`), and `tallystone dev` (`dev`). What may not: the windows by themselves, which the crate tests against
 //! its oracle.
 
+mod availability;
 mod away;
 mod borders;
 mod crashes;

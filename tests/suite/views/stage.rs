@@ -38,6 +38,12 @@ impl Http {
         assert_eq!((status, answer), (202, Value::Null), "{body}");
     }
 
+    /// Posts a view until it is accepted.
+    pub(super) async fn until_accepted(&self, body: &Value) {
+        let post = async || self.try_call(Method::POST, "/v1/views", body.to_string()).await.ok();
+        until(post, |answer| matches!(answer, Some((202, _)))).await;
+    }
+
     pub(super) async fn get(&self, path: &str) -> (u16, Value) {
         self.try_call(Method::GET, path, String::new()).await.expect("an answer")
     }
