@@ -25,6 +25,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(2);
 /// The time for a reply that Redis had sent before it answered the new connection.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
+/// The time for the replies of a node after another one was named the primary.
+const LEFT: Duration = Duration::from_millis(200);
 /// Between two attempts of the new connection.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -50,9 +52,13 @@ impl Connection {
                 return Ok(Connection::Node { node, lineage });
             }
         };
-        let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(&primary))).await;
-        let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
-        let (client, multiplexed, lineage) = opened??;
+        let (client, multiplexed, lineage) = loop {
+            let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(&primary))).await;
+            let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
+            if let Some(opened) = opened?? {
+                break opened;
+            }
+        };
         let silence = SILENCE + blocked;
         let lost = Lost { primary, client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
         Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
@@ -107,11 +113,18 @@ impl Connection {
     }
 }
 
-async fn connect_to_primary(primary: &Primary) -> RedisResult<(Client, MultiplexedConnection, Lineage)> {
+/// `None`: another node has become the primary meanwhile. A node that hangs is no reason to wait then.
+async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Client, MultiplexedConnection, Lineage)>> {
     let client = primary.client().await?;
-    let mut connection = connect(&client).await?;
-    let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
-    Ok((client, connection, lineage))
+    let opened = async {
+        let mut connection = connect(&client).await?;
+        let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
+        Ok((connection, lineage))
+    };
+    tokio::select! {
+        opened = opened => opened.map(|(connection, lineage)| Some((client.clone(), connection, lineage))),
+        () = primary.leaves(&client) => Ok(None),
+    }
 }
 
 /// Reads the lineage of a primary from its `INFO replication`.
@@ -157,17 +170,33 @@ impl Lost {
             self.replies.fetch_add(1, Ordering::Relaxed);
             reply
         });
-        if let Ok(reply) = timeout(self.silence, &mut reply).await {
-            return reply;
-        }
         let why = tokio::select! {
             biased;
             reply = &mut reply => return reply,
-            _ = self.overtaken.get_or_init(|| Box::pin(self.overtake())) => "Redis answers a new connection, but not this one",
-            () = self.primary.leaves(&self.client) => "another Redis is the primary",
-            () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",
+            why = self.found() => why,
         };
         Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
+    /// Returns, with the reason, when no reply is to be expected any more.
+    async fn found(&self) -> &'static str {
+        let silent = async {
+            sleep(self.silence).await;
+            tokio::select! {
+                _ = self.overtaken.get_or_init(|| Box::pin(self.overtake())) => "Redis answers a new connection, but not this one",
+                () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",
+            }
+        };
+        // The silence of a node that another one has replaced is not waited for: it may be frozen.
+        let left = async {
+            self.primary.leaves(&self.client).await;
+            sleep(LEFT).await;
+            "another Redis is the primary"
+        };
+        tokio::select! {
+            why = silent => why,
+            why = left => why,
+        }
     }
 
     /// Returns when Redis has answered a new connection, and no reply has arrived here meanwhile.

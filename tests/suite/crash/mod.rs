@@ -11,6 +11,7 @@ mod connections;
 mod data_loss;
 mod demoted;
 mod failover;
+mod frozen;
 mod healing;
 mod index_builds;
 mod judge;
