@@ -1,9 +1,10 @@
-//! When each shard is to be swept next.
+//! When each shard is to be swept next: one order for each partition of the store, because each has a sweeper.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tallystone_lua::keys::Keyspace;
 use tallystone_model::Shard;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -14,12 +15,23 @@ const PACE: Duration = Duration::from_millis(100);
 const TOUCH: Duration = Duration::from_secs(1);
 
 /// When each shard is due. The sweeper shares it with the lanes and the store, which add due times.
-#[derive(Default)]
 pub(crate) struct Schedule {
-    shards: Mutex<Shards>,
-    changed: Notify,
+    partitions: Vec<Partition>,
     /// This server is the leader. Other servers keep no schedule: a new leader begins with a walk.
     is_leader: AtomicBool,
+}
+
+/// The shards of one partition.
+#[derive(Default)]
+struct Partition {
+    shards: Mutex<Shards>,
+    changed: Notify,
+}
+
+impl Default for Schedule {
+    fn default() -> Schedule {
+        Schedule::of(1)
+    }
 }
 
 /// When one shard is to be swept.
@@ -60,7 +72,26 @@ impl Shards {
     }
 }
 
+impl Partition {
+    fn lock(&self) -> MutexGuard<'_, Shards> {
+        // No holder of the lock panics with the two collections half changed.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Schedule {
+    /// The schedule of a store with so many partitions.
+    pub(crate) fn of(partitions: u16) -> Schedule {
+        let partitions = (0..partitions).map(|_| Partition::default()).collect();
+        Schedule { partitions, is_leader: AtomicBool::new(false) }
+    }
+
+    /// The partition with this shard.
+    fn partition(&self, shard: &Shard) -> &Partition {
+        let count = u16::try_from(self.partitions.len()).unwrap_or(u16::MAX);
+        &self.partitions[usize::from(Keyspace::number_of(shard, count))]
+    }
+
     /// Something in the shard falls due after `from_now`.
     pub(crate) fn due(&self, shard: &Shard, from_now: Duration) {
         if !self.is_leader() {
@@ -68,7 +99,8 @@ impl Schedule {
         }
         let now = Instant::now();
         let at = now + from_now;
-        let mut shards = self.lock();
+        let partition = self.partition(shard);
+        let mut shards = partition.lock();
         let not_before = match shards.by_shard.get(shard) {
             Some(due) if due.at.is_some_and(|known| known <= at) => return,
             Some(due) => due.not_before,
@@ -76,7 +108,7 @@ impl Schedule {
         };
         shards.set(shard, Due { at: Some(at), not_before });
         drop(shards);
-        self.changed.notify_one();
+        partition.changed.notify_one();
     }
 
     /// Something in the shard has changed; when it falls due is not known.
@@ -84,9 +116,9 @@ impl Schedule {
         self.due(shard, TOUCH);
     }
 
-    /// The shard that is due first, if it is due now; otherwise the time when the first falls due.
-    pub(super) fn next(&self, now: Instant) -> Result<Shard, Option<Instant>> {
-        let mut shards = self.lock();
+    /// The shard of a partition that is due first, if it is due now; otherwise the time when the first falls due.
+    pub(super) fn next(&self, partition: u16, now: Instant) -> Result<Shard, Option<Instant>> {
+        let mut shards = self.partitions[usize::from(partition)].lock();
         match shards.in_order.first() {
             Some((at, shard)) if *at <= now => {
                 let shard = shard.clone();
@@ -99,19 +131,19 @@ impl Schedule {
 
     /// Lifts the pace for the next sweep of this shard: the last one left work behind.
     pub(super) fn hurry(&self, shard: &Shard) {
-        let mut shards = self.lock();
+        let mut shards = self.partition(shard).lock();
         if let Some(due) = shards.by_shard.get(shard).copied() {
             shards.set(shard, Due { not_before: Instant::now(), ..due });
         }
     }
 
     pub(super) fn forget(&self, shard: &Shard) {
-        self.lock().remove(shard);
+        self.partition(shard).lock().remove(shard);
     }
 
-    /// Returns when a shard has fallen due earlier than before.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    /// Returns when a shard of a partition has fallen due earlier than before.
+    pub(super) async fn changed(&self, partition: u16) {
+        self.partitions[usize::from(partition)].changed.notified().await;
     }
 
     /// Whether this server is the leader.
@@ -123,13 +155,10 @@ impl Schedule {
     pub(super) fn set_leader(&self, is_leader: bool) {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {
-            *self.lock() = Shards::default();
+            for partition in &self.partitions {
+                *partition.lock() = Shards::default();
+            }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shards> {
-        // No holder of the lock panics with the two collections half changed.
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +198,7 @@ mod tests {
                         schedule.forget(&shard);
                         expected.remove(&shard);
                     }
-                    _ => match schedule.next(now) {
+                    _ => match schedule.next(0, now) {
                         Ok(shard) => {
                             let due = expected.insert(shard.clone(), Due { at: None, not_before: now + PACE });
                             let due_at = due.and_then(Due::at).unwrap_or_else(|| panic!("{shard:?} is not due"));

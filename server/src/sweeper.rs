@@ -6,6 +6,9 @@
 //! in its [`Schedule`]. Four sources fill the schedule: the last sweep of each shard, the replies that this server's
 //! lanes get, the store's notifications, and a walk over the times that the store has recorded for all queues
 //! ([`SweepTimes`]), once when this server becomes the leader and then every [`WALK`]. A quiet queue is not swept.
+//!
+//! Each partition of the store has a loop that makes one call at a time: a partition that does not answer holds up only
+//! its own shards (decision 0116).
 
 use crate::engine::Lanes;
 use crate::health::StoreHealth;
@@ -13,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::queue_metrics::{Board, Counted};
 use crate::schedule::Schedule;
 use crate::store::RedisStore;
+use futures::future;
 use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +51,19 @@ pub struct SweepTime {
 
 /// When the shards of all queues are to be swept, as the store has recorded it.
 pub trait SweepTimes: Store {
-    /// One page of the shards in which something falls due. A store that records no times returns every shard.
-    fn sweep_times(&self, cursor: &str) -> impl Future<Output = Result<Page<SweepTime>, Refusal>> + Send {
+    /// The number of partitions, at least 1. Each may be away alone.
+    fn partition_count(&self) -> u16 {
+        1
+    }
+
+    /// One page of the shards of a partition in which something falls due. A store that records no times returns every
+    /// shard.
+    fn sweep_times(
+        &self,
+        partition: u16,
+        cursor: &str,
+    ) -> impl Future<Output = Result<Page<SweepTime>, Refusal>> + Send {
+        let _ = partition;
         async move {
             let page = self.list_queues("", cursor, PAGE_ITEMS_MAX).await?;
             let shards = page.items.into_iter().flat_map(|queue| {
@@ -66,8 +81,12 @@ impl LeaderLease for tallystone_model::oracle::Oracle {}
 impl SweepTimes for tallystone_model::oracle::Oracle {}
 
 impl SweepTimes for RedisStore {
-    async fn sweep_times(&self, cursor: &str) -> Result<Page<SweepTime>, Refusal> {
-        let page = RedisStore::sweep_times(self, cursor).await?;
+    fn partition_count(&self) -> u16 {
+        RedisStore::partition_count(self)
+    }
+
+    async fn sweep_times(&self, partition: u16, cursor: &str) -> Result<Page<SweepTime>, Refusal> {
+        let page = RedisStore::sweep_times(self, partition, cursor).await?;
         let time = |(shard, due_in)| SweepTime { shard, due_in: Some(due_in) };
         Ok(Page { items: page.items.into_iter().map(time).collect(), next_cursor: page.next_cursor })
     }
@@ -100,50 +119,70 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
 
     async fn run_as_leader(&self) {
         let renew = Duration::from_millis(self.leader_lease_ms / 3);
-        // A new leader sweeps every shard at once; later walks spread the sweeps over their period.
-        let (mut walk_at, mut renew_at, mut spread) = (Instant::now(), Instant::now(), Duration::ZERO);
         loop {
-            let now = Instant::now();
-            if renew_at <= now {
-                let was_leader = self.schedule.is_leader();
-                let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
-                self.health.saw(&lease);
-                let is_leader = lease.unwrap_or(false);
-                self.schedule.set_leader(is_leader);
-                renew_at = Instant::now() + renew;
-                if !is_leader {
-                    tokio::time::sleep(renew).await;
-                    continue;
-                }
-                if !was_leader {
-                    tracing::debug!(owner = self.owner, "this server sweeps now");
-                    (walk_at, spread) = (now, Duration::ZERO);
-                }
+            if !self.acquire().await.unwrap_or(false) {
+                tokio::time::sleep(renew).await;
+                continue;
             }
-            if walk_at <= now {
-                walk_at = now + AWAY;
-                if self.walk(spread).await.is_ok() {
-                    (walk_at, spread) = (now + WALK, WALK);
-                }
+            tracing::debug!(owner = self.owner, "this server sweeps now");
+            self.schedule.set_leader(true);
+            let partitions = (0..self.store.partition_count()).map(|partition| self.sweep_partition(partition));
+            tokio::select! {
+                () = self.hold_lease(renew) => {}
+                _ = future::join_all(partitions) => {}
             }
-            match self.schedule.next(Instant::now()) {
-                Ok(shard) => self.sweep(&shard).await,
-                Err(due_at) => {
-                    let wake_at = due_at.map_or(walk_at, |due_at| due_at.min(walk_at)).min(renew_at);
-                    tokio::select! {
-                        () = tokio::time::sleep_until(wake_at) => {}
-                        () = self.schedule.changed() => {}
-                    }
-                }
+            self.schedule.set_leader(false);
+        }
+    }
+
+    async fn acquire(&self) -> Result<bool, Refusal> {
+        let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
+        self.health.saw(&lease);
+        lease
+    }
+
+    /// Renews the leader lease, and returns when this server is to acquire it again. While the store does not answer, it
+    /// is unknown who has the lease, and this server goes on with the partitions that answer: two sweepers do no harm.
+    /// After such a time it begins with a walk, because notifications may be lost.
+    async fn hold_lease(&self, renew: Duration) {
+        let mut is_known = true;
+        loop {
+            tokio::time::sleep(renew).await;
+            match self.acquire().await {
+                Ok(true) if is_known => {}
+                Err(refusal) if refusal.is_unavailable() => is_known = false,
+                _ => return,
             }
         }
     }
 
-    /// Puts the shards of all queues on the schedule; one whose time is not known, at a time drawn from `spread`.
-    async fn walk(&self, spread: Duration) -> Result<(), Refusal> {
+    /// Sweeps the shards of one partition when they are due.
+    async fn sweep_partition(&self, partition: u16) {
+        // A new leader sweeps every shard at once; later walks spread the sweeps over their period.
+        let (mut walk_at, mut spread) = (Instant::now(), Duration::ZERO);
+        loop {
+            let now = Instant::now();
+            if walk_at <= now {
+                walk_at = now + AWAY;
+                if self.walk(partition, spread).await.is_ok() {
+                    (walk_at, spread) = (now + WALK, WALK);
+                }
+            }
+            match self.schedule.next(partition, Instant::now()) {
+                Ok(shard) => self.sweep(&shard).await,
+                Err(due_at) => tokio::select! {
+                    () = tokio::time::sleep_until(due_at.map_or(walk_at, |due_at| due_at.min(walk_at))) => {}
+                    () = self.schedule.changed(partition) => {}
+                },
+            }
+        }
+    }
+
+    /// Puts the shards of a partition on the schedule; one whose time is not known, at a time drawn from `spread`.
+    async fn walk(&self, partition: u16, spread: Duration) -> Result<(), Refusal> {
         let mut cursor = String::new();
         loop {
-            let page = self.store.sweep_times(&cursor).await?;
+            let page = self.store.sweep_times(partition, &cursor).await?;
             for SweepTime { shard, due_in } in page.items {
                 let drawn = || spread.mul_f64(rand::rng().random_range(0.0..1.0));
                 self.schedule.due(&shard, due_in.unwrap_or_else(drawn));

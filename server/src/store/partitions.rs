@@ -6,7 +6,6 @@ use super::queues::READS_AT_ONCE;
 use super::shared::Shared;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use std::sync::Arc;
-use std::time::Duration;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::store::{Depth, Page, Queue};
 use tallystone_model::{QueueName, Refusal, Shard};
@@ -68,11 +67,6 @@ async fn walk<T, F: Future<Output = Result<Page<T>, Refusal>>>(
         within => format!("{number} {within}"),
     };
     Ok(Page { items, next_cursor })
-}
-
-/// One page of the shards in which something falls due, each with the time until then.
-pub(super) async fn sweep_times(partitions: &[Arc<Shared>], cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
-    walk(partitions, cursor, async |partition, cursor| partition.sweep_times(&cursor).await).await
 }
 
 /// One page of all queues with their messages.

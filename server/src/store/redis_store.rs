@@ -76,7 +76,7 @@ impl RedisStore {
     pub(super) fn of(&self, shard: &Shard) -> &Arc<Shared> {
         match self.partitions.as_slice() {
             [whole] => whole,
-            partitions => &partitions[usize::from(Keyspace::number_of(shard, self.count()))],
+            partitions => &partitions[usize::from(Keyspace::number_of(shard, self.partition_count()))],
         }
     }
 
@@ -84,7 +84,7 @@ impl RedisStore {
     pub(super) fn of_queue(&self, queue: &QueueName) -> &Arc<Shared> {
         match self.partitions.as_slice() {
             [whole] => whole,
-            partitions => &partitions[usize::from(Keyspace::number_of_queue(queue, self.count()))],
+            partitions => &partitions[usize::from(Keyspace::number_of_queue(queue, self.partition_count()))],
         }
     }
 
@@ -96,7 +96,8 @@ impl RedisStore {
         &self.wakes
     }
 
-    fn count(&self) -> u16 {
+    /// The number of partitions.
+    pub fn partition_count(&self) -> u16 {
         u16::try_from(self.partitions.len()).unwrap_or(u16::MAX)
     }
 
@@ -139,9 +140,9 @@ impl RedisStore {
         Ok(clock.eval(&first.link, &command, false).await? == Value::Int(1))
     }
 
-    /// One page of the shards in which something falls due, each with the time until then.
-    pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
-        partitions::sweep_times(&self.partitions, cursor).await
+    /// One page of the shards of a partition in which something falls due, each with the time until then.
+    pub async fn sweep_times(&self, partition: u16, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
+        self.partitions[usize::from(partition)].sweep_times(cursor).await
     }
 
     /// One page of all queues with their messages; within a partition in order of name.

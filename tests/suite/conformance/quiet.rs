@@ -23,7 +23,7 @@ async fn alone(test: &str) -> (TestRedis, Stage<RedisStore>) {
 async fn sweep_times(store: &RedisStore) -> BTreeMap<String, u64> {
     let (mut all, mut cursor) = (BTreeMap::new(), String::new());
     loop {
-        let page = store.sweep_times(&cursor).await.expect("an answer");
+        let page = store.sweep_times(0, &cursor).await.expect("an answer");
         all.extend(page.items.into_iter().map(|(shard, due_in)| (shard.queue.to_string(), due_in.as_millis() as u64)));
         cursor = page.next_cursor;
         if cursor.is_empty() {

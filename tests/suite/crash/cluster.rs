@@ -4,8 +4,10 @@ use super::machines::Redis;
 use super::replication::{command, replication};
 use crate::system::program::SOON;
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tallystone_local::{ClusterNode, make_cluster};
+use tallystone_lua::keys::Keyspace;
 use tallystone_tests::lasting_port;
 use tokio::time::{Instant, sleep};
 
@@ -126,6 +128,19 @@ impl Cluster {
             let node = self.primary(slots).await;
             self.command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
         }
+    }
+
+    /// The partitions of a store that are in these slots, of so many; it has a mark in each.
+    pub(crate) async fn partitions(&self, slots: usize, partitions: u16) -> BTreeSet<u16> {
+        let mut found = BTreeSet::new();
+        for number in 0..partitions {
+            let slot = Keyspace::partition(number, partitions).slot().to_string();
+            let keys = self.command(slots, &["CLUSTER", "COUNTKEYSINSLOT", &slot]).await;
+            if keys != redis::Value::Int(0) {
+                found.insert(number);
+            }
+        }
+        found
     }
 
     /// The answer of a node to one command.

@@ -1,21 +1,84 @@
-//! Nodes that stand still: they take connections, and answer nothing. What waits for one of them ends when another node takes its
-//! place (Q16, Q17).
+//! Nodes that stand still: they take connections, and answer nothing. What waits for one of them holds up nothing else, and ends
+//! when another node takes its place (Q16, Q17).
 
-use super::machines::Redis;
+use super::cluster::Cluster;
+use super::machines::{self, Redis};
 use super::replication::{command, follows};
 use super::sentinels::{NAME, Sentinel};
 use crate::system::program::SOON;
+use futures::future::join_all;
 use nix::sys::signal::Signal;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
+use tallystone_client::{Client, NewMessage, QueueConfig};
 use tallystone_link::{Link, Primary, RedisConfig, ReplicaWait};
-use tallystone_model::{Applied, Refusal};
+use tallystone_lua::keys::Keyspace;
+use tallystone_model::{Applied, QueueName, Refusal};
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[redis]\npartitions = 6\n";
+const PARTITIONS: u16 = 6;
+/// So many that a sweep of each of those that stand still, one after the other, takes longer than a test waits.
+const QUEUES: usize = 240;
+/// What is due in partitions that stand still, and in the others after it.
+const FIRST_DUE_MS: u64 = 4_000;
+const LATER_DUE_MS: u64 = 5_000;
 const POLL: Duration = Duration::from_millis(20);
 /// Longer than a test waits.
 const FOREVER_MS: u64 = 2 * SOON.as_millis() as u64;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_partitions_that_stand_still_hold_up_no_sweeps_of_others() {
+    others_are_swept_without(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_without_the_partition_of_its_lease_the_sweeper_goes_on() {
+    others_are_swept_without(0).await;
+}
+
+async fn others_are_swept_without(slots: usize) {
+    let cluster = Cluster::start().await;
+    let dir = TempDir::new().expect("a temporary folder");
+    let config = dir.path().join("tallystone.toml");
+    std::fs::write(&config, CONFIG).expect("a file");
+    let server = machines::Server::start(cluster.url(), &config).await;
+    let client = Client::builder(server.url()).connect().await.expect("a server that listens");
+    let names: Vec<String> = (0..QUEUES).map(|number| format!("q/{number}")).collect();
+    for created in join_all(names.iter().map(|name| client.create_queue(name, QueueConfig::simple()))).await {
+        created.expect("a queue");
+    }
+    let gone = cluster.partitions(slots, PARTITIONS).await;
+    let is_gone = |name: &&String| {
+        let name = QueueName::parse("queue", name).expect("a name");
+        gone.contains(&Keyspace::number_of_queue(&name, PARTITIONS))
+    };
+    let (away, served): (Vec<&String>, Vec<&String>) = names.iter().partition(is_gone);
+    assert!(away.len() >= 40 && served.len() >= 40, "{} are away, {} are served", away.len(), served.len());
+    let later = async |queues: &[&String], id: &str, due_ms: u64| {
+        let message = || NewMessage::new(id, "").invisibility_ms(due_ms);
+        for enqueued in join_all(queues.iter().map(|name| client.enqueue(name, vec![message()]))).await {
+            enqueued.expect("a served queue").remove(0).expect("a new message");
+        }
+    };
+    later(&away, "m", FIRST_DUE_MS).await;
+    later(&served, "m", LATER_DUE_MS).await;
+    cluster.freeze_all(slots);
+    for round in ["m", "again", "and again"] {
+        if round != "m" {
+            later(&served, round, 1).await;
+        }
+        let give_up_at = Instant::now() + SOON / 2;
+        for name in &served {
+            while client.depth(name, None).await.expect("a served queue").invisible > 0 {
+                assert!(Instant::now() < give_up_at, "{name}: what is due stays invisible, round {round}");
+                sleep(POLL).await;
+            }
+        }
+    }
+}
 
 /// A primary, another Redis, and a Sentinel that names the first one, and later the second.
 struct Named {

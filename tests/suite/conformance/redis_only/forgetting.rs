@@ -68,7 +68,7 @@ async fn q10_requests_whose_leases_end_together_are_forgotten_though_no_further_
     let started_ms = stage.clock.now_ms();
     let mut sweeps = 0;
     let follow = async || {
-        let due = stage.store.sweep_times("").await.expect("an answer").items;
+        let due = stage.store.sweep_times(0, "").await.expect("an answer").items;
         let (_, due_in) = due.first().expect("the memory is to be checked");
         stage.clock.advance(due_in.as_millis() as u64);
         queue.sweep().await
