@@ -1,11 +1,12 @@
 //! How full the outboxes are: sampled by the relay, shown by the gRPC health service and the metrics.
 
 use super::metrics::RelayMetrics;
-use crate::store::RedisStore;
+use crate::store::{OutboxReader, RedisStore};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tallystone_model::{Refusal, Shard};
 use tallystone_serving::report_health;
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tonic_health::server::HealthReporter;
 
@@ -68,36 +69,66 @@ impl OutboxHealth {
     }
 }
 
-/// Samples the lengths of all outboxes, at most once every [`SAMPLE_EVERY`].
+/// Samples the lengths of the outboxes, of each partition at most once every [`SAMPLE_EVERY`]. It waits for no partition.
 pub(super) struct FillSampler {
     events_max: u64,
-    sampled_at: Option<Instant>,
+    /// The last sample of each partition.
+    fills: Arc<Mutex<Vec<Fill>>>,
+    /// When the last sample of each partition began, and its task.
+    begun: Vec<Option<(Instant, AbortHandle)>>,
+    tasks: JoinSet<()>,
+}
+
+/// How many events wait in the outboxes of a partition, and in the fullest of them.
+#[derive(Clone, Copy, Default)]
+struct Fill {
+    waiting: u64,
+    fullest: u64,
 }
 
 impl FillSampler {
     pub(super) fn new(events_max: u64) -> Self {
-        FillSampler { events_max, sampled_at: None }
+        FillSampler { events_max, fills: Arc::default(), begun: Vec::new(), tasks: JoinSet::new() }
     }
 
-    /// Takes a sample if one is due.
-    pub(super) async fn sample(
+    /// Begins the samples that are due. Each sets the metrics and the health when it is there.
+    pub(super) fn sample(
         &mut self,
-        store: &RedisStore,
-        shards: impl Iterator<Item = &Shard>,
+        store: &Arc<RedisStore>,
+        reader: &OutboxReader,
         health: &OutboxHealth,
         metrics: &RelayMetrics,
-    ) -> Result<(), Refusal> {
-        if self.sampled_at.is_some_and(|at| at.elapsed() < SAMPLE_EVERY) {
-            return Ok(());
+    ) {
+        while self.tasks.try_join_next().is_some() {}
+        for (number, shards) in reader.partitions().enumerate() {
+            if self.begun.len() == number {
+                self.begun.push(None);
+            }
+            let is_due = |(at, task): &(Instant, AbortHandle)| at.elapsed() >= SAMPLE_EVERY && task.is_finished();
+            // The shards of a partition that was not read yet are unknown.
+            if !self.begun[number].as_ref().map_or(!shards.is_empty(), is_due) {
+                continue;
+            }
+            let (store, shards, fills) = (store.clone(), shards.to_vec(), self.fills.clone());
+            let (health, gauges, events_max) = (health.clone(), metrics.fill(), self.events_max);
+            let task = self.tasks.spawn(async move {
+                let Ok(lengths) = store.outbox_lengths(&shards.iter().collect::<Vec<_>>()).await else { return };
+                let lengths = lengths.into_iter().flatten();
+                let fill = lengths.fold(Fill::default(), |fill, length| Fill {
+                    waiting: fill.waiting + length,
+                    fullest: fill.fullest.max(length),
+                });
+                let mut fills = fills.lock().unwrap_or_else(PoisonError::into_inner);
+                if fills.len() <= number {
+                    fills.resize(number + 1, Fill::default());
+                }
+                fills[number] = fill;
+                let fullest =
+                    fills.iter().map(|fill| fill.fullest).max().unwrap_or_default() as f64 / events_max as f64;
+                gauges.set(fills.iter().map(|fill| fill.waiting).sum(), fullest);
+                health.set_fullest(fullest);
+            });
+            self.begun[number] = Some((Instant::now(), task));
         }
-        let lengths = store.outbox_lengths(&shards.collect::<Vec<_>>()).await?;
-        let lengths: Vec<u64> = lengths.into_iter().flatten().collect();
-        let most = lengths.iter().max().copied().unwrap_or_default();
-        let fullest = most as f64 / self.events_max as f64;
-        metrics.waiting.set(lengths.iter().sum::<u64>() as f64);
-        metrics.fullest.set(fullest);
-        health.set_fullest(fullest);
-        self.sampled_at = Some(Instant::now());
-        Ok(())
     }
 }

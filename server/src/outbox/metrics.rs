@@ -23,9 +23,23 @@ pub(super) struct RelayMetrics {
     pub(super) lost: Counter,
     pub(super) undone: Counter,
     pub(super) active: Gauge,
-    pub(super) waiting: Gauge,
-    pub(super) fullest: Gauge,
+    fill: FillGauges,
     pub(super) watermark: Gauge,
+}
+
+/// How full the outboxes are.
+#[derive(Clone)]
+pub(super) struct FillGauges {
+    waiting: Gauge,
+    fullest: Gauge,
+}
+
+impl FillGauges {
+    /// `waiting`: events. `fullest`: a part of the bound.
+    pub(super) fn set(&self, waiting: u64, fullest: f64) {
+        self.waiting.set(waiting as f64);
+        self.fullest.set(fullest);
+    }
 }
 
 impl RelayMetrics {
@@ -46,16 +60,18 @@ impl RelayMetrics {
             lost: counter!(LOST),
             undone: counter!(UNDONE),
             active: gauge!(ACTIVE),
-            waiting: gauge!(WAITING),
-            fullest: gauge!(FULLEST),
+            fill: FillGauges { waiting: gauge!(WAITING), fullest: gauge!(FULLEST) },
             watermark: gauge!(WATERMARK),
         }
     }
 
     /// Another server relays: what was said here is of the past.
     pub(super) fn not_ours(&self) {
-        self.waiting.set(0.0);
-        self.fullest.set(0.0);
+        self.fill.set(0, 0.0);
+    }
+
+    pub(super) fn fill(&self) -> FillGauges {
+        self.fill.clone()
     }
 
     pub(super) fn delivered(&self, events: usize, took: Duration) {

@@ -7,7 +7,9 @@
 //! One relay at a time reads all outboxes of a Redis: the holder of the leader lease. When it does not renew the lease,
 //! another server takes over. A relay that has lost its lease without noticing does no harm. The new leader delivers
 //! the same events again, and a sink treats a repeated event as one. And the old leader removes only events that its
-//! own sink has acknowledged.
+//! own sink has acknowledged. So a relay waits for no answer about its lease, and goes on while there is none.
+//!
+//! A partition that is unavailable, or does not answer, holds up the watermark, and no other partition (decision 0115).
 
 mod fill;
 mod metrics;
@@ -21,6 +23,7 @@ use metrics::RelayMetrics;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::{Refusal, Sink, SinkError};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -108,8 +111,8 @@ impl<K: Sink> Relay<K> {
 
     /// Relays from the acquisition of the leader lease to its loss. `Ok`: another server is the leader.
     async fn relay(&self) -> Result<(), Refusal> {
-        let mut renewal = LeaseRenewal { due_at: Instant::now() };
-        if !self.renew(&mut renewal).await? {
+        let mut renewal = LeaseRenewal { due_at: Instant::now() + self.renew_every(), under_way: JoinSet::new() };
+        if !self.store.acquire_leader_lease("relay", &self.owner, self.options.leader_lease_ms).await? {
             return Ok(());
         }
         tracing::info!(owner = self.owner, "this server relays events now");
@@ -117,26 +120,32 @@ impl<K: Sink> Relay<K> {
         let mut reader = self.store.outbox_reader();
         let mut sampler = FillSampler::new(self.options.events_max);
         let (mut walk_at, mut events_at, mut marked_at) = (Instant::now(), Instant::now(), None::<Instant>);
-        let (mut behind, mut busy) = (false, false);
+        let mut busy = false;
         loop {
-            if !self.renew(&mut renewal).await? {
+            if !self.renew(&mut renewal)? {
                 return Ok(());
             }
             if walk_at <= Instant::now() {
-                reader.discover().await?;
+                reader.discover();
                 walk_at = Instant::now() + WALK;
-                sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
-            }
-            if behind {
-                sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
             }
             let wait = match events_at.elapsed() {
                 _ if busy => WAIT_FIRST,
                 since if since < BUSY_FOR => WAIT_BUSY,
                 _ => WAIT,
             };
-            let read = reader.read(wait.min(renewal.due_at.saturating_duration_since(Instant::now()))).await?;
-            behind = read.more;
+            let read = match reader.read(wait.min(renewal.due_at.saturating_duration_since(Instant::now()))).await {
+                Ok(read) => read,
+                Err(refusal) => {
+                    tracing::debug!(%refusal, "the relay cannot read the outboxes of a partition");
+                    reader.start_over();
+                    continue;
+                }
+            };
+            let behind = read.more;
+            if behind || read.walked {
+                sampler.sample(&self.store, &reader, &self.health, &self.metrics);
+            }
             if read.new_queues {
                 walk_at = Instant::now();
             }
@@ -174,7 +183,7 @@ impl<K: Sink> Relay<K> {
             }
             tokio::time::sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
-            if !self.renew(renewal).await? {
+            if !self.renew(renewal)? {
                 return Ok(false);
             }
         }
@@ -199,7 +208,7 @@ impl<K: Sink> Relay<K> {
                 result = taken;
                 if result.is_ok() {
                     delivered = true;
-                    reader.ack(&read.shards).await?;
+                    reader.begin_ack(read.shards.clone());
                 }
             }
             let due = marked_at.is_none_or(|at| at.elapsed() >= self.options.watermark_every);
@@ -224,10 +233,10 @@ impl<K: Sink> Relay<K> {
             }
             tokio::time::sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
-            if !self.renew(renewal).await? {
+            if !self.renew(renewal)? {
                 return Ok(false);
             }
-            sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+            sampler.sample(&self.store, reader, &self.health, &self.metrics);
         }
     }
 
@@ -252,27 +261,35 @@ impl<K: Sink> Relay<K> {
                 }
                 () = tokio::time::sleep(SLOW.min(self.renew_every())) => {}
             }
-            if !self.renew(renewal).await? {
+            if !self.renew(renewal)? {
                 return Ok(None);
             }
             self.health.set_sink_answers(begin.elapsed() < SILENT);
-            sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+            sampler.sample(&self.store, reader, &self.health, &self.metrics);
         }
     }
 
-    /// Renews the leader lease if that is due; `false`: another server holds it.
-    async fn renew(&self, renewal: &mut LeaseRenewal) -> Result<bool, Refusal> {
-        if renewal.due_at > Instant::now() {
-            return Ok(true);
+    /// Renews the leader lease if that is due. `false`: by the last answer, another server holds it.
+    fn renew(&self, renewal: &mut LeaseRenewal) -> Result<bool, Refusal> {
+        let ended = renewal.under_way.try_join_next();
+        if renewal.due_at <= Instant::now() {
+            renewal.due_at = Instant::now() + self.renew_every();
+            if renewal.under_way.is_empty() {
+                let (store, owner, lease_ms) = (self.store.clone(), self.owner.clone(), self.options.leader_lease_ms);
+                renewal.under_way.spawn(async move { store.acquire_leader_lease("relay", &owner, lease_ms).await });
+            }
         }
-        let requested_at = Instant::now();
-        let is_leader = self.store.acquire_leader_lease("relay", &self.owner, self.options.leader_lease_ms).await?;
-        renewal.due_at = requested_at + self.renew_every();
-        Ok(is_leader)
+        match ended {
+            None => Ok(true),
+            // No other server can acquire it there either.
+            Some(Ok(Err(refusal))) if refusal.is_unavailable() => Ok(true),
+            Some(answer) => answer.map_err(|panic| Refusal::Internal(panic.to_string()))?,
+        }
     }
 }
 
-/// When the leader lease is to be renewed.
+/// When the leader lease is to be renewed, and the renewal that is under way: at most one.
 struct LeaseRenewal {
     due_at: Instant,
+    under_way: JoinSet<Result<bool, Refusal>>,
 }

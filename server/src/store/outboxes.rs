@@ -1,9 +1,9 @@
-//! Reads the outboxes of all partitions for a relay (Q19): a read of each partition is under way at any time.
+//! Reads the outboxes of all partitions for a relay (Q19): a call to each partition is under way at any time.
 
 use super::entry::{decode, read};
 use super::marks::STATES_READ;
 use super::partitions;
-use super::reader::{PartitionReader, Read, Reading, Streams};
+use super::reader::{PartitionReader, Read};
 use super::redis_store::RedisStore;
 use super::reply::unreadable;
 use super::shared::Shared;
@@ -12,17 +12,52 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_lua::record;
 use tallystone_model::{Event, Refusal, Shard};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::task::{self, JoinError, JoinSet};
+use tokio::time::{Instant, sleep, timeout_at};
 
-/// Reads the outboxes of every shard, from the oldest event on.
+/// The first and the longest pause of a partition after a failure.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Reads the outboxes of every shard, from the oldest event on. Each partition has a reader, which makes one call at a time,
+/// in a task: a partition that is unavailable, or does not answer, holds up no other (decision 0115).
 pub struct OutboxReader {
-    partitions: Vec<PartitionReader>,
-    /// Up to when each partition was read, by its own clock; 0: unknown.
-    complete_to_ms: Vec<u64>,
-    /// Whether a read of each partition is under way.
-    reads: Vec<bool>,
-    flights: JoinSet<(usize, Reading, Result<Streams, Refusal>)>,
+    partitions: Vec<Place>,
+    tasks: JoinSet<(usize, PartitionReader, Result<Option<Read>, Refusal>)>,
+    lost: u64,
+    undone: u64,
+}
+
+/// A partition, and where its reader is.
+struct Place {
+    shared: Arc<Shared>,
+    /// `None`: in the task.
+    reader: Option<PartitionReader>,
+    task: Option<task::Id>,
+    /// The shards that it read when it was last here.
+    shards: Vec<Shard>,
+    /// Up to when the partition was read, by its own clock; 0: unknown.
+    complete_to_ms: u64,
+    /// The next read finds all shards first.
+    walks: bool,
+    /// Before the next read; zero: the last call has not failed.
+    pause: Duration,
+}
+
+impl Place {
+    fn new(shared: Arc<Shared>) -> Place {
+        let reader = Some(PartitionReader::new(shared.clone()));
+        let (shards, pause) = (Vec::new(), Duration::ZERO);
+        Place { shared, reader, task: None, shards, complete_to_ms: 0, walks: false, pause }
+    }
+
+    /// Takes the reader back.
+    fn put_back(&mut self, reader: PartitionReader) {
+        if !reader.shards().eq(&self.shards) {
+            self.shards = reader.shards().cloned().collect();
+        }
+        self.reader = Some(reader);
+    }
 }
 
 impl RedisStore {
@@ -36,10 +71,8 @@ impl RedisStore {
 
     /// A reader that starts at the oldest event of every shard.
     pub fn outbox_reader(&self) -> OutboxReader {
-        let partitions: Vec<_> = self.partitions().iter().cloned().map(PartitionReader::new).collect();
-        let count = partitions.len();
-        let (complete_to_ms, reads) = (vec![0; count], vec![false; count]);
-        OutboxReader { partitions, complete_to_ms, reads, flights: JoinSet::new() }
+        let partitions = self.partitions().iter().cloned().map(Place::new).collect();
+        OutboxReader { partitions, tasks: JoinSet::new(), lost: 0, undone: 0 }
     }
 
     /// For each shard, in their order: the number of its events that no sink has acknowledged; `None`: the queue does not
@@ -66,68 +99,146 @@ impl Shared {
 }
 
 impl OutboxReader {
-    /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
-    pub async fn discover(&mut self) -> Result<(), Refusal> {
-        for partition in &mut self.partitions {
-            partition.discover().await?;
+    /// The next read of each partition finds all its shards first. Those of deleted queues stay until their outboxes are
+    /// read to the end.
+    pub fn discover(&mut self) {
+        for place in &mut self.partitions {
+            place.walks = true;
         }
-        Ok(())
     }
 
-    /// Adds a shard to those that are read.
+    /// Adds a shard to those that are read, before the first read.
     pub async fn watch(&mut self, shard: Shard) -> Result<(), Refusal> {
-        match self.partitions.iter_mut().find(|partition| partition.has(&shard)) {
-            Some(partition) => partition.watch(shard).await,
+        let readers = self.partitions.iter_mut().filter_map(|place| place.reader.as_mut());
+        match readers.into_iter().find(|reader| reader.has(&shard)) {
+            Some(reader) => reader.watch(shard).await,
             None => Ok(()),
         }
     }
 
     /// Waits for new events, at most for `wait`, and returns a bounded number of them, all of one partition.
+    ///
+    /// # Errors
+    /// One of the partitions cannot be read, or its events cannot be removed. The next calls read the others meanwhile, and
+    /// this one again after a pause.
     pub async fn read(&mut self, wait: Duration) -> Result<Read, Refusal> {
-        for (number, partition) in self.partitions.iter_mut().enumerate() {
-            if !std::mem::replace(&mut self.reads[number], true) {
-                let (reading, answer) = partition.begin(wait);
-                self.flights.spawn(async move { (number, reading, answer.await) });
+        let until = Instant::now() + wait;
+        loop {
+            self.begin_reads(wait);
+            // A read of another partition may have begun with a longer wait, or not be answered.
+            let ended = match self.partitions.len() {
+                1 => self.tasks.join_next().await,
+                _ => timeout_at(until, self.tasks.join_next()).await.unwrap_or_default(),
+            };
+            let Some(ended) = ended else { return Ok(Read::default()) };
+            let (number, mut reader, result) = ended.unwrap_or_else(|panic| self.replace(&panic));
+            if result.is_ok() {
+                self.lost += reader.take_lost();
+                self.undone += reader.take_undone();
+            }
+            let place = &mut self.partitions[number];
+            place.put_back(reader);
+            match result {
+                Ok(read) => {
+                    place.pause = Duration::ZERO;
+                    if let Some(read) = read {
+                        return Ok(self.complete(number, read));
+                    }
+                }
+                Err(refusal) => {
+                    (place.walks, place.pause) = (true, (place.pause * 2).clamp(RETRY_MIN, RETRY_MAX));
+                    return Err(refusal);
+                }
             }
         }
-        // A read of another partition may have begun with a longer wait.
-        let flight = match self.partitions.len() {
-            1 => self.flights.join_next().await,
-            _ => timeout(wait, self.flights.join_next()).await.unwrap_or_default(),
-        };
-        let Some(flight) = flight else { return Ok(Read::default()) };
-        let (number, reading, answer) = flight.map_err(|panic| Refusal::Internal(panic.to_string()))?;
-        self.reads[number] = false;
-        let mut read = self.partitions[number].finish(reading, answer?).await?;
-        if read.complete_to_ms > 0 {
-            self.complete_to_ms[number] = read.complete_to_ms;
-            // What another partition has up to this time may still be under way.
-            read.complete_to_ms = self.complete_to_ms.iter().copied().min().unwrap_or_default();
+    }
+
+    /// The place of the reader that has panicked, and another reader for it.
+    fn replace(&self, panic: &JoinError) -> (usize, PartitionReader, Result<Option<Read>, Refusal>) {
+        let number = self.partitions.iter().position(|place| place.task == Some(panic.id())).unwrap_or_default();
+        let reader = PartitionReader::new(self.partitions[number].shared.clone());
+        (number, reader, Err(Refusal::Internal(panic.to_string())))
+    }
+
+    /// Begins a read of each partition whose reader is here.
+    fn begin_reads(&mut self, wait: Duration) {
+        for (number, place) in self.partitions.iter_mut().enumerate() {
+            let Some(mut reader) = place.reader.take() else { continue };
+            let (walks, pause) = (std::mem::take(&mut place.walks), place.pause);
+            let task = self.tasks.spawn(async move {
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+                let read = reader.read(walks, wait).await;
+                (number, reader, read.map(Some))
+            });
+            place.task = Some(task.id());
         }
-        Ok(read)
+    }
+
+    /// What another partition has up to the time of this read may still be under way.
+    fn complete(&mut self, number: usize, mut read: Read) -> Read {
+        if read.complete_to_ms > 0 {
+            self.partitions[number].complete_to_ms = read.complete_to_ms;
+            read.complete_to_ms = self.partitions.iter().map(|place| place.complete_to_ms).min().unwrap_or_default();
+        }
+        read
+    }
+
+    /// The partitions that the last call could not read start at the oldest event again: their Redis may be another one
+    /// now, which lacks what was read.
+    pub fn start_over(&mut self) {
+        for place in self.partitions.iter_mut().filter(|place| !place.pause.is_zero() && place.reader.is_some()) {
+            place.reader = Some(PartitionReader::new(place.shared.clone()));
+        }
     }
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
     /// the outboxes of deleted queues that are empty now.
     pub async fn ack(&mut self, shards: &HashSet<Shard>) -> Result<(), Refusal> {
-        for partition in &mut self.partitions {
-            partition.ack(shards).await?;
+        for place in &mut self.partitions {
+            if let Some(mut reader) = place.reader.take() {
+                let acked = reader.ack(shards).await;
+                place.put_back(reader);
+                acked?;
+            }
         }
         Ok(())
     }
 
+    /// As [`ack`](OutboxReader::ack) for the shards of the last read, without waiting: a failure is that of a later read.
+    pub fn begin_ack(&mut self, shards: HashSet<Shard>) {
+        let is_theirs = |reader: &PartitionReader| shards.iter().any(|shard| reader.has(shard));
+        let found =
+            self.partitions.iter_mut().enumerate().find(|(_, place)| place.reader.as_ref().is_some_and(is_theirs));
+        if let Some((number, place)) = found
+            && let Some(mut reader) = place.reader.take()
+        {
+            let task = self.tasks.spawn(async move {
+                let acked = reader.ack(&shards).await;
+                (number, reader, acked.map(|()| None))
+            });
+            place.task = Some(task.id());
+        }
+    }
+
+    /// The shards that it reads, of each partition.
+    pub fn partitions(&self) -> impl Iterator<Item = &[Shard]> {
+        self.partitions.iter().map(|place| place.shards.as_slice())
+    }
+
     /// The shards that it reads.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
-        self.partitions.iter().flat_map(PartitionReader::shards)
+        self.partitions().flatten()
     }
 
     /// Takes the number of events lost since the last call.
     pub fn take_lost(&mut self) -> u64 {
-        self.partitions.iter_mut().map(PartitionReader::take_lost).sum()
+        std::mem::take(&mut self.lost)
     }
 
     /// Takes the number of events whose writes Redis has lost, since the last call.
     pub fn take_undone(&mut self) -> u64 {
-        self.partitions.iter_mut().map(PartitionReader::take_undone).sum()
+        std::mem::take(&mut self.undone)
     }
 }

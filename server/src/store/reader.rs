@@ -40,6 +40,8 @@ pub struct Read {
     pub new_queues: bool,
     /// Some shard has more entries.
     pub more: bool,
+    /// All shards of the partition were found before this read.
+    pub walked: bool,
 }
 
 /// How far the log of one shard has been read.
@@ -57,7 +59,7 @@ struct LogPosition {
 pub(super) struct PartitionReader {
     shared: Arc<Shared>,
     /// A dedicated connection: a blocking read would delay all other calls.
-    link: Arc<Link>,
+    link: Link,
     positions: BTreeMap<Shard, LogPosition>,
     new_queues: String,
     /// The last read covered only shards with more entries: the next one covers all.
@@ -66,21 +68,6 @@ pub(super) struct PartitionReader {
     lost: u64,
     /// Events that were read, and whose writes Redis has lost since.
     undone: u64,
-}
-
-/// A read that is being made. The reader can be used meanwhile.
-pub(super) struct Reading {
-    shards: Vec<Shard>,
-    keys: Vec<String>,
-    /// Entries of each shard.
-    count: usize,
-    partial: bool,
-}
-
-/// What Redis has answered: its time before the read, and the streams with new entries.
-pub(super) struct Streams {
-    now_ms: u64,
-    found: Option<Vec<(String, Value)>>,
 }
 
 impl PartitionReader {
@@ -93,7 +80,7 @@ impl PartitionReader {
         };
         PartitionReader {
             shared,
-            link: Arc::new(link),
+            link,
             positions: BTreeMap::new(),
             new_queues: "0".to_owned(),
             partial: false,
@@ -177,11 +164,11 @@ impl PartitionReader {
         Ok(())
     }
 
-    /// Begins a read that waits for new events, at most for `wait`. Its result is for [`finish`](PartitionReader::finish).
-    pub(super) fn begin(
-        &mut self,
-        wait: Duration,
-    ) -> (Reading, impl Future<Output = Result<Streams, Refusal>> + Send + use<>) {
+    /// Waits for new events, at most for `wait`, and returns a bounded number of them. `walks`: finds all shards first.
+    pub(super) async fn read(&mut self, walks: bool, wait: Duration) -> Result<Read, Refusal> {
+        if walks {
+            self.discover().await?;
+        }
         let behind: Vec<Shard> =
             self.positions.iter().filter(|(_, position)| position.more).map(|(shard, _)| shard.clone()).collect();
         let partial = !behind.is_empty() && !self.partial;
@@ -204,25 +191,15 @@ impl PartitionReader {
             command.arg(if last.is_empty() { "0" } else { last });
         }
         command.arg(&self.new_queues);
-        let (link, clock) = (self.link.clone(), self.shared.options.clock.clone());
-        let answer = async move {
-            // The time before the read: later events may not be in it. A wrong clock says nothing of when they were.
-            let now_ms = match clock.right_ms(&link).await {
-                Err(Refusal::ClockSkew { .. }) => 0,
-                now_ms => now_ms?,
-            };
-            Ok(Streams { now_ms, found: read(link.call(&command).await?)? })
+        // The time before the read: later events may not be in it. A wrong clock says nothing of when they were.
+        let now_ms = match self.shared.options.clock.right_ms(&self.link).await {
+            Err(Refusal::ClockSkew { .. }) => 0,
+            now_ms => now_ms?,
         };
-        (Reading { shards, keys, count, partial }, answer)
-    }
-
-    /// Takes what a read has found.
-    pub(super) async fn finish(&mut self, reading: Reading, streams: Streams) -> Result<Read, Refusal> {
-        let Reading { shards, keys, count, partial } = reading;
-        let Streams { now_ms, found } = streams;
+        let found: Option<Vec<(String, Value)>> = read(self.link.call(&command).await?)?;
         // Only a read of all shards can be complete up to a time.
         let complete_to_ms = if partial { 0 } else { now_ms.saturating_sub(1) };
-        let mut answer = Read { complete_to_ms, ..Read::default() };
+        let mut answer = Read { complete_to_ms, walked: walks, ..Read::default() };
         for position in self.positions.values_mut() {
             position.more = false;
         }

@@ -130,6 +130,13 @@ impl Cluster {
         }
     }
 
+    /// Lets the primary of these slots and its replica go on.
+    pub(crate) fn thaw_all(&self, slots: usize) {
+        for number in [slots, slots + PRIMARIES] {
+            self.redis[number].signal(Signal::SIGCONT);
+        }
+    }
+
     /// The partitions of a store that are in these slots, of so many; it has a mark in each.
     pub(crate) async fn partitions(&self, slots: usize, partitions: u16) -> BTreeSet<u16> {
         let mut found = BTreeSet::new();

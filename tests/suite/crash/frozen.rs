@@ -1,4 +1,4 @@
-//! Nodes that stand still: they take connections, and answer nothing. What waits for one of them holds up nothing else, and ends
+//! Nodes that hang: they take connections, and answer nothing. What waits for one of them holds up nothing else, and ends
 //! when another node takes its place (Q16, Q17).
 
 use super::cluster::Cluster;
@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[redis]\npartitions = 6\n";
 const PARTITIONS: u16 = 6;
-/// So many that a sweep of each of those that stand still, one after the other, takes longer than a test waits.
+/// So many that a sweep of each of those that hang, one after the other, takes longer than a test waits.
 const QUEUES: usize = 240;
-/// What is due in partitions that stand still, and in the others after it.
+/// What is due in partitions that hang, and in the others after it.
 const FIRST_DUE_MS: u64 = 4_000;
 const LATER_DUE_MS: u64 = 5_000;
 const POLL: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(20);
 const FOREVER_MS: u64 = 2 * SOON.as_millis() as u64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_partitions_that_stand_still_hold_up_no_sweeps_of_others() {
+async fn x3_partitions_that_hang_hold_up_no_sweeps_of_others() {
     others_are_swept_without(1).await;
 }
 
@@ -111,7 +111,7 @@ impl Named {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_an_attempt_to_connect_to_a_primary_that_stands_still_goes_on_with_the_next_one() {
+async fn x2_an_attempt_to_connect_to_a_primary_that_hangs_goes_on_with_the_next_one() {
     let named = Named::start().await;
     named.primary.client().await.expect("an answer");
     let until_connected = async |expected: bool| {
@@ -131,7 +131,7 @@ async fn x2_an_attempt_to_connect_to_a_primary_that_stands_still_goes_on_with_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_call_to_a_primary_that_stands_still_ends_when_another_is_named() {
+async fn x2_a_call_to_a_primary_that_hangs_ends_when_another_is_named() {
     let named = Named::start().await;
     follows(&named.new, &named.old).await;
     // A long wait for replicas keeps replies back: so long, silence says nothing of the node.

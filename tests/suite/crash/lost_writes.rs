@@ -184,7 +184,7 @@ async fn x1_an_offset_of_history_is_never_used_for_another_event() {
         enqueue("kept").await.expect("an Enqueue");
         nodes.separate().await;
         let mut reader = store.outbox_reader();
-        reader.discover().await.expect("the shards");
+        reader.discover();
         let first = reader.read(Duration::ZERO).await.expect("a read");
         assert_eq!(first.events.len(), 1);
         enqueue("lost").await.expect("an Enqueue");

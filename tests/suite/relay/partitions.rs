@@ -1,12 +1,24 @@
 //! The relay of a store on a Redis Cluster: it reads all partitions, and its watermark is that of the last of them (Q17, Q19).
 
-use super::{RelayFixture, eventually, live};
+use super::sink::TestSink;
+use super::{RelayFixture, RunningRelay, eventually, live};
+use crate::crash::cluster::Cluster;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_link::RedisConfig;
 use tallystone_lua::keys::Keyspace;
-use tallystone_model::{Shard, Store as _};
+use tallystone_model::{QueueName, Shard, Store as _};
+use tallystone_server::outbox::{OutboxHealth, Relay, RelayOptions};
+use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::*;
+use tokio_util::sync::CancellationToken;
 
 const QUEUES: usize = 24;
+/// Two of each primary.
+const PARTITIONS: u16 = 6;
+/// How often the queues whose partitions answer get messages while the others do not.
+const ROUNDS: usize = 5;
 
 #[tokio::test]
 async fn x3_q17_a_relay_reads_all_partitions_and_its_watermark_passes_no_event() {
@@ -52,4 +64,88 @@ async fn x3_q17_a_relay_reads_all_partitions_and_its_watermark_passes_no_event()
     })
     .await;
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn x3_partitions_that_hang_hold_up_no_relay_of_others() {
+    a_third_stands_still(1).await;
+}
+
+#[tokio::test]
+async fn x3_without_the_partition_of_its_lease_the_relay_goes_on() {
+    a_third_stands_still(0).await;
+}
+
+/// The nodes of a third of the slots hang, and go on after the others have got their messages.
+async fn a_third_stands_still(slots: usize) {
+    let cluster = Cluster::start().await;
+    let store = Arc::new(store_on(&cluster).await);
+    let sink = Arc::new(TestSink::default());
+    let relay = relay_on(&cluster, &sink).await;
+    let mut queues = Vec::new();
+    for number in 0..QUEUES {
+        let name = QueueName::parse("queue", &format!("q/{number}")).expect("a name");
+        store.create_queue(&name, simple()).await.expect("a queue");
+        queues.push(TestQueue { store: store.clone(), clock: Clock::new(), shard: Shard::first(&name) });
+    }
+    for queue in &queues {
+        live(queue, 10).await;
+    }
+    for queue in &queues {
+        settled(queue).await;
+    }
+    let gone = cluster.partitions(slots, PARTITIONS).await;
+    let (away, served): (Vec<_>, Vec<_>) =
+        queues.iter().partition(|queue| gone.contains(&Keyspace::number_of(&queue.shard, PARTITIONS)));
+    assert!(away.len() >= 3 && served.len() >= 6, "{} are away, {} are served", away.len(), served.len());
+    // These are in the outboxes, or on their way, when the nodes stop.
+    for queue in &away {
+        live(queue, 10).await;
+    }
+    cluster.freeze_all(slots);
+    for _ in 0..ROUNDS {
+        for queue in &served {
+            live(queue, 10).await;
+        }
+        for queue in &served {
+            settled(queue).await;
+        }
+    }
+    let frozen_at = sink.watermark();
+    for queue in &served {
+        live(queue, 10).await;
+        settled(queue).await;
+    }
+    assert_eq!(sink.watermark(), frozen_at, "events of the others may be missing");
+    cluster.thaw_all(slots);
+    for queue in &away {
+        eventually("it is served again", async || queue.try_put(message("last", 1)).await.is_ok()).await;
+        settled(queue).await;
+    }
+    for queue in &queues {
+        let offsets = sink.offsets(&queue.shard);
+        assert!(offsets.is_sorted_by(|one, next| one + 1 == *next) && offsets.len() >= 20, "{offsets:?}");
+    }
+    eventually("the watermark advances again", async || sink.watermark() > frozen_at).await;
+    assert_eq!(sink.late(), 0, "no event came after a watermark that has passed it");
+    relay.stop().await;
+}
+
+async fn store_on(cluster: &Cluster) -> RedisStore {
+    let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
+    let options = RedisOptions::new(&redis, OutboxBound::default()).expect("no data folder");
+    RedisStore::connect(options).await.expect("a store")
+}
+
+/// A relay on its own connections, as another server has it.
+async fn relay_on(cluster: &Cluster, sink: &Arc<TestSink>) -> RunningRelay {
+    let options = RelayOptions { leader_lease_ms: 1_000, events_max: 1_000_000, watermark_every: Duration::ZERO };
+    let health = OutboxHealth::default();
+    let relay = Relay::new(Arc::new(store_on(cluster).await), sink.clone(), options, health.clone());
+    let stop = CancellationToken::new();
+    RunningRelay { task: tokio::spawn(relay.run(stop.clone())), stop, health }
+}
+
+async fn settled(queue: &TestQueue<RedisStore>) {
+    eventually("the outbox is empty", async || queue.events().await.is_empty()).await;
 }
