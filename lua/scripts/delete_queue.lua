@@ -7,8 +7,6 @@
 -- WHY terminal messages are not dropped here: each leaves an event, which takes bounded steps.
 --@include shard
 local MARK_MS, UNREAD_MS = 3600000, '604800000'
--- More than the changes of a configuration, by which the revision may be ahead of the sequence.
-local UNUSED = 1000000
 
 if S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING] > 0 then return {NOT_EMPTY} end
 if call('EXISTS', K_BODY) == 1 then return {AGAIN} end
@@ -16,7 +14,7 @@ for _, key in ipairs(KEYS) do
   if key ~= K_OUTBOX then call('UNLINK', key) end
 end
 -- A sequence may be ahead of the time (lib/timeline).
-call('SET', K_DELETED, string.format('%s %.0f', ARGV[5] == '1' and 'exclusive' or 'simple', S[SEQ] + UNUSED), 'PX',
+call('SET', K_DELETED, string.format('%s %.0f', ARGV[5] == '1' and 'exclusive' or 'simple', S[SEQ] + NUMBERS_LEFT_OUT), 'PX',
   string.format('%.0f', MARK_MS + math.max(0, S[SEQ] / 1000 - now)))
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)
 -- Where a full outbox drops its oldest events, no relay may ever read this one: it is deleted after a while.

@@ -3,7 +3,9 @@
 use crate::answer::answers;
 use crate::keys;
 use std::fmt::Write;
-use tallystone_model::limits::{AGE_LEASES_MAX, AGE_PRIORITIES_MAX, ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES};
+use tallystone_model::limits::{
+    AGE_LEASES_MAX, AGE_PRIORITIES_MAX, ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES, NUMBERS_LEFT_OUT,
+};
 use tallystone_model::{Cause, State};
 
 answers! {
@@ -71,6 +73,7 @@ pub fn prelude() -> String {
     local("ATTEMPTS_KEPT", &ATTEMPTS_KEPT);
     local("AGE_PRIORITIES_MAX", &AGE_PRIORITIES_MAX);
     local("AGE_LEASES_MAX", &AGE_LEASES_MAX);
+    local("NUMBERS_LEFT_OUT", &NUMBERS_LEFT_OUT);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));
     text
 }

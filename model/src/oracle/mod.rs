@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::explain::Facts;
 use crate::filter::Filter;
 use crate::invariants::Violation;
+use crate::limits::NUMBERS_LEFT_OUT;
 use crate::message::{Enqueued, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
@@ -45,8 +46,15 @@ struct World {
     shards: BTreeMap<Shard, QueueShard>,
     /// Separate from the shards, because the events of a deleted queue stay.
     outboxes: BTreeMap<Shard, Vec<Event>>,
-    /// Queues that were deleted and not created again, and whether they were exclusive.
-    deleted: BTreeMap<Shard, bool>,
+    /// Queues that were deleted and not created again.
+    deleted: BTreeMap<Shard, Deleted>,
+}
+
+/// What stays of a deleted queue.
+struct Deleted {
+    is_exclusive: bool,
+    /// The sequence of the next queue of its name begins here, if not later (Q11).
+    sequence: u64,
 }
 
 impl Oracle {
@@ -116,9 +124,10 @@ impl Store for Oracle {
         config.check()?;
         let now_ms = self.now_ms();
         let state = &mut *self.world();
-        state.deleted.remove(&Shard::first(name));
+        let deleted = state.deleted.remove(&Shard::first(name));
         let shard = state.shards.entry(Shard::first(name)).or_insert_with(|| {
-            QueueShard::new(Queue { name: name.clone(), config: config.clone(), revision: 1, created_at_ms: now_ms })
+            let queue = Queue { name: name.clone(), config: config.clone(), revision: 1, created_at_ms: now_ms };
+            QueueShard::new(queue, deleted.map_or(0, |deleted| deleted.sequence))
         });
         match shard.queue.config == config {
             true => Ok(shard.queue.clone()),
@@ -161,7 +170,8 @@ impl Store for Oracle {
                     state.now_ms = now_ms;
                     state.collect_all();
                     world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
-                    world.deleted.insert(shard, state.queue.config.queue_type.key().is_some());
+                    let is_exclusive = state.queue.config.queue_type.key().is_some();
+                    world.deleted.insert(shard, Deleted { is_exclusive, sequence: state.sequence + NUMBERS_LEFT_OUT });
                 }
                 Ok(())
             }
@@ -169,7 +179,7 @@ impl Store for Oracle {
     }
 
     async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
-        Ok(self.world().deleted.get(&Shard::first(name)).copied().unwrap_or_default())
+        Ok(self.world().deleted.get(&Shard::first(name)).is_some_and(|deleted| deleted.is_exclusive))
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {

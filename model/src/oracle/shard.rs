@@ -55,10 +55,11 @@ pub(super) struct QueueShard {
 }
 
 impl QueueShard {
-    pub(super) fn new(queue: Queue) -> Self {
+    /// `sequence`: where its sequence begins, if not at its creation.
+    pub(super) fn new(queue: Queue, sequence: u64) -> Self {
         QueueShard {
             now_ms: queue.created_at_ms,
-            sequence: queue.created_at_ms * 1_000,
+            sequence: sequence.max(queue.created_at_ms * 1_000),
             queue,
             messages: BTreeMap::new(),
             remembered: BTreeMap::new(),

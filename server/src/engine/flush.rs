@@ -166,7 +166,7 @@ pub(super) async fn perform<S: Store>(
     outcome
 }
 
-/// Notes how fast the store takes messages: refused calls come again at that rate.
+/// Notes how fast the store takes messages: refused calls retry at that rate.
 fn note<O>(room: &WaitingRoom, answer: &Items<O>, count: usize, took: Duration) {
     if matches!(answer, Err(Refusal::Unavailable { .. })) {
         return;

@@ -1,5 +1,5 @@
 //! More new messages than the store takes, because it hangs (O8): what waits is bounded, what is refused says when to
-//! come again, and what has no caller any more gives its room back.
+//! retry, and what has no caller any more gives its room back.
 
 use super::machines::{Redis, Server};
 use crate::system::program::SOON;
@@ -95,7 +95,7 @@ fn messages(call: usize) -> EnqueueRequest {
     EnqueueRequest { queue: QUEUE.to_owned(), messages: (0..MESSAGES).map(message).collect() }
 }
 
-/// The time after which a refused call says to come again.
+/// The time after which a refused call says to retry.
 fn retry_delay(status: &Status) -> Duration {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let details = status.get_error_details();
