@@ -43,7 +43,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     templates.check()?;
     tenants.check()?;
     let metrics = Arc::new(Metrics::new());
-    let health = StoreHealth::new();
+    let health = StoreHealth::of(store.partition_count());
     let schedule = Arc::new(Schedule::of(store.partition_count()));
     let limits = host.bounds();
     let queues = Board::new(host.has_metrics().then_some(config.metrics_queues_max as usize));

@@ -137,7 +137,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
 
     async fn acquire(&self) -> Result<bool, Refusal> {
         let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
-        self.health.saw(&lease);
+        self.health.saw_partition(0, &lease);
         lease
     }
 
@@ -197,7 +197,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
     /// One bounded sweep of a shard, and when the next is due.
     async fn sweep(&self, shard: &Shard) {
         let swept = self.store.sweep(shard).await;
-        self.health.saw(&swept);
+        self.health.saw(shard, &swept);
         match swept {
             Ok(swept) => {
                 self.count(shard, &swept);

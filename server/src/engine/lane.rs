@@ -276,7 +276,7 @@ impl<S: Store> Lane<S> {
             self.waiting.signal(1);
         }
         if let Some((batch, answer)) = dequeue {
-            self.context.health.saw(&answer);
+            self.context.health.saw(&self.shard, &answer);
             if let Ok(Dequeued { outlook, .. }) = &answer {
                 self.note_due(outlook, now);
                 self.leased_last = leased;
@@ -326,7 +326,7 @@ impl<S: Store> Lane<S> {
         list: impl Fn(&mut WorkEvent) -> Option<&mut Vec<Result<O, Refusal>>>,
     ) {
         let Some((parts, answer)) = outcome else { return };
-        self.context.health.saw(&answer);
+        self.context.health.saw(&self.shard, &answer);
         split(parts, answer, |id, count, share| {
             let Some(list) = self.waiting.event(id).and_then(&list) else { return };
             match share {

@@ -45,7 +45,7 @@ impl Rig {
             templates,
             create_on_enqueue,
             sweeper: Arc::default(),
-            health: StoreHealth::new(),
+            health: StoreHealth::of(1),
             metrics: Arc::new(Metrics::new()),
             queues: Board::new(Some(100)),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },

@@ -102,6 +102,9 @@ impl Metrics {
         for limit in [Refused::Connections, Refused::PeerConnections, Refused::Files] {
             counter!(REFUSED, "reason" => limit.name()).absolute(0);
         }
+        for reason in ["too_slow", "too_many_bytes", "too_many_requests"] {
+            counter!(REQUESTS_REFUSED, "reason" => reason).absolute(0);
+        }
         Metrics {
             connections: gauge!(CONNECTIONS),
             unfinished: gauge!(UNFINISHED),
