@@ -25,7 +25,7 @@ mod machines;
 mod many_queues;
 mod metrics;
 mod namespaces;
-mod overload;
+pub(crate) mod overload;
 mod parameters;
 mod paused;
 mod recounts;

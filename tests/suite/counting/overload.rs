@@ -122,7 +122,7 @@ fn adds(call: usize) -> wire::AddCountsRequest {
 }
 
 /// The time after which a refused call says to retry.
-fn retry_delay(status: &Status) -> Duration {
+pub(crate) fn retry_delay(status: &Status) -> Duration {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
     let details = status.get_error_details();
     let info = details.error_info().expect("a reason");

@@ -2,6 +2,7 @@
 //! retry, and what has no caller any more gives its room back.
 
 use super::machines::{Redis, Server};
+use crate::counting::overload::retry_delay;
 use crate::system::program::SOON;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
@@ -13,7 +14,6 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
-use tonic_types::StatusExt;
 
 const QUEUE: &str = "overload";
 const CALLS: usize = 100;
@@ -93,18 +93,6 @@ fn messages(call: usize) -> EnqueueRequest {
         ..NewMessage::default()
     };
     EnqueueRequest { queue: QUEUE.to_owned(), messages: (0..MESSAGES).map(message).collect() }
-}
-
-/// The time after which a refused call says to retry.
-fn retry_delay(status: &Status) -> Duration {
-    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    let details = status.get_error_details();
-    let info = details.error_info().expect("a reason");
-    assert_eq!((info.reason.as_str(), info.metadata["applied"].as_str()), ("OVERLOADED", "no"));
-    let delay = details.retry_info().and_then(|info| info.retry_delay).expect("a delay");
-    assert_eq!(info.metadata["retry_after_ms"], delay.as_millis().to_string());
-    assert!((10..=5_000).contains(&delay.as_millis()), "{delay:?}");
-    delay
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
