@@ -3,7 +3,7 @@
 --      TIME, which may differ from sent_ms by skew_max_ms at most (0: by any time)
 -- RETURNS from the including script: {-1, now_ms} if it differs by more, before anything else is read or written
 -- WHY the script refuses a call that has waited for long, too: only its caller can know that (infra/link/src/clock.rs).
--- now_max: a time that no clock within the bound has passed, if the clocks of callers agree.
+-- now_max: the latest time that any clock within the bound shows now, by this caller's clock.
 local now, micros = tonumber(ARGV[1]), 0
 local now_max, skew_max_ms = now, 0
 if not now or now == 0 then

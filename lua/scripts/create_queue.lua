@@ -2,7 +2,7 @@
 -- create_queue: writes the configuration and the state of a new queue shard, unless the shard exists (Q1).
 -- KEYS all of the shard   ARGV now_ms (lib/clock), configuration
 -- RETURNS {OK, configuration, state} as they are after the call
--- WHY the sequence starts at the microseconds of the creation, or behind that of the queue that was deleted: a queue that is created again
+-- WHY the sequence starts at the latest time (now_max), in microseconds, or behind that of the queue that was deleted: a queue that is created again
 -- never grants the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
 -- of the deleted queue is stale in the new one. The outbox starts there too, unless it continues an earlier queue's.
 --@include clock

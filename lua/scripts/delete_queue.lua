@@ -13,9 +13,10 @@ if call('EXISTS', K_BODY) == 1 then return {AGAIN} end
 for _, key in ipairs(KEYS) do
   if key ~= K_OUTBOX then call('UNLINK', key) end
 end
--- A sequence may be ahead of the time (lib/timeline).
-call('SET', K_DELETED, string.format('%s %.0f', ARGV[5] == '1' and 'exclusive' or 'simple', S[SEQ] + NUMBERS_LEFT_OUT), 'PX',
-  string.format('%.0f', MARK_MS + math.max(0, S[SEQ] / 1000 - now)))
+local mark, first = ARGV[5] == '1' and 'exclusive' or 'simple', S[SEQ] + NUMBERS_LEFT_OUT
+-- Mostly the next queue begins later in any case. Where the sequence is ahead of the time (lib/timeline), the mark lasts longer.
+if first > now * 1000 then mark = string.format('%s %.0f', mark, first) end
+call('SET', K_DELETED, mark, 'PX', string.format('%.0f', MARK_MS + math.max(0, S[SEQ] / 1000 - now)))
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)
 -- Where a full outbox drops its oldest events, no relay may ever read this one: it is deleted after a while.
 elseif outbox_refuse == 0 then call('PEXPIRE', K_OUTBOX, UNREAD_MS) end

@@ -61,8 +61,8 @@ pub const PAGE_ITEMS_MAX: usize = 1_000;
 pub const AGE_PRIORITIES_MAX: usize = 32;
 /// The leases that expire first, among which the oldest lease is searched.
 pub const AGE_LEASES_MAX: usize = 128;
-/// Numbers of a deleted queue's sequence that the next queue of its name leaves out: more than its configuration had changes, by which its
-/// revision may have been ahead of them.
+/// How far the next queue of a name begins behind the sequence of the deleted one. A revision may be ahead of the sequence by the number of
+/// changes of the configuration; this is more.
 pub const NUMBERS_LEFT_OUT: u64 = 1_000_000;
 /// Messages that one script call of the background work moves, of each kind.
 pub const SWEEP_ITEMS_MAX: usize = 256;

@@ -119,16 +119,31 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
 
     async fn run_as_leader(&self) {
         let renew = Duration::from_millis(self.leader_lease_ms / 3);
+        let mut unknown_since = None;
         loop {
-            if !self.acquire().await.unwrap_or(false) {
-                tokio::time::sleep(renew).await;
-                continue;
-            }
+            let is_known = match self.acquire().await {
+                Ok(true) => true,
+                // No server gets the lease while its partition does not answer, and the leader may have ended.
+                Err(refusal) if refusal.is_unavailable() && self.store.partition_count() > 1 => {
+                    let since = *unknown_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < Duration::from_millis(self.leader_lease_ms) {
+                        tokio::time::sleep(renew).await;
+                        continue;
+                    }
+                    false
+                }
+                _ => {
+                    unknown_since = None;
+                    tokio::time::sleep(renew).await;
+                    continue;
+                }
+            };
+            unknown_since = None;
             tracing::debug!(owner = self.owner, "this server sweeps now");
             self.schedule.set_leader(true);
             let partitions = (0..self.store.partition_count()).map(|partition| self.sweep_partition(partition));
             tokio::select! {
-                () = self.hold_lease(renew) => {}
+                () = self.hold_lease(renew, is_known) => {}
                 _ = future::join_all(partitions) => {}
             }
             self.schedule.set_leader(false);
@@ -143,9 +158,8 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
 
     /// Renews the leader lease, and returns when this server is to acquire it again. While the store does not answer, it
     /// is unknown who has the lease, and this server goes on with the partitions that answer: two sweepers do no harm.
-    /// After such a time it begins with a walk, because notifications may be lost.
-    async fn hold_lease(&self, renew: Duration) {
-        let mut is_known = true;
+    /// When the store answers again, the leader acquires the lease again and walks over all queues, because notifications may have been lost.
+    async fn hold_lease(&self, renew: Duration, mut is_known: bool) {
         loop {
             tokio::time::sleep(renew).await;
             match self.acquire().await {

@@ -325,7 +325,9 @@ impl<S: RollupSchedule> Trigger<S> {
                     let refused = error.refused();
                     offered.is_missing |= refused.is_some_and(|refused| refused.reason == "QUEUE_NOT_FOUND");
                     if !offered.is_missing {
-                        let by = if refused.is_some() { Obstacle::Refused } else { Obstacle::Away };
+                        // A queue server that is overloaded has other jobs, and takes these soon.
+                        let is_closed = refused.is_some_and(|refused| refused.reason != "OVERLOADED");
+                        let by = if is_closed { Obstacle::Refused } else { Obstacle::Away };
                         offered.obstacle = Some((by, error.to_string()));
                     }
                     offered.without_job.extend(jobs.iter().map(|(counter, _)| (*counter).clone()));

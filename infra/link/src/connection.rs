@@ -180,8 +180,10 @@ impl Lost {
 
     /// Returns, with the reason, when no reply is to be expected any more.
     async fn found(&self) -> &'static str {
+        // Most replies come before: their calls need one timer.
+        sleep(LEFT).await;
         let silent = async {
-            sleep(self.silence).await;
+            sleep(self.silence.saturating_sub(LEFT)).await;
             tokio::select! {
                 _ = self.overtaken.get_or_init(|| Box::pin(self.overtake())) => "Redis answers a new connection, but not this one",
                 () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",

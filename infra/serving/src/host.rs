@@ -63,7 +63,7 @@ impl Host {
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
-        let router = router.merge(reflection()).layer(from_fn_with_state(open_streams(), bound_streams));
+        let router = router.layer(from_fn_with_state(open_streams(), bound_streams));
         let (ports, names) = (Ports::default(), HostNames::default());
         Host {
             router,
@@ -195,6 +195,7 @@ impl Host {
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
+            .merge(reflection())
             .merge(health_paths(health.clone(), stopping.clone()))
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
@@ -242,4 +243,5 @@ fn reflection() -> Router {
         .add_service(builder().build_v1().expect(WELL_FORMED))
         .add_service(builder().build_v1alpha().expect(WELL_FORMED))
         .into_axum_router()
+        .layer(from_fn_with_state(open_streams(), bound_streams))
 }

@@ -1,6 +1,7 @@
 //! The bound on what waits for the store: a store that hangs costs a known amount of memory, and calls beyond the
 //! bound are refused at once, with the time after which to call again (O8).
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -50,6 +51,8 @@ struct Shared {
 struct Taken {
     items: usize,
     bytes: usize,
+    /// The items and bytes of each holder that has some.
+    holders: HashMap<Box<str>, (usize, usize)>,
     item_time: Duration,
     /// Of one call, on average.
     call_items: f64,
@@ -63,6 +66,7 @@ struct Taken {
 /// The room that a call has taken, until this is dropped.
 pub struct Place {
     room: WaitingRoom,
+    holder: Option<Box<str>>,
     items: usize,
     bytes: usize,
 }
@@ -71,7 +75,8 @@ impl WaitingRoom {
     /// An empty one. `measure` is called with the items and the bytes that wait, whenever they change.
     pub fn new(bounds: WaitingBounds, measure: impl Fn(usize, usize) + Send + Sync + 'static) -> WaitingRoom {
         let (last_return, answered_at) = (Instant::now(), Instant::now());
-        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, call_items: 1.0, last_return, answered_at };
+        let (holders, item_time) = (HashMap::new(), FIRST_ITEM_TIME);
+        let taken = Taken { items: 0, bytes: 0, holders, item_time, call_items: 1.0, last_return, answered_at };
         WaitingRoom(Arc::new(Shared { bounds, measure: Box::new(measure), taken: Mutex::new(taken) }))
     }
 
@@ -81,16 +86,38 @@ impl WaitingRoom {
     /// [`Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
     /// nothing else waits.
     pub fn take(&self, items: usize, bytes: usize) -> Result<Place, Overloaded> {
+        self.take_as(None, items, bytes)
+    }
+
+    /// The same for one of several holders, such as a queue: it may hold as much as is free, so one holder gets half of the room, two get a
+    /// third each, and there is always room for another one (S5).
+    ///
+    /// # Errors
+    /// [`Overloaded`]
+    pub fn take_for(&self, holder: &str, items: usize, bytes: usize) -> Result<Place, Overloaded> {
+        self.take_as(Some(holder), items, bytes)
+    }
+
+    fn take_as(&self, holder: Option<&str>, items: usize, bytes: usize) -> Result<Place, Overloaded> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
         taken.call_items += (items as f64 - taken.call_items) * LATEST;
-        if taken.items > 0 && (taken.items + items > items_max || taken.bytes + bytes > bytes_max) {
+        // A holder that has nothing yet may take all that is free.
+        let (held_items, held_bytes) = holder.and_then(|holder| taken.holders.get(holder)).copied().unwrap_or_default();
+        let fits = taken.items + held_items + items <= items_max && taken.bytes + held_bytes + bytes <= bytes_max;
+        if taken.items > 0 && !fits {
             return Err(taken.refuse(items));
         }
         taken.items += items;
         taken.bytes += bytes;
+        if let Some(holder) = holder {
+            match taken.holders.get_mut(holder) {
+                Some(held) => *held = (held.0 + items, held.1 + bytes),
+                None => drop(taken.holders.insert(holder.into(), (items, bytes))),
+            }
+        }
         (self.0.measure)(taken.items, taken.bytes);
-        Ok(Place { room: self.clone(), items, bytes })
+        Ok(Place { room: self.clone(), holder: holder.map(Into::into), items, bytes })
     }
 
     /// Whether a call that has not been read may get a place: it may not when a sixteenth of the room or less is free, so that
@@ -110,7 +137,7 @@ impl WaitingRoom {
 
     /// A place for what the bound does not count.
     pub fn uncounted(&self) -> Arc<Place> {
-        Arc::new(Place { room: self.clone(), items: 0, bytes: 0 })
+        Arc::new(Place { room: self.clone(), holder: None, items: 0, bytes: 0 })
     }
 
     /// Notes that the store has answered a flush.
@@ -149,6 +176,14 @@ impl Drop for Place {
         let mut taken = self.room.taken();
         taken.items -= self.items;
         taken.bytes -= self.bytes;
+        if let Some(holder) = &self.holder
+            && let Some((items, bytes)) = taken.holders.get_mut(holder)
+        {
+            (*items, *bytes) = (*items - self.items, *bytes - self.bytes);
+            if (*items, *bytes) == (0, 0) {
+                taken.holders.remove(holder);
+            }
+        }
         (self.room.0.measure)(taken.items, taken.bytes);
     }
 }
@@ -179,6 +214,24 @@ mod tests {
         drop(place);
         // It could never be taken otherwise.
         room.take(1, 35_001).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s5_a_holder_that_floods_leaves_room_for_the_others() {
+        let room = WaitingRoom::new(BOUNDS, |_, _| {});
+        let flood = |holder: &str| std::iter::from_fn(|| room.take_for(holder, 1, 1).ok()).collect::<Vec<_>>();
+        for _ in 0..3 {
+            let first = flood("first");
+            assert_eq!(first.len(), 50);
+            let second = flood("second");
+            assert_eq!(second.len(), 25);
+            // One that has nothing yet has all that is left; bytes count as well.
+            drop(room.take_for("third", 25, 1).unwrap());
+            let _held = room.take_for("third", 1, 30_000).unwrap();
+            retry_after_ms(room.take_for("third", 1, 6_000));
+            drop((first, second));
+        }
+        assert!(room.taken().holders.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -122,10 +122,11 @@ impl<S: Store> Engine<S> {
 
     async fn add(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize, may_create: bool) -> Items<Enqueued> {
         let memory = bytes + items.len() * MESSAGE_MEMORY;
-        let place = self.context.room.take(items.len(), memory).map_err(|Overloaded { retry_after }| {
-            self.context.metrics.enqueues_refused.increment(1);
-            Refusal::Overloaded { retry_after }
-        })?;
+        let place =
+            self.context.room.take_for(queue.as_str(), items.len(), memory).map_err(|Overloaded { retry_after }| {
+                self.context.metrics.enqueues_refused.increment(1);
+                Refusal::Overloaded { retry_after }
+            })?;
         let shard = shard(queue);
         // Dropped after the receiver of the results: then the lane finds that the caller is gone.
         let mut leaving = Leaving { lanes: &self.lanes, shard: &shard, has_results: false };

@@ -281,7 +281,7 @@ impl<K: Sink> Relay<K> {
         }
         match ended {
             None => Ok(true),
-            // No other server can acquire it there either.
+            // Perhaps no other server reaches it either; and a second relay does no harm.
             Some(Ok(Err(refusal))) if refusal.is_unavailable() => Ok(true),
             Some(answer) => answer.map_err(|panic| Refusal::Internal(panic.to_string()))?,
         }

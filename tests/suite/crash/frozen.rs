@@ -31,19 +31,26 @@ const FOREVER_MS: u64 = 2 * SOON.as_millis() as u64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_partitions_that_hang_hold_up_no_sweeps_of_others() {
-    others_are_swept_without(1).await;
+    others_are_swept_without(1, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_without_the_partition_of_its_lease_the_sweeper_goes_on() {
-    others_are_swept_without(0).await;
+    others_are_swept_without(0, false).await;
 }
 
-async fn others_are_swept_without(slots: usize) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_without_the_partition_of_the_lease_another_sweeper_takes_over() {
+    others_are_swept_without(0, true).await;
+}
+
+/// `leader_ends`: the server that sweeps is killed after the nodes have begun to hang.
+async fn others_are_swept_without(slots: usize, leader_ends: bool) {
     let cluster = Cluster::start().await;
     let dir = TempDir::new().expect("a temporary folder");
     let config = dir.path().join("tallystone.toml");
     std::fs::write(&config, CONFIG).expect("a file");
+    let mut leader = machines::Server::start(cluster.url(), &config).await;
     let server = machines::Server::start(cluster.url(), &config).await;
     let client = Client::builder(server.url()).connect().await.expect("a server that listens");
     let names: Vec<String> = (0..QUEUES).map(|number| format!("q/{number}")).collect();
@@ -66,6 +73,9 @@ async fn others_are_swept_without(slots: usize) {
     later(&away, "m", FIRST_DUE_MS).await;
     later(&served, "m", LATER_DUE_MS).await;
     cluster.freeze_all(slots);
+    if leader_ends {
+        leader.kill().await;
+    }
     for round in ["m", "again", "and again"] {
         if round != "m" {
             later(&served, round, 1).await;

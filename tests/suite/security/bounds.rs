@@ -179,7 +179,7 @@ async fn s1_silent_connections_shut_no_caller_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_silent_streams_are_bounded() {
-    let victim = Victim::start("unfinished_requests_max = 50\nrequest_ms = 60000", FILES).await;
+    let victim = Victim::start("unfinished_requests_max = 100\nrequest_ms = 60000", FILES).await;
     let calls = connection(&victim).await;
     let (responses, _bodies): (Vec<_>, Vec<_>) = unfinished(&victim, &calls, 51, "Work", b"").await.into_iter().unzip();
     let (refused, _, _) = select_all(responses.into_iter().map(|response| Box::pin(refusal(response)))).await;

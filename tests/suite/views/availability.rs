@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 const READERS: usize = 6;
 const VIDEOS: usize = 20;
 /// How long a reader waits for one server before it tries the other one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a component is away. It is longer than a count is answered without a call of the counters.
 const AWAY: Duration = Duration::from_millis(1_500);
 const READS_MIN: u64 = 20_000;

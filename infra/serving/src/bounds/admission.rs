@@ -72,10 +72,18 @@ pub(crate) struct Bounds {
 #[derive(Default)]
 struct Open {
     connections: u64,
-    by_peer: HashMap<IpAddr, u64>,
+    by_peer: HashMap<IpAddr, Peer>,
     /// Those that have made no request, from the oldest on.
     quiet: BTreeMap<u64, Quiet>,
     next_number: u64,
+}
+
+/// What one address has.
+#[derive(Default)]
+struct Peer {
+    connections: u64,
+    /// Requests that wait for bytes.
+    waiting: Arc<AtomicU64>,
 }
 
 struct Quiet {
@@ -155,7 +163,9 @@ impl Bounds {
             return Err(Refused::Files);
         };
         open.connections += 1;
-        *open.by_peer.entry(peer).or_default() += 1;
+        let of_peer = open.by_peer.entry(peer).or_default();
+        of_peer.connections += 1;
+        let of_peer = of_peer.waiting.clone();
         let number = open.next_number;
         open.next_number += 1;
         let evicted = CancellationToken::new();
@@ -163,7 +173,8 @@ impl Bounds {
         drop(open);
         self.metrics.connections.increment(1.0);
         let (has_called, unfinished, certificate) = (AtomicBool::new(false), AtomicU64::new(0), OnceLock::new());
-        let caller = Arc::new(Caller { bounds: self.clone(), number, peer, has_called, unfinished, certificate });
+        let caller = Caller { bounds: self.clone(), number, peer, has_called, unfinished, of_peer, certificate };
+        let caller = Arc::new(caller);
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
@@ -220,14 +231,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Open {
     fn of_peer(&self, peer: IpAddr) -> u64 {
-        self.by_peer.get(&peer).copied().unwrap_or(0)
+        self.by_peer.get(&peer).map_or(0, |peer| peer.connections)
     }
 
     fn leave(&mut self, peer: IpAddr) {
         self.connections -= 1;
-        if let Some(count) = self.by_peer.get_mut(&peer) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_peer) = self.by_peer.get_mut(&peer) {
+            of_peer.connections -= 1;
+            if of_peer.connections == 0 {
                 self.by_peer.remove(&peer);
             }
         }
@@ -264,6 +275,8 @@ pub(crate) struct Caller {
     has_called: AtomicBool,
     /// Bytes of its requests that have not arrived in full.
     unfinished: AtomicU64,
+    /// Requests of its address that wait for bytes.
+    of_peer: Arc<AtomicU64>,
     /// The names in its certificate.
     certificate: OnceLock<Vec<String>>,
 }
@@ -311,10 +324,12 @@ impl Caller {
         fits
     }
 
-    /// Counts a request that waits for bytes. `false`: too many wait, and it is not counted.
+    /// Counts a request that waits for bytes. `false`: too many wait, of all callers or of this address, and it is not counted.
     pub(super) fn begin_waiting(&self) -> bool {
-        let waiting = self.bounds.waiting.fetch_add(1, Ordering::Relaxed);
-        let fits = waiting < self.bounds.limits.unfinished_requests_max;
+        let max = self.bounds.limits.unfinished_requests_max;
+        let of_port = self.bounds.waiting.fetch_add(1, Ordering::Relaxed);
+        let of_peer = self.of_peer.fetch_add(1, Ordering::Relaxed);
+        let fits = of_port < max && of_peer < max.div_ceil(2);
         if !fits {
             self.end_waiting();
         }
@@ -323,6 +338,7 @@ impl Caller {
 
     pub(super) fn end_waiting(&self) {
         self.bounds.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.of_peer.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(super) fn release(&self, bytes: u64) {
@@ -372,6 +388,16 @@ mod tests {
         assert!(two.caller.hold(5) && !two.caller.hold(1));
         one.caller.release(10);
         assert!(two.caller.hold(5) && !two.caller.hold(1) && one.caller.hold(5));
+    }
+
+    #[test]
+    fn s1_one_address_has_half_of_the_requests_that_wait_for_bytes() {
+        let bounds = Bounds::new(Limits { unfinished_requests_max: 6, ..Limits::default() });
+        let [one, same, other] = [1, 1, 2].map(|last| bounds.admit(peer(last)).unwrap());
+        assert!(one.caller.begin_waiting() && same.caller.begin_waiting() && one.caller.begin_waiting());
+        assert!(!same.caller.begin_waiting() && other.caller.begin_waiting());
+        one.caller.end_waiting();
+        assert!(same.caller.begin_waiting() && !one.caller.begin_waiting());
     }
 
     #[test]

@@ -296,8 +296,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s1_requests_that_wait_for_bytes_are_bounded_by_port() {
-        let limits = Limits { unfinished_requests_max: 2, ..Limits::default() };
+    async fn s1_requests_that_wait_for_bytes_are_bounded() {
+        let limits = Limits { unfinished_requests_max: 4, ..Limits::default() };
         let caller = Bounds::new(limits).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone();
         for round in 0..3 {
             let (begun, mut first) = body(Form::Messages, &caller);

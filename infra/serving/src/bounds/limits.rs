@@ -18,7 +18,7 @@ pub struct Limits {
     /// The time from the head of a request to its end, in ms; in a stream of requests, to the end of the first message, and then from the
     /// begin of a message to its end. What the answer takes does not count.
     pub request_ms: u64,
-    /// The requests of one port that have not arrived in full and wait for bytes.
+    /// The requests of one port that have not arrived in full and wait for bytes; of one address half as many.
     pub unfinished_requests_max: u64,
     /// The bytes of requests that have not arrived in full, of one connection.
     pub connection_unfinished_bytes_max: u64,
@@ -37,7 +37,7 @@ impl Default for Limits {
             peer_connections_max: 1_000,
             first_bytes_ms: 10_000,
             request_ms: 15_000,
-            unfinished_requests_max: 4_096,
+            unfinished_requests_max: 10_000,
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 256 * 1024 * 1024,
             queue_waiters_max: 10_000,

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many clients of a port may watch its health at once: a watch takes about ten KiB.
+/// So many clients of a port may watch its health at once, and as many may use its reflection: a stream takes about ten KiB.
 const STREAMS_MAX: usize = 1_000;
+/// The one call of the health service that is answered at once.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// The places of these streams on one port.
 pub(crate) fn open_streams() -> Arc<Semaphore> {
@@ -21,6 +23,9 @@ pub(crate) fn open_streams() -> Arc<Semaphore> {
 
 /// Lets a call take a place until its answer has ended, or refuses it.
 pub(crate) async fn bound_streams(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    if request.uri().path() == CHECK {
+        return next.run(request).await;
+    }
     let Ok(place) = places.try_acquire_owned() else { return too_many_streams().into_http() };
     next.run(request).await.map(|body| Body::new(HeldBody { body, _place: place }))
 }
@@ -59,13 +64,16 @@ mod tests {
     #[tokio::test]
     async fn s1_a_stream_keeps_its_place_until_its_answer_has_ended() {
         let endless = || async { Body::from_stream(futures::stream::pending::<Result<Bytes, axum::Error>>()) };
-        let paths = Router::new().route("/", get(endless));
+        let paths = Router::new().route("/", get(endless)).route(CHECK, get(endless));
         let paths = paths.layer(from_fn_with_state(Arc::new(Semaphore::new(1)), bound_streams));
-        let call = async || paths.clone().oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        let call_of =
+            async |path| paths.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let call = async || call_of("/").await;
         let is_refused = |response: &Response| response.headers().contains_key("grpc-status");
         for _ in 0..3 {
             let open = call().await;
             assert!(!is_refused(&open) && is_refused(&call().await));
+            assert!(!is_refused(&call_of(CHECK).await), "probes are answered while all places are taken");
         }
     }
 }
