@@ -22,11 +22,11 @@ pub const NAMES: [&str; 19] = [
     "request_due",   // sorted set: when one of these may be deleted → its name
     "parked",        // sorted set by bytes: heads of filter indexes that wait until their value is free
     "outbox",        // stream: events
-    "deleted", // string, for an hour or longer after DeleteQueue: the type of the queue, and a number behind all that it had
-    "errored", // sorted set: when it ended → errored message
+    "deleted",       // string, for a time after DeleteQueue: the type of the queue, and a number behind its own
+    "errored",       // sorted set: when it ended → errored message
     "errored_bytes", // string: the payload bytes of all errored messages
-    "attempts", // hash: id → the last attempts that have ended without success
-    "results", // hash: id → the result of a completed message that has one
+    "attempts",      // hash: id → the last attempts that have ended without success
+    "results",       // hash: id → the result of a completed message that has one
 ];
 
 /// The names of one filter index's keys.
@@ -80,7 +80,8 @@ impl Keyspace {
 
     /// The number of the partition with the first shard of this queue.
     pub fn number_of_queue(queue: &QueueName, partitions: u16) -> u16 {
-        slot_of(queue.as_str()) % partitions.max(1)
+        // Most stores have one partition, and each call of the queue may come here.
+        if partitions <= 1 { 0 } else { slot_of(queue.as_str()) % partitions }
     }
 
     /// The number of the partition with a shard of the counters of a namespace, given by its tag. Its shards are in partitions

@@ -23,11 +23,8 @@ impl StoreHealth {
 
     /// Records how a call for a shard ended.
     pub(crate) fn saw<T>(&self, shard: &Shard, answer: &Result<T, Refusal>) {
-        let partition = match u16::try_from(self.partitions.len()) {
-            Ok(1) => 0,
-            count => Keyspace::number_of(shard, count.unwrap_or(u16::MAX)),
-        };
-        self.saw_partition(partition, answer);
+        let count = u16::try_from(self.partitions.len()).unwrap_or(u16::MAX);
+        self.saw_partition(Keyspace::number_of(shard, count), answer);
     }
 
     /// Records how a call of a partition ended.

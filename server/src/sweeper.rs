@@ -121,23 +121,20 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
         let renew = Duration::from_millis(self.leader_lease_ms / 3);
         let mut unknown_since = None;
         loop {
-            let is_known = match self.acquire().await {
-                Ok(true) => true,
-                // No server gets the lease while its partition does not answer, and the leader may have ended.
-                Err(refusal) if refusal.is_unavailable() && self.store.partition_count() > 1 => {
-                    let since = *unknown_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() < Duration::from_millis(self.leader_lease_ms) {
-                        tokio::time::sleep(renew).await;
-                        continue;
-                    }
-                    false
-                }
-                _ => {
-                    unknown_since = None;
-                    tokio::time::sleep(renew).await;
-                    continue;
-                }
-            };
+            let acquired = self.acquire().await;
+            let is_known = matches!(acquired, Ok(true));
+            let is_unavailable = acquired.is_err_and(|refusal| refusal.is_unavailable());
+            if is_unavailable && self.store.partition_count() > 1 {
+                unknown_since.get_or_insert_with(Instant::now);
+            } else {
+                unknown_since = None;
+            }
+            // No server gets the lease while its partition does not answer, and the leader may have ended.
+            let lease = Duration::from_millis(self.leader_lease_ms);
+            if !is_known && unknown_since.is_none_or(|since: Instant| since.elapsed() < lease) {
+                tokio::time::sleep(renew).await;
+                continue;
+            }
             unknown_since = None;
             tracing::debug!(owner = self.owner, "this server sweeps now");
             self.schedule.set_leader(true);

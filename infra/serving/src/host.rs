@@ -2,7 +2,7 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
-use crate::bounds::{Limits, bound_streams, open_streams};
+use crate::bounds::{Limits, bound_streams};
 use crate::collectors::Collectors;
 use crate::http::{GuardLayer, HostNames, health_paths, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
@@ -10,7 +10,6 @@ use crate::ports::Ports;
 use crate::transport::transport;
 use crate::unread::refuse_in_full;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use futures::future::BoxFuture;
 use std::convert::Infallible;
@@ -62,8 +61,7 @@ impl Host {
         let (health, health_service) = health_reporter();
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
-        let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
-        let router = router.layer(from_fn_with_state(open_streams(), bound_streams));
+        let router = bound_streams(Routes::from(Router::new()).add_service(health_service).into_axum_router());
         let (ports, names) = (Ports::default(), HostNames::default());
         Host {
             router,
@@ -239,9 +237,9 @@ fn reflection() -> Router {
             // The details of errors, which no message names: clients decode them by reflection.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    Routes::from(Router::new())
+    let services = Routes::from(Router::new())
         .add_service(builder().build_v1().expect(WELL_FORMED))
         .add_service(builder().build_v1alpha().expect(WELL_FORMED))
-        .into_axum_router()
-        .layer(from_fn_with_state(open_streams(), bound_streams))
+        .into_axum_router();
+    bound_streams(services)
 }

@@ -52,15 +52,15 @@ pub(super) enum Closed {
 }
 
 /// Ports that share the files of a process: silent connections of one make room for callers of another.
-type Ports = Arc<Mutex<Vec<Weak<Bounds>>>>;
+type Siblings = Arc<Mutex<Vec<Weak<Bounds>>>>;
 
 /// Those of this process.
-static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
+static SIBLINGS: LazyLock<Siblings> = LazyLock::new(Siblings::default);
 
 /// The state of one port: what is open, and its limits.
 pub(crate) struct Bounds {
     pub(super) limits: Limits,
-    ports: Ports,
+    siblings: Siblings,
     open: Mutex<Open>,
     unfinished: AtomicU64,
     /// Requests that wait for bytes.
@@ -125,23 +125,23 @@ impl Metrics {
 
 impl Bounds {
     pub(crate) fn new(limits: Limits) -> Arc<Bounds> {
-        Bounds::among(&PORTS, limits)
+        Bounds::among(&SIBLINGS, limits)
     }
 
     /// One of these ports.
-    fn among(ports: &Ports, limits: Limits) -> Arc<Bounds> {
+    fn among(siblings: &Siblings, limits: Limits) -> Arc<Bounds> {
         let bounds = Arc::new(Bounds {
             limits,
-            ports: ports.clone(),
+            siblings: siblings.clone(),
             open: Mutex::default(),
             unfinished: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             warned_at: Mutex::new(None),
             metrics: Metrics::new(),
         });
-        let mut ports = locked(ports);
-        ports.retain(|port| port.strong_count() > 0);
-        ports.push(Arc::downgrade(&bounds));
+        let mut siblings = locked(siblings);
+        siblings.retain(|port| port.strong_count() > 0);
+        siblings.push(Arc::downgrade(&bounds));
         bounds
     }
 
@@ -181,7 +181,7 @@ impl Bounds {
     /// Closes the oldest connection of this port that has made no request, or else one of another port.
     pub(super) fn make_room(&self) {
         if !self.evict(&mut self.open(), None) {
-            let others: Vec<Arc<Bounds>> = locked(&self.ports).iter().filter_map(Weak::upgrade).collect();
+            let others: Vec<Arc<Bounds>> = locked(&self.siblings).iter().filter_map(Weak::upgrade).collect();
             // One lock at a time: another port may do the same.
             let _ = others.iter().any(|other| other.evict(&mut other.open(), None));
         }
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn s1_a_silent_connection_of_another_port_makes_room() {
-        let ports = Ports::default();
+        let ports = Siblings::default();
         let [port, other] = [(); 2].map(|()| Bounds::among(&ports, Limits::default()));
         let silent = other.admit(peer(1)).unwrap();
         let called = port.admit(peer(2)).unwrap();

@@ -17,5 +17,5 @@ mod requests;
 pub(crate) use accept::accept;
 pub(crate) use admission::{Bounds, Caller};
 pub use limits::Limits;
-pub(crate) use open_streams::{bound_streams, open_streams};
+pub(crate) use open_streams::bound_streams;
 pub(crate) use requests::{BoundRequest, client_streams};

@@ -1,9 +1,10 @@
 //! Streams that anybody may open, and that stay open: watches of the health and server reflection. A port has few of them.
 
 use super::refusal::too_many_streams;
+use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
@@ -16,13 +17,17 @@ const STREAMS_MAX: usize = 1_000;
 /// The one call of the health service that is answered at once.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// The places of these streams on one port.
-pub(crate) fn open_streams() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(STREAMS_MAX))
+/// Bounds the streams of these paths on one port.
+pub(crate) fn bound_streams(paths: Router) -> Router {
+    bound(paths, STREAMS_MAX)
+}
+
+fn bound(paths: Router, streams_max: usize) -> Router {
+    paths.layer(from_fn_with_state(Arc::new(Semaphore::new(streams_max)), take_place))
 }
 
 /// Lets a call take a place until its answer has ended, or refuses it.
-pub(crate) async fn bound_streams(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+async fn take_place(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
     if request.uri().path() == CHECK {
         return next.run(request).await;
     }
@@ -56,8 +61,6 @@ impl HttpBody for HeldBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::Router;
-    use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use tower::ServiceExt as _;
 
@@ -65,7 +68,7 @@ mod tests {
     async fn s1_a_stream_keeps_its_place_until_its_answer_has_ended() {
         let endless = || async { Body::from_stream(futures::stream::pending::<Result<Bytes, axum::Error>>()) };
         let paths = Router::new().route("/", get(endless)).route(CHECK, get(endless));
-        let paths = paths.layer(from_fn_with_state(Arc::new(Semaphore::new(1)), bound_streams));
+        let paths = bound(paths, 1);
         let call_of =
             async |path| paths.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         let call = async || call_of("/").await;
