@@ -26,6 +26,15 @@ pub enum Refusal {
     TokenReused,
     /// `DAMAGED`: a page of a cold table fails its checksum. Its values are not served.
     Damaged(Damage),
+    /// `IOERR`: a page of a cold table could not be read. The next command reads it again.
+    Unreadable {
+        /// The name of the file, as the host knows it.
+        file: String,
+        /// The number of the page in the file.
+        page: u32,
+        /// The reason.
+        why: String,
+    },
     /// `BUSYKEY`: the set is complete, and takes no piece of a dump.
     Complete,
     /// `COLD`: the record is in a file, and the command was not given its page.
@@ -46,6 +55,11 @@ pub struct Damage {
 }
 
 impl Refusal {
+    /// Whether the record of the id is in a file, and is not known.
+    pub fn lacks_record(&self) -> bool {
+        matches!(self, Refusal::Cold | Refusal::Damaged(_) | Refusal::Unreadable { .. })
+    }
+
     /// An argument is wrong.
     pub fn invalid(reason: impl Into<String>) -> Refusal {
         Refusal::Invalid(reason.into())
@@ -75,6 +89,7 @@ impl fmt::Display for Refusal {
             Refusal::Damaged(Damage { file, page, first, last }) => {
                 write!(out, "DAMAGED page {page} of {file} fails its checksum (ids {first} to {last})")
             }
+            Refusal::Unreadable { file, page, why } => write!(out, "IOERR page {page} of {file} cannot be read: {why}"),
             Refusal::Complete => write!(out, "BUSYKEY the counter set is complete, and takes no more pieces of a dump"),
             Refusal::Cold => write!(out, "COLD the record is on disk, and a transaction or script cannot wait for it"),
         }

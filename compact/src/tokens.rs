@@ -59,18 +59,73 @@ pub(crate) struct Tokens {
     horizon_ms: u64,
 }
 
-/// The tokens of one slice, in parts: one that grows moves all its tokens, so each must stay small.
-type Slice = Vec<HashTable<Mark>>;
+/// The tokens of one slice, in parts. A part that grows moves all its tokens, so each must stay small: the parts split one after the
+/// other (linear hashing, Litwin 1980).
+#[derive(Clone, Debug, Default)]
+struct Slice {
+    parts: Vec<HashTable<Mark>>,
+    len: usize,
+}
 
-/// Parts of a slice.
-const PARTS: usize = 256;
+/// Tokens for each part, on average, from which one splits; and the parts of a slice, at most.
+const PART_TOKENS: usize = 256;
+const PARTS_MAX: usize = 4_096;
 
 fn part_bytes(part: &HashTable<Mark>) -> usize {
     part.allocation_size() + size_of::<HashTable<Mark>>()
 }
 
-fn part_of(mark: Mark) -> usize {
-    mark.low as usize % PARTS
+fn is_same(mark: Mark) -> impl Fn(&Mark) -> bool {
+    move |other| (other.high, other.low) == (mark.high, mark.low)
+}
+
+impl Slice {
+    /// The part of a token: as many low bits as number all parts, without the highest one if there is no such part yet.
+    fn place(&self, mark: Mark) -> usize {
+        let size = self.parts.len().next_power_of_two();
+        let place = mark.low as usize & (size - 1);
+        if place < self.parts.len() { place } else { place & (size / 2 - 1) }
+    }
+
+    fn find(&self, mark: Mark) -> Option<&Mark> {
+        self.parts.get(self.place(mark))?.find(mark.high, is_same(mark))
+    }
+
+    /// Adds a token. Returns whether it was absent, and by how many bytes the memory grows.
+    fn insert(&mut self, mark: Mark) -> (bool, usize) {
+        let mut grown = self.split_if_due();
+        let place = self.place(mark);
+        let part = &mut self.parts[place];
+        let before = part_bytes(part);
+        let Entry::Vacant(vacant) = part.entry(mark.high, is_same(mark), |mark| mark.high) else {
+            return (false, grown);
+        };
+        vacant.insert(mark);
+        grown += part_bytes(part) - before;
+        self.len += 1;
+        (true, grown)
+    }
+
+    /// Adds a part if the others have many tokens. Returns the bytes of it.
+    fn split_if_due(&mut self) -> usize {
+        let count = self.parts.len();
+        if count > 0 && (self.len < count * PART_TOKENS || count >= PARTS_MAX) {
+            return 0;
+        }
+        let mut part = HashTable::new();
+        // Half of the tokens of the part whose number lacks the highest bit of the new one.
+        if let Some(bit) = count.checked_ilog2() {
+            let is_moved = |mark: &mut Mark| mark.low as usize & ((2 << bit) - 1) == count;
+            let moved: Vec<Mark> = self.parts[count - (1 << bit)].extract_if(is_moved).collect();
+            part.reserve(moved.len(), |mark: &Mark| mark.high);
+            for mark in moved {
+                part.insert_unique(mark.high, mark, |mark| mark.high);
+            }
+        }
+        let bytes = part_bytes(&part);
+        self.parts.push(part);
+        bytes
+    }
 }
 
 /// 128 bits of texts of any lengths.
@@ -118,10 +173,8 @@ impl Tokens {
             return Err(Refusal::TooOld);
         }
         let mark = self.mark(token, seed);
-        let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
         let slice = self.slices.get(&(token.time_ms / self.slice_ms));
-        let known = slice.and_then(|slice| slice[part_of(mark)].find(mark.high, same));
-        match known {
+        match slice.and_then(|slice| slice.find(mark)) {
             None => Ok((Admission::New, mark)),
             Some(known) if known.content == mark.content => Ok((Admission::Repeated, mark)),
             Some(_) => Err(Refusal::TokenReused),
@@ -135,19 +188,9 @@ impl Tokens {
     }
 
     pub(crate) fn remember(&mut self, time_ms: u64, mark: Mark) {
-        let slice = self.slices.entry(time_ms / self.slice_ms).or_insert_with(|| {
-            let parts = vec![HashTable::new(); PARTS];
-            self.bytes += parts.iter().map(part_bytes).sum::<usize>();
-            parts
-        });
-        let part = &mut slice[part_of(mark)];
-        let before = part_bytes(part);
-        let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
-        if let Entry::Vacant(vacant) = part.entry(mark.high, same, |mark| mark.high) {
-            vacant.insert(mark);
-            self.len += 1;
-            self.bytes += part_bytes(part) - before;
-        }
+        let (is_new, grown) = self.slices.entry(time_ms / self.slice_ms).or_default().insert(mark);
+        self.len += usize::from(is_new);
+        self.bytes += grown;
     }
 
     /// Drops the oldest slice if all of its tokens are older than the window, and frees a part of a dropped one. Returns whether
@@ -158,8 +201,8 @@ impl Tokens {
             if ends_ms <= now_ms.saturating_sub(window_ms) {
                 self.horizon_ms = self.horizon_ms.max(ends_ms);
                 let slice = self.slices.pop_first().map(|(_, slice)| slice).unwrap_or_default();
-                self.len -= slice.iter().map(HashTable::len).sum::<usize>();
-                self.left.extend(slice);
+                self.len -= slice.len;
+                self.left.extend(slice.parts);
             }
         }
         let Some(part) = self.left.pop() else { return false };
@@ -193,7 +236,7 @@ impl Tokens {
 
     /// Each slice: the begin of its time, and its marks.
     pub(crate) fn slices(&self) -> impl Iterator<Item = (u64, impl Iterator<Item = &Mark>)> {
-        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.iter().flatten()))
+        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.parts.iter().flatten()))
     }
 }
 
@@ -235,7 +278,7 @@ mod tests {
     fn w4_tokens_and_their_memory_are_counted_as_they_come_and_go() {
         let mut tokens = Tokens::new(WINDOW_MS);
         let visited = |tokens: &Tokens| {
-            let parts = || tokens.slices.values().flatten();
+            let parts = || tokens.slices.values().flat_map(|slice| &slice.parts);
             (parts().map(HashTable::len).sum::<usize>(), parts().chain(&tokens.left).map(part_bytes).sum::<usize>())
         };
         for step in 0..30_000_u64 {
@@ -253,6 +296,27 @@ mod tests {
         assert!(tokens.len() > 10_000 && tokens.len() < 20_000, "{}", tokens.len());
         while tokens.forget(WINDOW_MS, u64::MAX) || !tokens.slices.is_empty() {}
         assert_eq!((tokens.len(), tokens.memory_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn w4_few_tokens_take_little_memory_and_each_of_many_is_found() {
+        let mut tokens = Tokens::new(1 << 30);
+        let mark = |number: u64| {
+            let mixed = Hash::of(number, 7).bits();
+            Mark { high: mixed, low: (mixed >> 20) as u32, content: 0 }
+        };
+        tokens.remember(1, mark(0));
+        assert!(tokens.memory_bytes() < 200, "{} bytes", tokens.memory_bytes());
+        for number in 1..300_000 {
+            tokens.remember(1, mark(number));
+        }
+        let slice = &tokens.slices[&0];
+        assert!((0..300_000).all(|number| slice.find(mark(number)).is_some()) && slice.find(mark(300_000)).is_none());
+        let most = slice.parts.iter().map(HashTable::len).max().unwrap();
+        assert!(most < 4 * PART_TOKENS, "{most} tokens in a part");
+        assert!(tokens.memory_bytes() < 300_000 * 60, "{} bytes", tokens.memory_bytes());
+        tokens.remember(1, mark(5));
+        assert_eq!((tokens.len(), tokens.slices().map(|(_, marks)| marks.count()).sum::<usize>()), (300_000, 300_000));
     }
 
     #[test]

@@ -22,6 +22,9 @@ enum Step {
     Widen(usize, u8),
     Retire(usize),
     Memory(u64),
+    Option(&'static str, u64),
+    /// A command with the token of this number, made so long before now, with this content. Before it, so much time passes.
+    Token(u8, u64, bool, u64),
     Dump,
     Apply(Id, Vec<(usize, i64)>),
     ApplySet(Id, usize, i64),
@@ -67,6 +70,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), 1..=64_u8).prop_map(|(field, width)| Step::Widen(field, width)),
         1 => any::<usize>().prop_map(Step::Retire),
         1 => prop_oneof![Just(0), Just(1), Just(100_000_u64)].prop_map(Step::Memory),
+        1 => prop_oneof![Just("CACHE_BYTES"), Just("TABLES_PREALLOCATED")].prop_flat_map(|name| {
+            (0..4_u64).prop_map(move |value| Step::Option(name, value * if name == "CACHE_BYTES" { 1_000 } else { 1 }))
+        }),
+        3 => (0..9_u8, 0..10_000_u64, any::<bool>(), 0..2_000_u64)
+            .prop_map(|(number, age_ms, content, passes_ms)| Step::Token(number, age_ms, content, passes_ms)),
         1 => Just(Step::Dump),
         4 => (id(), deltas()).prop_map(|(id, deltas)| Step::Apply(id, deltas)),
         1 => (id(), any::<usize>(), delta()).prop_map(|(id, field, value)| Step::ApplySet(id, field, value)),
@@ -81,7 +89,12 @@ struct World {
     ids: Vec<u64>,
     greatest: u64,
     added: usize,
+    now_ms: u64,
+    /// The content of the commands that have counted, by their token and its time.
+    tokens: BTreeMap<(u8, u64), bool>,
 }
+
+const WINDOW_MS: u64 = 8_000;
 
 impl World {
     fn new(order: Order, slots: u64, probe_max: u64) -> World {
@@ -89,11 +102,29 @@ impl World {
         let fields = [("likes", "7"), ("views", "u17"), ("balance", "i9"), ("time", "41"), ("flag", "1")].map(parse);
         // Some groups in a segment, so that a table has many: ids wait for the first one.
         let segment_bytes = 700;
-        let options =
-            Options { order, table_slots: slots, probe_max, cache_bytes: 2_000, segment_bytes, ..Options::default() };
+        let (cache_bytes, token_window_ms) = (2_000, WINDOW_MS);
+        let options = Options {
+            order,
+            table_slots: slots,
+            probe_max,
+            cache_bytes,
+            segment_bytes,
+            token_window_ms,
+            ..Options::default()
+        };
         let set = CounterSet::new(Schema::new(fields.into()).unwrap(), options, 42).unwrap();
         let (disk, plain) = (Disk::default(), BTreeMap::new());
-        World { set, plain, disk, job: None, ids: Vec::new(), greatest: 1 << 30, added: 0 }
+        World {
+            set,
+            plain,
+            disk,
+            job: None,
+            ids: Vec::new(),
+            greatest: 1 << 30,
+            added: 0,
+            now_ms: 1_000_000,
+            tokens: BTreeMap::new(),
+        }
     }
 
     fn id(&mut self, id: Id) -> u64 {
@@ -180,7 +211,7 @@ impl World {
             }
             Step::Scan(count) => self.scan(count),
             Step::Work(steps) => (0..steps).for_each(|_| {
-                self.set.step(0);
+                self.set.step(self.now_ms);
             }),
             Step::Job(fails) => self.job(fails),
             Step::Add(width, signed) => {
@@ -204,7 +235,32 @@ impl World {
                 let change = Change::Option(b"MEMORY_MAX".to_vec(), bytes.to_string().into_bytes());
                 assert_eq!(self.set.alter(change).is_ok(), self.set.options().order == Order::Rising || bytes == 0);
             }
+            Step::Option(name, value) => {
+                let done = self.set.alter(Change::Option(name.as_bytes().to_vec(), value.to_string().into_bytes()));
+                assert!(done.is_ok() || (name, self.set.options().order) == ("TABLES_PREALLOCATED", Order::Random));
+            }
+            Step::Token(number, age_ms, content, passes_ms) => {
+                self.now_ms += passes_ms;
+                self.token(number, self.now_ms - age_ms, content);
+            }
             Step::Dump => self.dump(),
+        }
+    }
+
+    fn token(&mut self, number: u8, time_ms: u64, content: bool) {
+        let content_bytes: &[&[u8]] = &[if content { b"1" } else { b"2" }];
+        let token = Token { text: &[b'a' + number], time_ms, content: content_bytes };
+        let admitted = self.set.admit(Mode::Decide, token, self.now_ms);
+        let expected = match self.tokens.get(&(number, time_ms)) {
+            _ if time_ms + WINDOW_MS < self.now_ms => Err(Refusal::TooOld),
+            None => Ok(Admission::New),
+            Some(counted) if *counted == content => Ok(Admission::Repeated),
+            Some(_) => Err(Refusal::TokenReused),
+        };
+        assert_eq!(admitted, expected, "token {number} of {time_ms} at {}", self.now_ms);
+        if admitted == Ok(Admission::New) {
+            self.set.remember(token);
+            self.tokens.insert((number, time_ms), content);
         }
     }
 
@@ -352,7 +408,7 @@ impl World {
 
 fn pieces(set: &CounterSet, disk: &Disk) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
-    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec())).unwrap();
     pieces
 }
 

@@ -13,6 +13,7 @@ const IDS: u64 = 20_000;
 
 /// What the kinds of pieces are, by their first byte.
 const TABLE: u8 = 3;
+const SLOTS_KIND: u8 = 5;
 const RECORDS: u8 = 6;
 const END: u8 = 8;
 
@@ -61,7 +62,7 @@ fn cold(disk: &mut Disk) -> CounterSet {
 
 fn dump(set: &CounterSet, disk: &Disk) -> Pieces {
     let mut pieces = Vec::new();
-    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec())).unwrap();
     pieces
 }
 
@@ -293,4 +294,72 @@ fn w3_hits_and_misses_of_the_cache_are_counted() {
     assert_eq!(counts(&set), (1, 3), "a check is not counted");
     let shown: Vec<_> = set.info().into_iter().filter(|(name, _)| name.starts_with("cache_")).collect();
     assert_eq!(shown[..2], [("cache_hits", Figure::Number(1)), ("cache_misses", Figure::Number(3))]);
+}
+
+/// A client with the right to `CT.RESTORE` can send any piece with the checksum that fits it.
+#[test]
+fn w4_a_piece_of_any_content_is_taken_or_refused() {
+    let mut disk = Disk::default();
+    let mut set = cold(&mut disk);
+    // Damage of two pages, with what was written to it.
+    let file = set.files()[0].0;
+    for page in 0..2 {
+        disk.files.get_mut(&file).unwrap()[page][99] ^= 1;
+        let page = PageRef { file, page: page as u32 };
+        let _ = set.check(0, &disk.fetch(vec![page]));
+    }
+    (0..50).for_each(|id| {
+        set.increment(Mode::Apply, id * 40, &[(0, 1)], &Fetched::none(), &mut Vec::new()).unwrap();
+    });
+    let cold_pieces = dump(&set, &disk);
+    let (mut state, mut taken) = (7_u64, 0);
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for round in 0..1_500 {
+        let pieces = &cold_pieces;
+        let rare: Vec<usize> =
+            (1..pieces.len()).filter(|place| ![RECORDS, SLOTS_KIND].contains(&pieces[*place][0])).collect();
+        let place = if round % 3 == 0 { 1 + random(pieces.len() - 1) } else { rare[random(rare.len())] };
+        let mode = [Mode::Decide, Mode::Apply][random(2)];
+        let mut set = restored(Mode::Decide, &pieces[..place], &mut disk);
+        let mut piece = pieces[place].clone();
+        let content = piece.len() - 4;
+        for _ in 0..1 + random(3) {
+            let at = (1 + random(content.max(2) - 1)).min(content - 1);
+            piece[at] = [0, 1, 0x7f, 0x80, 0xff, random(256) as u8][random(6)];
+        }
+        let sum = crc32c::crc32c(&piece[..content]).to_le_bytes();
+        piece[content..].copy_from_slice(&sum);
+        let mut is_whole = true;
+        for piece in [&piece].into_iter().chain(&pieces[place + 1..]) {
+            let (kept, answer) = take(set, mode, piece, &mut disk);
+            set = kept;
+            is_whole &= answer.is_ok();
+        }
+        taken += u32::from(is_whole);
+        // What came of it can be walked over, repaired, written to and dumped.
+        let mut cursor = 0;
+        for _ in 0..300 {
+            match set.scan(cursor, 100, &Fetched::none()) {
+                Ok(scan) => cursor = scan.next,
+                Err(Ok(page)) => {
+                    let _ = set.scan(cursor, 100, &disk.fetch(vec![page])).map(|scan| cursor = scan.next);
+                }
+                Err(Err(_)) => break,
+            }
+            if cursor == 0 {
+                break;
+            }
+        }
+        set.repair(0, u64::MAX, &[5, 500], &[1, 2, 3, 4]).unwrap();
+        for id in [0, 5, 40, 19_999, u64::MAX] {
+            let _ = set.increment(Mode::Apply, id, &[(0, 1)], &Fetched::none(), &mut Vec::new());
+        }
+        while set.step(0) {}
+        assert!(set.dump(&mut |page| disk.read(page), &mut |_| {}).is_ok(), "round {round}");
+        disk.files.retain(|id, _| *id == file || id.0 < 77 * 4);
+    }
+    assert!(taken > 20, "{taken} of 1,500 were taken whole");
 }

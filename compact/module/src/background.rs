@@ -231,12 +231,12 @@ fn work_on(shared: &Arc<Shared>, held: &mut Held, begin: Instant) -> bool {
 }
 
 fn submit(shared: &Arc<Shared>, held: &mut Held, job: Job) {
-    let source = match &job {
-        Job::Merge(_, merge) => held.files.get(merge.file()).cloned(),
-        Job::Spill(_) => None,
+    let (source, file) = match &job {
+        Job::Merge(_, merge) => (held.files.get(merge.file()).cloned(), Draft::new_id_after(merge.file())),
+        Job::Spill(_) => (None, Draft::new_id()),
     };
     held.has_job = true;
-    let task = Task { shared: Arc::downgrade(shared), job, file: Draft::new_id(), source };
+    let task = Task { shared: Arc::downgrade(shared), job, file, source };
     if let Err(unsent) = writer::submit(task) {
         let reason = "there is no thread to write it".to_owned();
         match unsent.job {

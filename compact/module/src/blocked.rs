@@ -3,6 +3,8 @@
 //! A command that needs pages changes nothing. When they have been read, it runs again from its start with them. Before that, on the
 //! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
 //! engine lets it write: while clients are paused (a failover), nothing may be replicated.
+//!
+//! The pages of all commands together have a bound. A command beyond it waits in line before its pages are read.
 
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
@@ -10,6 +12,7 @@ use crate::raw::{self, api};
 use crate::readers::{self, Task};
 use crate::value::{Held, Shared};
 use crate::{args::Args, background, guard, reaper};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,14 +23,22 @@ const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
 
+/// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
+const PAGES_MAX: usize = 16_384;
+
 /// Commands that have waited since the start.
 pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// Pages that are read, or being read, for commands that have not run yet.
+pub(crate) static PAGES_HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// A command whose pages are being read.
 struct Wait {
     client: Client,
     shared: Weak<Shared>,
     ids: Vec<u64>,
+    /// Pages that it holds.
+    held: AtomicUsize,
     is_write: bool,
     missing: AtomicUsize,
     rounds: AtomicU32,
@@ -45,6 +56,7 @@ unsafe impl Sync for Client {}
 /// What a command gets when it runs again.
 struct Ready {
     fetched: Fetched,
+    held: usize,
     shared: Weak<Shared>,
 }
 
@@ -52,12 +64,15 @@ impl Drop for Ready {
     fn drop(&mut self) {
         // Of a command that does not run again: its client is gone.
         reaper::free_pages(std::mem::take(&mut self.fetched));
+        PAGES_HELD.fetch_sub(self.held, Relaxed);
         if let Some(shared) = self.shared.upgrade() {
             shared.ready.fetch_sub(1, Relaxed);
         }
     }
 }
 
+/// Commands that wait in line, with the pages to read. Only the main thread takes the lock.
+static IN_LINE: Mutex<VecDeque<(Arc<Wait>, Vec<PageRef>)>> = Mutex::new(VecDeque::new());
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
 /// Commands that the engine does not let write. Only the main thread takes the lock.
 static PAUSED: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
@@ -80,18 +95,35 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         client: Client(client),
         shared: Arc::downgrade(&shared),
         ids,
+        held: AtomicUsize::new(0),
         is_write,
         missing: AtomicUsize::new(0),
         rounds: AtomicU32::new(0),
         fetched: Mutex::default(),
     });
-    match shared.lock() {
-        Some(held) => read(&wait, &held, &pages),
-        None => unblock(&wait, Fetched::none()),
+    lock(&IN_LINE).push_back((wait, pages));
+    read_in_line();
+}
+
+/// Reads the pages of the commands that wait in line, as far as there is room.
+fn read_in_line() {
+    let next = || {
+        let mut line = lock(&IN_LINE);
+        let (_, pages) = line.front()?;
+        let held = PAGES_HELD.load(Relaxed);
+        (held == 0 || held + pages.len() <= PAGES_MAX).then(|| line.pop_front()).flatten()
+    };
+    while let Some((wait, pages)) = next() {
+        match wait.shared.upgrade().as_ref().and_then(|shared| shared.lock()) {
+            Some(held) => read(&wait, &held, &pages),
+            None => unblock(&wait, Fetched::none()),
+        }
     }
 }
 
 fn read(wait: &Arc<Wait>, held: &Held, pages: &[PageRef]) {
+    PAGES_HELD.fetch_add(pages.len(), Relaxed);
+    wait.held.fetch_add(pages.len(), Relaxed);
     wait.missing.store(pages.len(), Relaxed);
     let task =
         |page: &PageRef| Task::Read { page: *page, file: held.files.get(page.file).cloned(), wait: wait.clone() };
@@ -157,7 +189,7 @@ fn unblock(wait: &Wait, fetched: Fetched) {
     if let Some(shared) = wait.shared.upgrade() {
         shared.ready.fetch_add(1, Relaxed);
     }
-    let ready = Box::new(Ready { fetched, shared: wait.shared.clone() });
+    let ready = Box::new(Ready { fetched, held: wait.held.load(Relaxed), shared: wait.shared.clone() });
     // SAFETY: each handle is unblocked once, also if its client is gone; the engine gives `ready` to `free_private`.
     unsafe {
         (api().measure_time_end)(wait.client.0);
@@ -180,6 +212,7 @@ unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
         // SAFETY: `unblock` has made it, and the engine gives it back once.
         drop(unsafe { Box::from_raw(data.cast::<Ready>()) });
         background::after_ready();
+        read_in_line();
     });
 }
 

@@ -4,11 +4,13 @@
 //! Each file is locked while its process lives, so that processes may share a folder.
 
 use crate::context::random;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tallystone_compact::{FileId, PAGE_BYTES, Page, PageFault, PageFiles, PageRef};
 
@@ -18,6 +20,17 @@ const SUFFIX: &str = ".cold";
 const BUFFER_BYTES: usize = 64 * PAGE_BYTES;
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+/// Files that are open.
+pub(crate) static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// Lets the process open as many files as its hard limit allows: each cold table has one. Returns how many that are.
+pub(crate) fn allow_many() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_err() {
+        return limit.current;
+    }
+    limit.maximum
+}
 
 /// Takes a folder for the files, and removes those whose process is gone. Returns how many.
 pub(crate) fn open_folder(folder: &Path) -> Result<usize, String> {
@@ -52,7 +65,10 @@ impl PageFile {
     pub(crate) fn read(&self, page: PageRef) -> Result<Page, PageFault> {
         let mut bytes = Box::new([0; PAGE_BYTES]);
         let read = self.file.read_exact_at(&mut bytes[..], page.offset());
-        read.map_err(|error| PageFault::Unread(error.to_string()))?;
+        read.map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => PageFault::Missing,
+            _ => PageFault::Unread(error.to_string()),
+        })?;
         Page::open(page, bytes)
     }
 
@@ -64,6 +80,7 @@ impl PageFile {
 
 impl Drop for PageFile {
     fn drop(&mut self) {
+        OPEN.fetch_sub(1, Relaxed);
         self.remove();
     }
 }
@@ -83,6 +100,11 @@ impl Draft {
         FileId(random())
     }
 
+    /// The same for the file that replaces another. A cursor of a scan knows a file by the last byte of its name, so that differs.
+    pub(crate) fn new_id_after(before: FileId) -> FileId {
+        FileId(random() & !0xff | (before.0 + 1) & 0xff)
+    }
+
     /// Begins a file.
     pub(crate) fn create(id: FileId) -> Result<Draft, String> {
         let name = format!("{PREFIX}{:016x}{SUFFIX}", id.0);
@@ -91,6 +113,7 @@ impl Draft {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
         // Only a process that starts in this folder may hold it, and then deletes it: the file stays usable without its name.
         let _ = file.try_lock();
+        OPEN.fetch_add(1, Relaxed);
         let file = PageFile { id, name, path: path.clone(), file };
         Ok(Draft { file, written: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
     }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::raw::{self, api};
 use crate::sums::{self, Sums};
-use crate::{background, blocked, guard, readers, value};
+use crate::{background, blocked, files, guard, readers, value};
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,6 +35,7 @@ unsafe extern "C" fn show(ctx: *mut raw::InfoCtx, is_crash: c_int) {
         field(c"hot_tables", all.hot_tables as u64);
         field(c"cold_tables", all.cold_tables as u64);
         field(c"file_bytes", all.file_bytes);
+        field(c"open_files", files::OPEN.load(Relaxed));
         field(c"aux_ids", all.aux);
         field(c"extend_ids", all.extend);
         field(c"damaged_ranges", all.damaged as u64);
@@ -43,5 +44,6 @@ unsafe extern "C" fn show(ctx: *mut raw::InfoCtx, is_crash: c_int) {
         field(c"cache_misses", all.cache_misses);
         field(c"cold_commands", blocked::WAITS.load(Relaxed));
         field(c"cold_pages_read", readers::PAGES_READ.load(Relaxed));
+        field(c"cold_pages_held", blocked::PAGES_HELD.load(Relaxed) as u64);
     });
 }

@@ -6,8 +6,8 @@
 //! Each counter set is used by the engine's main thread alone. Other threads get what they need as jobs, and give back results. A forked
 //! child has no threads of ours, so what it needs (sets, open files) is under locks that only the main thread takes.
 //!
-//! `unsafe` is allowed in this crate, because C calls it and is called. It is kept in `raw`, `context`, `memory`, `datatype`,
-//! `blocked` and the entry points here; commands are safe code.
+//! `unsafe` is allowed in this crate, because C calls it and is called. It is kept in `raw`, `context`, `args`, `key`, `memory`,
+//! `datatype`, `blocked`, the callbacks of `info` and `background`, and the entry points of commands. What a command does is safe code.
 
 #![cfg_attr(test, allow(dead_code, reason = "tests use the allocator of the system, not the one of the engine"))]
 
@@ -82,6 +82,7 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     main_thread::note();
     let config = config::Config::parse(args)?;
     let removed = files::open_folder(&config.dir)?;
+    let files_max = files::allow_many().map_or("any number of".to_owned(), |max| max.to_string());
     readers::start(config.readers);
     context.set_module_options(
         raw::OPTION_HANDLE_IO_ERRORS
@@ -96,7 +97,10 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     let folder = config.dir.display();
     context::log(
         context::Level::Notice,
-        &format!("cold tables in {folder}, {} readers; {removed} files of an earlier process removed", config.readers),
+        &format!(
+            "cold tables in {folder}, {} readers, {files_max} open files; {removed} files of an earlier process removed",
+            config.readers
+        ),
     );
     Ok(())
 }

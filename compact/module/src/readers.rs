@@ -58,7 +58,14 @@ pub(crate) fn submit(tasks: impl IntoIterator<Item = Task>) {
     }
 }
 
+/// So the engine's thread runs first where threads have to share a core.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
+
 fn read_on() {
+    // Of this thread, on Linux; of the whole process elsewhere.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, NICE);
     loop {
         let mut waiting = queue();
         let task = loop {

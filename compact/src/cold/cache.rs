@@ -173,10 +173,6 @@ impl RecordCache {
         (self.hits, self.misses)
     }
 
-    pub(crate) fn set_counts(&mut self, (hits, misses): (u64, u64)) {
-        (self.hits, self.misses) = (hits, misses);
-    }
-
     /// Remembers the records of the commands before.
     pub(crate) fn settle(&mut self) {
         self.kept_bytes = 0;

@@ -9,6 +9,9 @@ use super::{PAGE_BYTES, PageRef};
 /// more often costs time.
 const TUNE_RECORDS: usize = 16;
 
+/// Values of a page at most: a command that goes over all of them takes less than 1 ms.
+const VALUES_MAX: usize = 4_096;
+
 /// The records of the next page. Its size is known exactly at each record.
 #[derive(Default)]
 pub(super) struct Draft {
@@ -29,6 +32,9 @@ impl Draft {
     /// Adds a record, if the page has room for it.
     pub(super) fn add(&mut self, id: u64, values: &[i64]) -> bool {
         debug_assert!(!values.is_empty() && values.len() <= COLUMNS_MAX);
+        if self.values.len() + values.len() > VALUES_MAX {
+            return false;
+        }
         self.ids.push(id);
         self.values.extend_from_slice(values);
         self.ends.push(self.values.len());

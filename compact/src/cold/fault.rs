@@ -20,6 +20,13 @@ pub(crate) enum Fault {
     Repaired,
 }
 
+impl Fault {
+    /// Whether a page of this file has caused it.
+    fn is_of(&self, file: FileId) -> bool {
+        matches!(self, Fault::Damaged { origin, .. } if *origin == Some(file))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
     last: u64,
@@ -113,18 +120,32 @@ impl Faults {
         ranges.find(|(_, range)| range.fault != Fault::Repaired).map(|(&first, range)| (first, range.last))
     }
 
+    /// The faults in a range of ids, without those that pages of this file have caused.
+    pub(crate) fn part(&self, first: u64, last: u64, file: FileId) -> Faults {
+        let mut part = Faults::default();
+        let begin = self.at(first).map_or(first, |(begin, ..)| begin);
+        for (&begin, range) in self.ranges.range(begin..=last).filter(|(_, range)| !range.fault.is_of(file)) {
+            part.insert(begin, range.clone());
+        }
+        part
+    }
+
     /// The faults without those that pages of this file have caused.
     pub(crate) fn without(&self, file: FileId) -> Faults {
-        let is_other = |fault: &Fault| !matches!(fault, Fault::Damaged { origin, .. } if *origin == Some(file));
         let mut faults = self.clone();
-        faults.retain(|_, range| is_other(&range.fault));
+        faults.retain(|_, range| !range.fault.is_of(file));
         faults
     }
 
-    /// Forgets the damage that this page has caused.
-    pub(crate) fn forget_page(&mut self, of: FileId, number: u32) {
-        let is_other = |fault: &Fault| !matches!(fault, Fault::Damaged { origin, page, .. } if *origin == Some(of) && *page == number);
-        self.retain(|_, range| is_other(&range.fault));
+    /// Forgets the damage that this page has caused, which has these ids.
+    pub(crate) fn forget_page(&mut self, of: FileId, number: u32, first: u64, last: u64) {
+        let is_its = |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);
+        let ranges = self.ranges.range(first..=last).filter(|(_, range)| is_its(&range.fault));
+        let begins: Vec<u64> = ranges.map(|(&begin, _)| begin).collect();
+        self.damaged -= begins.len();
+        for begin in begins {
+            self.ranges.remove(&begin);
+        }
     }
 
     /// Forgets the repaired ranges that `earlier` has too.
@@ -216,6 +237,11 @@ mod tests {
                 }
                 for &id in &ids {
                     prop_assert_eq!(faults.at(id).map(|(_, _, fault)| fault), plain.get(&id), "{}", id);
+                }
+                let (part, file) = (faults.part(3, 20, FileId(1)), FileId(1));
+                for id in 3..=20 {
+                    let expected = plain.get(&id).filter(|fault| !fault.is_of(file));
+                    prop_assert_eq!(part.at(id).map(|(_, _, fault)| fault), expected, "{}", id);
                 }
                 let ranges: Vec<_> = faults.ranges.iter().map(|(first, range)| (*first, range.last)).collect();
                 prop_assert!(ranges.iter().all(|(first, last)| first <= last));

@@ -23,7 +23,21 @@ pub(crate) struct View<'a> {
     name: &'a str,
     index: &'a PageIndex,
     layers: Vec<&'a Overlay>,
-    faults: Faults,
+    faults: &'a Faults,
+}
+
+/// Why a page of a file cannot be trusted, if so.
+pub(super) fn page_fault(index: &PageIndex, page: u32, read: &Result<Page, PageFault>) -> Option<PageFault> {
+    records(index, page, read).err()
+}
+
+fn records(index: &PageIndex, page: u32, read: &Result<Page, PageFault>) -> Result<Vec<(u64, Record)>, PageFault> {
+    let records = read.as_ref().map_err(Clone::clone)?.records()?;
+    let (first, last) = index.range(page).ok_or(PageFault::Misplaced)?;
+    if records.first().is_none_or(|(id, _)| *id != first) || records.last().is_none_or(|(id, _)| *id > last) {
+        return Err(PageFault::Malformed);
+    }
+    Ok(records)
 }
 
 impl<'a> View<'a> {
@@ -33,9 +47,9 @@ impl<'a> View<'a> {
         name: &'a str,
         index: &'a PageIndex,
         layers: Vec<&'a Overlay>,
-        faults: &Faults,
+        faults: &'a Faults,
     ) -> View<'a> {
-        View { file, name, index, layers, faults: faults.without(file) }
+        View { file, name, index, layers, faults }
     }
 
     /// How many stretches there are: one for each page, and one if there is no page.
@@ -51,48 +65,32 @@ impl<'a> View<'a> {
     }
 
     /// Folds a stretch: damaged ranges that begin in it, then its records in order. `read` is what reading its page gave, `None` if
-    /// there is no page. Returns the fault of the page.
+    /// there is no page. Returns the fault of the page. `Err`: it could not be read now, and nothing was visited.
     pub(crate) fn fold(
         &self,
         stretch: u32,
         read: Option<&Result<Page, PageFault>>,
         visit: &mut impl FnMut(Folded),
-    ) -> Option<PageFault> {
+    ) -> Result<Option<PageFault>, PageFault> {
         let (first, last) = self.stretch(stretch);
-        let records = read.map_or(Ok(Vec::new()), |read| self.records(stretch, read));
+        let records = read.map_or(Ok(Vec::new()), |read| records(self.index, stretch, read));
         let (records, fault) = match records {
             Ok(records) => (records, None),
+            Err(unread @ PageFault::Unread(_)) => return Err(unread),
             Err(fault) => (Vec::new(), Some(fault)),
         };
-        let mut own = None;
+        let mut faults = self.faults.part(first, last, self.file);
         if let (Some(_), Some((first, last))) = (&fault, self.index.range(stretch)) {
-            let mut faults = self.faults.clone();
             faults.add(first, last, &self.page_damage(stretch));
-            own = Some(faults);
         }
-        let faults = own.as_ref().unwrap_or(&self.faults);
         faults.damaged(first, last).for_each(|damage| visit(Folded::Damaged(damage)));
-        self.fold_records(first, last, records, faults, visit);
-        fault
+        self.fold_records(first, last, records, &faults, visit);
+        Ok(fault)
     }
 
     /// What a damaged page of this file is recorded as.
     pub(crate) fn page_damage(&self, page: u32) -> Fault {
         Fault::Damaged { origin: Some(self.file), file: self.name.to_owned(), page }
-    }
-
-    /// Why a page of this file cannot be trusted, if so.
-    pub(crate) fn page_fault(&self, page: u32, read: &Result<Page, PageFault>) -> Option<PageFault> {
-        self.records(page, read).err()
-    }
-
-    fn records(&self, page: u32, read: &Result<Page, PageFault>) -> Result<Vec<(u64, Record)>, PageFault> {
-        let records = read.as_ref().map_err(Clone::clone)?.records()?;
-        let (first, last) = self.index.range(page).ok_or(PageFault::Misplaced)?;
-        if records.first().is_none_or(|(id, _)| *id != first) || records.last().is_none_or(|(id, _)| *id > last) {
-            return Err(PageFault::Malformed);
-        }
-        Ok(records)
     }
 
     fn fold_records(

@@ -25,7 +25,7 @@ pub struct Merged {
     pub(super) file: FileId,
     pub(super) from: FileId,
     pub(super) index: Arc<PageIndex>,
-    /// The pages that could not be read, with their range of ids. Nothing of them is in the new file.
+    /// The damaged pages, with their range of ids. Nothing of them is in the new file.
     pub(super) damaged: Vec<(u32, u64, u64)>,
     /// What was written to damaged ranges. It stays in the overlay.
     pub(super) held: Vec<(u64, Entry)>,
@@ -59,10 +59,10 @@ impl MergeJob {
         self.index.pages()
     }
 
-    /// Reads all pages in order (`read` also [opens](Page::open) them) and writes those of the new file. A page that cannot be read is
+    /// Reads all pages in order (`read` also [opens](Page::open) them) and writes those of the new file. A page that is damaged is
     /// left out; its ids are refused from then on, until they are repaired. So are the values of retired fields, and records that have
-    /// no others. An error of `write` ends the merge.
-    pub fn run<E>(
+    /// no others. An error of `write`, or a page that could not be read, ends the merge.
+    pub fn run<E: From<PageFault>>(
         &self,
         file: FileId,
         read: &mut impl FnMut(PageRef) -> Result<Page, PageFault>,
@@ -84,7 +84,7 @@ impl MergeJob {
                 }
                 Folded::Held(id, entry) => held.push((id, entry)),
                 Folded::Record(..) | Folded::Damaged(_) => {}
-            });
+            })?;
             written?;
             if let (Some(_), Some((first, last))) = (fault, self.index.range(stretch)) {
                 damaged.push((stretch, first, last));
@@ -101,7 +101,7 @@ impl Merged {
         self.file
     }
 
-    /// Pages of the old file that could not be read.
+    /// Pages of the old file that are damaged.
     pub fn damaged_pages(&self) -> impl Iterator<Item = u32> + '_ {
         self.damaged.iter().map(|(page, _, _)| *page)
     }

@@ -31,8 +31,10 @@ const VERSION: u8 = 1;
 /// Why a page cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageFault {
-    /// The host could not read it, with the reason.
+    /// The host could not read it now, with the reason. That says nothing of its bytes.
     Unread(String),
+    /// The file ends before it.
+    Missing,
     /// Its bytes do not have the checksum that was written with them.
     Checksum,
     /// It is a page of another file, or another page of this one.
@@ -45,6 +47,7 @@ impl fmt::Display for PageFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PageFault::Unread(reason) => write!(out, "it cannot be read: {reason}"),
+            PageFault::Missing => write!(out, "the file ends before it"),
             PageFault::Checksum => write!(out, "it fails its checksum"),
             PageFault::Misplaced => write!(out, "it is not the page that was written here"),
             PageFault::Malformed => write!(out, "it has no meaning"),
@@ -53,6 +56,12 @@ impl fmt::Display for PageFault {
 }
 
 impl std::error::Error for PageFault {}
+
+impl From<PageFault> for String {
+    fn from(fault: PageFault) -> String {
+        fault.to_string()
+    }
+}
 
 /// The numbers in the head of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

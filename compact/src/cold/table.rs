@@ -1,7 +1,7 @@
 //! A cold table: what is known of its file, and what was written since.
 
 use super::fault::{Fault, Faults};
-use super::fold::View;
+use super::fold::{View, page_fault};
 use super::merge::{MergeJob, Merged, Replaced};
 use super::overlay::{Entry, Overlay, entry_of};
 use super::{Fetched, FileId, Page, PageFault, PageIndex, PageRef, RecordCache};
@@ -48,8 +48,19 @@ impl Below {
 /// Why a record below the overlays is not known.
 enum Unknown {
     Refused(Refusal),
+    /// Its page could not be read now.
+    Unread(u32, String),
     /// Its page cannot be trusted.
     Failed(u32),
+}
+
+impl Unknown {
+    fn of(page: u32, fault: &PageFault) -> Unknown {
+        match fault {
+            PageFault::Unread(why) => Unknown::Unread(page, why.clone()),
+            _ => Unknown::Failed(page),
+        }
+    }
 }
 
 impl ColdTable {
@@ -105,7 +116,8 @@ impl ColdTable {
         (!self.is_absolute(id) && cache.peek(self.file, id).is_none()).then_some(page)
     }
 
-    /// The record of an id. [`Refusal::Cold`]: its page is needed and was not fetched. A page that fails is remembered as damaged.
+    /// The record of an id. [`Refusal::Cold`]: its page is needed and was not fetched. A page that fails is remembered as damaged,
+    /// but not one that could not be read ([`Refusal::Unreadable`]).
     pub(crate) fn read(&mut self, id: u64, fetched: &Fetched, cache: &mut RecordCache) -> Result<Record, Refusal> {
         let mut below = || match self.frozen.get(id) {
             Some(entry) => entry.over(|| self.base(id, fetched, cache)),
@@ -117,6 +129,7 @@ impl ColdTable {
         };
         read.map_err(|unknown| match unknown {
             Unknown::Refused(refusal) => refusal,
+            Unknown::Unread(page, why) => Refusal::Unreadable { file: self.name.clone(), page, why },
             Unknown::Failed(page) => Refusal::Damaged(self.note_damage(page, id)),
         })
     }
@@ -159,10 +172,14 @@ impl ColdTable {
     }
 
     /// Whether the bytes of a page are what was written, each of its records included. Remembers the answer, also if it changed.
+    /// A page that could not be read is neither.
     pub(crate) fn check(&mut self, page: u32, read: &Result<Page, PageFault>) -> Result<(), Damage> {
         let Some((first, last)) = self.index.range(page) else { return Ok(()) };
-        let fault = self.view().page_fault(page, read);
-        self.faults.forget_page(self.file, page);
+        let fault = page_fault(&self.index, page, read);
+        if let Some(PageFault::Unread(_)) = fault {
+            return Ok(());
+        }
+        self.faults.forget_page(self.file, page, first, last);
         match fault {
             None => Ok(()),
             Some(_) => {
@@ -317,8 +334,8 @@ impl ColdTable {
             return Ok(record.clone());
         }
         let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?;
-        let page = page.as_ref().map_err(|_| Unknown::Failed(place.page))?;
-        let record = page.find(id).map_err(|_| Unknown::Failed(place.page))?.unwrap_or_default();
+        let page = page.as_ref().map_err(|fault| Unknown::of(place.page, fault))?;
+        let record = page.find(id).map_err(|fault| Unknown::of(place.page, &fault))?.unwrap_or_default();
         cache.keep(self.file, id, record.clone());
         Ok(record)
     }
@@ -331,7 +348,7 @@ impl ColdTable {
     /// Remembers that a page is damaged, and returns what that means for an id.
     fn note_damage(&mut self, page: u32, id: u64) -> Damage {
         let (first, last) = self.index.range(page).unwrap_or((id, id));
-        let fault = self.view().page_damage(page);
+        let fault = Fault::Damaged { origin: Some(self.file), file: self.name.clone(), page };
         self.faults.add(first, last, &fault);
         let unknown = || Damage { file: self.name.clone(), page, first, last };
         self.faults.damage_at(id).unwrap_or_else(unknown)

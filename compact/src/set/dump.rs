@@ -161,9 +161,13 @@ impl<'a> Dump<'a> {
 
 impl CounterSet {
     /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables, also of one whose pieces are still to come; the ranges of
-    /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
+    /// pages that cannot be trusted are refused after a restore too. `Err`: a page could not be read, and the dump is of no use. Of a set that is being restored, the dump ends where the pieces
     /// have ended so far, so that the later ones follow in the copy too. If a piece has failed, the copy takes no further ones either.
-    pub fn dump(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, emit: &mut dyn FnMut(&[u8])) {
+    pub fn dump(
+        &self,
+        read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
+        emit: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), PageFault> {
         let mut dump = Dump { emit, piece: Writer(Vec::new()), piece_values: 0, previous_id: 0 };
         self.dump_header(&mut dump);
         for (begin_ms, marks) in self.tokens.slices() {
@@ -186,7 +190,7 @@ impl CounterSet {
         let mut serial = Some(0);
         while let Some(met) = serial.and_then(|serial| self.shelf_from(serial)) {
             serial = met.next;
-            self.dump_shelf(met, read, &mut dump);
+            self.dump_shelf(met, read, &mut dump)?;
             let is_open = serial.is_none() && matches!(self.restoring, Restoring::Hot);
             if matches!(self.tables, Tables::Rising(_)) && !is_open {
                 dump.end();
@@ -197,11 +201,12 @@ impl CounterSet {
             Restoring::Cold(rebuilding) => {
                 let Part { serial, first, .. } = rebuilding.part;
                 dump.table([u64::from(serial), first, 1, 0, 0]);
-                dump_rebuilding(rebuilding, read, &mut dump);
+                dump_rebuilding(rebuilding, read, &mut dump)?;
             }
             Restoring::Failed => dump.mark(kind::FAILED),
             Restoring::Between | Restoring::Hot => {}
         }
+        Ok(())
     }
 
     fn dump_header(&self, dump: &mut Dump<'_>) {
@@ -232,7 +237,7 @@ impl CounterSet {
         Met { serial, first, shelf, .. }: Met<'_>,
         read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
         dump: &mut Dump<'_>,
-    ) {
+    ) -> Result<(), PageFault> {
         if matches!(self.tables, Tables::Rising(_)) {
             let (is_cold, origin, probe_max) = match &shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => (0, table.origin, table.probe_max()),
@@ -243,8 +248,9 @@ impl CounterSet {
         match shelf {
             Shelf::Slots(table, from) => self.dump_slots(table, from, None, dump),
             Shelf::Frozen(table, overlay) => self.dump_slots(table, 0, Some(overlay), dump),
-            Shelf::Cold(cold) => dump_file(cold, read, dump),
+            Shelf::Cold(cold) => dump_file(cold, read, dump)?,
         }
+        Ok(())
     }
 
     fn dump_slots(&self, table: &Table, from: u32, overlay: Option<&Overlay>, dump: &mut Dump<'_>) {
@@ -297,7 +303,11 @@ fn dump_tree(node: &Node, depth: u32, piece: &mut Writer) {
     }
 }
 
-fn dump_file(cold: &ColdTable, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, dump: &mut Dump<'_>) {
+fn dump_file(
+    cold: &ColdTable,
+    read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
+    dump: &mut Dump<'_>,
+) -> Result<(), PageFault> {
     let view = cold.view();
     let mut held = Vec::new();
     for stretch in 0..view.stretches() {
@@ -306,10 +316,11 @@ fn dump_file(cold: &ColdTable, read: &mut dyn FnMut(PageRef) -> Result<Page, Pag
         view.fold(stretch, page.as_ref(), &mut |folded| match folded {
             Folded::Record(id, record) => dump.record(id, &record),
             other => held.push(other),
-        });
+        })?;
     }
     dump.flush();
     held.into_iter().for_each(|folded| dump.held(folded));
+    Ok(())
 }
 
 /// What has come of a cold table so far, without its end.
@@ -317,12 +328,13 @@ fn dump_rebuilding(
     rebuilding: &Rebuilding,
     read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
     dump: &mut Dump<'_>,
-) {
+) -> Result<(), PageFault> {
     let Rebuilding { file, name, writer, held, damage, .. } = rebuilding;
     let mut damage = damage.clone();
     for page in 0..writer.index().pages() {
         match (read(PageRef { file: *file, page }).and_then(|page| page.records()), writer.index().range(page)) {
             (Ok(records), _) => records.iter().for_each(|(id, record)| dump.record(*id, record)),
+            (Err(unread @ PageFault::Unread(_)), _) => return Err(unread),
             (Err(_), Some((first, last))) => damage.push(Damage { file: name.clone(), page, first, last }),
             (Err(_), None) => {}
         }
@@ -332,4 +344,5 @@ fn dump_rebuilding(
     damage.into_iter().for_each(|damage| dump.held(Folded::Damaged(damage)));
     held.iter().for_each(|(id, entry)| dump.held(Folded::Held(*id, entry.clone())));
     dump.flush();
+    Ok(())
 }

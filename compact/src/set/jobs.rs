@@ -158,7 +158,8 @@ impl CounterSet {
             (Some((_, place)), None) => return merge(rising, place),
             _ => {}
         }
-        survey.due.and_then(|place| merge(rising, place))
+        let merge = survey.due.and_then(|place| merge(rising, place));
+        merge.or_else(|| survey.unwritten.and_then(|place| rising.freeze(place, seed)).map(Job::Spill))
     }
 
     /// Reads a table from its file from now on. Returns the memory that the host may free on another thread; `None`: no such table
@@ -278,6 +279,9 @@ struct Survey {
     bytes: usize,
     /// The place of the lowest table that is in memory, with its bytes. The last table stays: it gets the new ids.
     lowest: Option<(usize, usize)>,
+    /// The place of a table whose slots no longer change, and that could not be written: each write to it takes memory until it is,
+    /// also if `MEMORY_MAX` no longer needs it.
+    unwritten: Option<usize>,
     /// The place of the first table with so many writes that a merge is due in any case.
     due: Option<usize>,
     /// The place of the table with the largest overlay that is worth a merge, with the bytes of the overlay.
@@ -292,6 +296,9 @@ impl Survey {
         for (place, part) in rising.parts.iter().enumerate() {
             let bytes = shelf_bytes(&part.body.shelf());
             survey.bytes += bytes;
+            if matches!(part.body, Body::Frozen(_, _, false)) {
+                survey.unwritten = survey.unwritten.or(Some(place));
+            }
             match &part.body {
                 Body::Cold(cold) if cold.is_merging() => survey.is_merging = true,
                 Body::Cold(cold) => survey.add_overlay(place, cold.overlay_permille(), cold.overlay_bytes()),

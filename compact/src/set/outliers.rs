@@ -24,12 +24,12 @@ impl Outliers {
 
     #[inline]
     fn add_slot(&mut self, id: u64) {
+        if self.slots.len() >= KNOWN_MAX && self.slots.front().is_some_and(|lowest| id < *lowest) {
+            return;
+        }
         match self.slots.back() {
             Some(greatest) if id < *greatest => {
                 let place = self.slots.partition_point(|known| *known < id);
-                if place == 0 && self.slots.len() >= KNOWN_MAX {
-                    return;
-                }
                 self.slots.insert(place, id);
             }
             _ => self.slots.push_back(id),

@@ -203,7 +203,7 @@ impl CounterSet {
             let record = values(reader)?;
             match &mut self.restoring {
                 Restoring::Cold(rebuilding) => {
-                    if rebuilding.last_id.is_some_and(|last| last >= id) {
+                    if rebuilding.last_id.is_some_and(|last| last >= id) || id < rebuilding.part.first {
                         return Reader::broken();
                     }
                     rebuilding.last_id = Some(id);
@@ -224,6 +224,9 @@ impl CounterSet {
                 0 => {
                     let file = reader.text()?;
                     let (page, first, last) = (reader.small()?, reader.number()?, reader.number()?);
+                    if first > last {
+                        return Reader::broken();
+                    }
                     rebuilding.damage.push(Damage { file, page, first, last });
                 }
                 1 => {

@@ -111,10 +111,11 @@ impl Rising {
         let is_full = used >= shape.fill_slots;
         if !table.reaches(id) {
             // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
-            // moved on.
-            let is_below = id < table.origin;
-            if is_below || self.strays < shape.strays_max || !may_roll {
-                if !may_roll && may_refuse && table.extend.len() as u64 >= shape.strays_max {
+            // moved on; then those that come until the next table is ready are strays, too.
+            let (is_below, extend_ids) = (id < table.origin, table.extend.len() as u64);
+            let late = self.strays.checked_sub(shape.strays_max).filter(|_| !is_below && may_roll);
+            if late.is_none_or(|ids| !self.is_next_ready(ids, shape)) {
+                if !may_roll && may_refuse && extend_ids >= shape.strays_max {
                     return Err(Refusal::Full);
                 }
                 self.strays += u64::from(!is_below);
@@ -165,7 +166,9 @@ impl Rising {
     /// Tables to have in advance: so many, and one that a full table has begun to make ready.
     pub(crate) fn wanted_spares(&self, preallocated: usize, shape: &Shape) -> usize {
         let is_full = match self.parts.last() {
-            Some(Part { body: Body::Hot(table), .. }) => table.used >= shape.fill_slots && self.may_roll(shape),
+            Some(Part { body: Body::Hot(table), .. }) => {
+                (table.used >= shape.fill_slots || self.strays >= shape.strays_max) && self.may_roll(shape)
+            }
             _ => false,
         };
         let begun = self.spares.len().min(usize::from(is_full));

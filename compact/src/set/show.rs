@@ -3,7 +3,7 @@
 use super::rising::Body;
 use super::walk::{Cursor, Met, Shelf, Step};
 use super::{CounterSet, Tables};
-use crate::cold::{Fetched, Folded, PageRef};
+use crate::cold::{Fetched, Folded, PageRef, RecordCache};
 use crate::hash::Hash;
 use crate::options::Order;
 use crate::table::{Found, Table};
@@ -230,9 +230,14 @@ impl CounterSet {
             Step::Page(page) => return Err(page),
             Step::End => 0,
             Step::Next(next) => next.number(),
+            Step::Unreadable(refusal, next) => {
+                faults.push(refusal.to_string());
+                next.map_or(0, Cursor::number)
+            }
         };
         let place = self.judge(from, fetched);
-        let counts = self.cache.counts();
+        // The records do not replace those that commands have read, and a check says nothing of how well the cache serves.
+        let cache = std::mem::replace(&mut self.cache, RecordCache::new(0));
         // Each record is found by its id, with the same values.
         for (id, record) in seen {
             let mut found = Vec::new();
@@ -243,8 +248,7 @@ impl CounterSet {
                 Err(refusal) => faults.push(format!("id {id} is in its table: {refusal}")),
             }
         }
-        // A check says nothing of how well the cache serves.
-        self.cache.set_counts(counts);
+        self.cache = cache;
         if let Some((place, serial)) = place.filter(|(_, serial)| from.is_begin_of(*serial)) {
             self.check_part(place, serial, &mut faults);
         }

@@ -143,6 +143,15 @@ pub(crate) enum Step {
     End,
     /// This page is needed first.
     Page(PageRef),
+    /// Why a page could not be read now, and where the walk goes on without its records.
+    Unreadable(Refusal, Option<Cursor>),
+}
+
+/// The same of one table.
+enum Walked {
+    On(Option<Place>),
+    Page,
+    Unreadable(Refusal, Option<Place>),
 }
 
 impl Body {
@@ -184,19 +193,22 @@ impl CounterSet {
         };
         let shelf = &shelf;
         let place = from.place_in(serial);
-        let next = match shelf {
-            Shelf::Slots(table, from) => Some(self.walk_slots(table, *from, None, place, visit)),
-            Shelf::Frozen(table, overlay) => Some(match place {
+        let walked = match shelf {
+            Shelf::Slots(table, from) => Walked::On(self.walk_slots(table, *from, None, place, visit)),
+            Shelf::Frozen(table, overlay) => Walked::On(match place {
                 Place::Overlay(part) => self.walk_overlay(table, overlay, (Parts { first, last }, part), visit),
                 place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(Place::Overlay(0))),
             }),
             Shelf::Cold(cold) => walk_file(cold, place, read, visit),
         };
-        match (next, next_serial) {
-            (None, _) => Step::Page(needed_page(shelf, place)),
-            (Some(Some(place)), _) => Step::Next(Cursor::new(serial, place)),
-            (Some(None), Some(serial)) => Step::Next(Cursor::new(serial, Place::Group(0))),
-            (Some(None), None) => Step::End,
+        let next = |place: Option<Place>| match (place, next_serial) {
+            (Some(place), _) => Some(Cursor::new(serial, place)),
+            (None, next) => next.map(|serial| Cursor::new(serial, Place::Group(0))),
+        };
+        match walked {
+            Walked::On(place) => next(place).map_or(Step::End, Step::Next),
+            Walked::Page => Step::Page(needed_page(shelf, place)),
+            Walked::Unreadable(refusal, place) => Step::Unreadable(refusal, next(place)),
         }
     }
 
@@ -267,7 +279,8 @@ impl CounterSet {
         loop {
             match self.walk(cursor, &mut |page| Some(read(page)), &mut visit) {
                 Step::Next(next) => cursor = next,
-                Step::End | Step::Page(_) => return,
+                Step::Unreadable(_, Some(next)) => cursor = next,
+                Step::End | Step::Page(_) | Step::Unreadable(_, None) => return,
             }
         }
     }
@@ -276,7 +289,7 @@ impl CounterSet {
     /// cursor of the next page, 0 after the last one.
     ///
     /// # Errors
-    /// `Err(Ok(page))`: this page is needed. `Err(Err(_))`: `Damaged`.
+    /// `Err(Ok(page))`: this page is needed. `Err(Err(_))`: `Damaged`, `Unreadable`.
     pub fn scan(&self, cursor: u64, count: usize, fetched: &Fetched) -> Result<Scan, Result<PageRef, Refusal>> {
         let mut scan = Scan { next: cursor, ids: Vec::new(), values: Vec::new() };
         let mut damaged = None;
@@ -291,6 +304,7 @@ impl CounterSet {
                 });
             match (step, damaged.take()) {
                 (_, Some(damage)) => return Err(Err(Refusal::Damaged(damage))),
+                (Step::Unreadable(refusal, _), _) => return Err(Err(refusal)),
                 (Step::Page(page), _) if scan.next == cursor => return Err(Ok(page)),
                 (Step::Page(_), _) => break,
                 (Step::End, _) => {
@@ -351,21 +365,21 @@ fn stretch_of(cold: &ColdTable, place: Place) -> u32 {
     }
 }
 
-/// `None`: the page is not here.
-fn walk_file(
-    cold: &ColdTable,
-    place: Place,
-    read: &mut ReadPage<'_>,
-    visit: &mut impl FnMut(Folded),
-) -> Option<Option<Place>> {
+fn walk_file(cold: &ColdTable, place: Place, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Walked {
     let stretch = stretch_of(cold, place);
-    let page = (stretch < cold.pages()).then(|| PageRef { file: cold.file(), page: stretch });
-    let read = match page {
-        Some(page) => Some(read(page)?),
-        None => None,
-    };
+    let page = (stretch < cold.pages()).then(|| read(PageRef { file: cold.file(), page: stretch }));
+    if let Some(None) = page {
+        return Walked::Page;
+    }
     let view = cold.view();
-    view.fold(stretch, read.as_ref(), visit);
-    let next = stretch + 1;
-    Some((next < view.stretches()).then(|| Place::Stretch(file_tag(cold), next)))
+    let folded = view.fold(stretch, page.flatten().as_ref(), visit);
+    let next = (stretch + 1 < view.stretches()).then(|| Place::Stretch(file_tag(cold), stretch + 1));
+    match folded {
+        Ok(_) => Walked::On(next),
+        Err(fault) => {
+            let why = if let PageFault::Unread(why) = fault { why } else { fault.to_string() };
+            let file = cold.name().to_owned();
+            Walked::Unreadable(Refusal::Unreadable { file, page: stretch, why }, next)
+        }
+    }
 }

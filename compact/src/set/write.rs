@@ -45,7 +45,7 @@ impl CounterSet {
                     sum(&self.schema, id, deltas, &mut self.changes, |number| record.get(number))?;
                     self.store_in_part(place, id, record);
                 }
-                Err(Refusal::Cold | Refusal::Damaged(_)) if mode == Mode::Apply => {
+                Err(refusal) if mode == Mode::Apply && refusal.lacks_record() => {
                     if let Some(Body::Cold(cold)) = self.tables.part_mut(place) {
                         cold.add_unread(id, deltas);
                     }
@@ -156,7 +156,7 @@ impl CounterSet {
                 };
                 match (record, self.tables.part_mut(place)) {
                     (Ok(record), _) => self.store_in_part(place, id, record),
-                    (Err(Refusal::Cold | Refusal::Damaged(_)), Some(Body::Cold(cold))) if mode == Mode::Apply => {
+                    (Err(refusal), Some(Body::Cold(cold))) if mode == Mode::Apply && refusal.lacks_record() => {
                         cold.set_unread(id, values);
                     }
                     (Err(refusal), _) => return Err(refusal),

@@ -15,7 +15,7 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn read(&self, page: PageRef) -> Result<Page, PageFault> {
         let bytes = self.files.get(&page.file).and_then(|file| file.get(page.page as usize));
-        let bytes = bytes.ok_or_else(|| PageFault::Unread("no such page".to_owned()))?;
+        let bytes = bytes.ok_or(PageFault::Missing)?;
         Page::open(page, Box::new(*bytes))
     }
 

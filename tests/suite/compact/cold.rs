@@ -25,17 +25,54 @@ pub(super) fn cold_node(setup: Setup) -> Node {
     wire.done(&format!("CT.CREATE k {OPTIONS} {SCHEMA}"));
     let rest = |id: u64| vec!["likes".to_owned(), (id + 1).to_string()];
     wire.pipeline(&ids_at_once("CT.MINCRBY", 0..IDS, rest));
-    until_cold(&node);
+    until_cold(&node, "k");
     node
 }
 
 /// Waits until all tables that can be in files are, and nothing is being written.
-pub(super) fn until_cold(node: &Node) {
+pub(super) fn until_cold(node: &Node, key: &str) {
     eventually("tables are cold", || {
-        let tables = node.wire().run("CT.TABLES k");
+        let tables = node.wire().run(&format!("CT.TABLES {key}"));
         let (last, others) = tables.items().split_last().expect("a table");
         last.field("state").text() == "hot" && others.iter().all(|table| table.field("state").text() == "cold")
     });
+}
+
+/// The pages that commands wait for would take 256 MiB.
+#[test]
+fn w3_pages_for_commands_that_wait_take_bounded_memory() {
+    const CLIENTS: u64 = 64;
+    const PAGES_MAX: i64 = 16_384;
+    let node = Setup::new(Engine::Redis).without_log().start();
+    let mut wire = node.wire();
+    wire.done("CT.CREATE k TABLE_SLOTS 65536 MEMORY_MAX 1 CACHE_BYTES 0 SCHEMA a 64 b 64");
+    // So that a page has few records.
+    let value = |id: u64| (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3).cast_signed();
+    for ids in (0..250_000).collect::<Vec<u64>>().chunks(400) {
+        let item =
+            |id: &u64| ["a", "b"].map(|field| [id.to_string(), field.to_owned(), value(*id).to_string()]).concat();
+        wire.call(
+            &["CT.MINCRBY", "k"].map(str::to_owned).into_iter().chain(ids.iter().flat_map(item)).collect::<Vec<_>>(),
+        );
+    }
+    until_cold(&node, "k");
+    let held = || node.info("tallystone_compact", "tallystone_compact_cold_pages_held").parse().expect("a number");
+    let mut clients: Vec<Wire> = (0..CLIENTS).map(|_| node.wire()).collect();
+    let wanted = |client: u64| (0..1_024).map(move |place| place * 190 + client);
+    for (client, number) in clients.iter_mut().zip(0..) {
+        let packed: Vec<u8> = wanted(number).flat_map(u64::to_le_bytes).collect();
+        client.add(&[b"CT.PGET".to_vec(), b"k".to_vec(), packed]);
+        client.flush().expect("a connection");
+    }
+    let mut most = 0_i64;
+    for (client, number) in clients.iter_mut().zip(0..) {
+        most = most.max(held());
+        let expected: Vec<u8> = wanted(number).flat_map(|id| [value(id); 2].map(i64::to_le_bytes).concat()).collect();
+        assert!(client.read().expect("a connection").bytes() == expected, "client {number}");
+    }
+    println!("{most} pages at most");
+    assert!(most <= PAGES_MAX && most > 1_024, "{most} pages");
+    assert_eq!(held(), 0);
 }
 
 #[test]
@@ -72,7 +109,7 @@ fn w3_many_clients_read_and_write_cold_ids() {
         let info =
             |name: &str| node.info("tallystone_compact", &format!("tallystone_compact_{name}")).parse::<u64>().unwrap();
         // Merges replace files: those that are there belong to a table.
-        until_cold(&node);
+        until_cold(&node, "k");
         judge(&node, &sums);
         assert!(info("cold_tables") > 5 && info("cold_commands") > 0 && info("cold_pages_read") > 0);
         eventually("old files are gone", || node.cold_files().len() as u64 == info("cold_tables"));

@@ -77,9 +77,33 @@ fn w3_a_damaged_page_is_named_refused_and_repaired() {
         replica.has_caught_up_with(&node);
         assert_eq!(node.scan("k"), replica.scan("k"));
         assert_eq!(node.digest("k"), replica.digest("k"));
-        until_cold(&node);
+        until_cold(&node, "k");
         assert_eq!(node.faults("k"), Vec::<String>::new());
     }
+}
+
+#[test]
+fn w3_a_page_that_the_file_has_no_more_is_refused_and_the_others_are_served() {
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync());
+    let mut wire = node.wire();
+    wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+    let tables = wire.run("CT.TABLES k");
+    let table = &tables.items()[2];
+    let (name, pages) = (table.field("file").text(), table.field("pages").int());
+    let last = tables.items()[3].field("first_id").int() - 1;
+    let path = node.cold_files().into_iter().find(|path| path.ends_with(&name)).expect("the file of the table");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("a file");
+    let whole = file.metadata().expect("a file").len();
+    file.set_len(whole - PAGE / 2).expect("a shorter file");
+    let refused = wire.run(&format!("CT.GET k {last}"));
+    assert_eq!(damage(&refused).1.cast_signed(), pages - 1, "{refused}");
+    let next = last + 1;
+    assert_eq!(wire.run(&format!("CT.GET k {next} likes")).to_string(), format!("[{}]", next + 1));
+    assert_eq!(node.faults("k").len(), 1);
+    // A snapshot is written without it, and the log of the engine says so.
+    wire.done("SAVE");
+    let log = node.log();
+    assert!(log.contains(&format!("page {} of {name} is missing in a copy of a counter set", pages - 1)), "{log}");
 }
 
 #[test]

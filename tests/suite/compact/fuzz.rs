@@ -179,11 +179,19 @@ impl Fuzzer {
     fn broken_piece(&mut self) -> Vec<u8> {
         let Some(piece) = self.pieces.choose(&mut self.random) else { return self.bytes(100) };
         let mut piece = piece.clone();
-        match self.random.random_range(0..3) {
+        match self.random.random_range(0..4) {
             0 => piece.truncate(self.random.random_range(0..=piece.len())),
             1 => {
                 let place = self.random.random_range(0..piece.len());
                 piece[place] = self.random.random();
+            }
+            // Other content, with the checksum that fits it.
+            2 => {
+                let content = piece.len() - 4;
+                let place = self.random.random_range(1.min(content - 1)..content);
+                piece[place] = self.random.random();
+                let sum = crc32c::crc32c(&piece[..content]);
+                piece[content..].copy_from_slice(&sum.to_le_bytes());
             }
             _ => {}
         }

@@ -89,9 +89,7 @@ impl<'a> Call<'a> {
         mut change: impl FnMut(&mut CounterSet, Mode) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         match change(set, Mode::Decide) {
-            Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) if self.mode() == Mode::Apply => {
-                change(set, Mode::Apply)
-            }
+            Err(refusal) if may_be_applied(&refusal) && self.mode() == Mode::Apply => change(set, Mode::Apply),
             done => done,
         }
     }
@@ -114,6 +112,11 @@ impl<'a> Call<'a> {
         self.context.changed(self.args, event);
         background::touch(self.context, shared);
     }
+}
+
+/// Whether a replica carries out a command that this refuses: its primary had what this process lacks.
+fn may_be_applied(refusal: &Refusal) -> bool {
+    refusal.lacks_record() || *refusal == Refusal::Full
 }
 
 /// What the engine calls for a command.

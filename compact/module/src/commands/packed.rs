@@ -6,7 +6,7 @@
 
 use super::parse::{check_records, chunks, field, id, number};
 use super::token::{self, Given, TOKEN_ARGS};
-use super::{Call, Command, Stop, Unread};
+use super::{Call, Command, Stop, Unread, may_be_applied};
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::fmt::Write;
@@ -196,9 +196,7 @@ fn count_all(
         }
         let deltas = std::slice::from_ref(delta);
         let mut done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);
-        if let Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) = done
-            && call.mode() == Mode::Apply
-        {
+        if done.as_ref().is_err_and(may_be_applied) && call.mode() == Mode::Apply {
             mode = Mode::Apply;
             done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);
         }

@@ -7,41 +7,69 @@ use crate::value::{Held, Value};
 use crate::{background, datatype, guard};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use tallystone_compact::{Mode, Refusal};
+use tallystone_compact::{Mode, PageFault, PageRef, Refusal};
 
 const PIECE: u64 = 1;
 const END: u64 = 0;
 
-/// Gives all pieces of a value to `emit`.
-fn dump(value: &Value, emit: &mut dyn FnMut(&[u8])) {
+/// What to do with a page that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// End the dump.
+    Fail,
+    /// Go on as if it were damaged: the caller cannot fail.
+    Leave,
+}
+
+/// Gives all pieces of a value to `emit`. Returns whether they are the whole value. The log names each page whose records are not in
+/// what is written, because that may replace the last copy of them.
+fn dump(value: &Value, unread: Unread, emit: &mut dyn FnMut(&[u8])) -> bool {
     let mut held = value.shared.lock_anyway();
     let (set, files) = held.parts();
-    set.dump(&mut |page| files.read(page), emit);
+    let mut read = |page: PageRef| {
+        let read = files.read(page);
+        let Err(fault) = &read else { return read };
+        let name = files.get(page.file).map_or("a file", |file| &file.name);
+        log(Level::Warning, &format!("page {} of {name} is missing in a copy of a counter set: {fault}", page.page));
+        match (fault, unread) {
+            (PageFault::Unread(_), Unread::Leave) => Err(PageFault::Missing),
+            _ => read,
+        }
+    };
+    set.dump(&mut read, emit).is_ok()
+}
+
+/// The same for the engine. A callback cannot say that it failed, but a child can end: the engine then keeps its last snapshot, or its
+/// log as it is.
+fn dump_for(io: *mut raw::Io, value: *mut c_void, emit: &mut dyn FnMut(&[u8])) {
+    let is_child = is_child(io);
+    let is_whole = guard::or(false, || {
+        // SAFETY: the engine's value, which it holds while it saves or rewrites.
+        let value = unsafe { datatype::from_raw(value) };
+        if value.shared.lock().is_none() {
+            log(Level::Warning, "a counter set was left half-changed by a bug");
+            if is_child {
+                return false;
+            }
+        }
+        dump(value, if is_child { Unread::Fail } else { Unread::Leave }, emit)
+    });
+    if !is_whole && is_child {
+        log(Level::Warning, "a counter set is not saved: the child process ends");
+        std::process::exit(1);
+    }
 }
 
 pub(super) unsafe extern "C" fn save(io: *mut raw::Io, value: *mut c_void) {
-    let saved = guard::or(false, || {
-        // SAFETY: the engine's value, which it holds while it saves.
-        let value = unsafe { datatype::from_raw(value) };
-        if value.shared.lock().is_none() && is_child(io) {
-            log(Level::Warning, "a counter set was left half-changed by a bug: it is not saved");
-            return false;
+    dump_for(io, value, &mut |piece| {
+        // SAFETY: the engine's stream, valid for this call; it copies the bytes.
+        unsafe {
+            (api().save_unsigned)(io, PIECE);
+            (api().save_string_buffer)(io, piece.as_ptr(), piece.len());
         }
-        dump(value, &mut |piece| {
-            // SAFETY: the engine's stream, valid for this call; it copies the bytes.
-            unsafe {
-                (api().save_unsigned)(io, PIECE);
-                (api().save_string_buffer)(io, piece.as_ptr(), piece.len());
-            }
-        });
-        // SAFETY: as above.
-        unsafe { (api().save_unsigned)(io, END) };
-        true
     });
-    if !saved && is_child(io) {
-        // The callback cannot say that it failed. The engine keeps its last snapshot when the child fails.
-        std::process::exit(1);
-    }
+    // SAFETY: as above.
+    unsafe { (api().save_unsigned)(io, END) };
 }
 
 fn is_child(io: *mut raw::Io) -> bool {
@@ -101,15 +129,11 @@ fn take_piece(io: *mut raw::Io, held: &mut Held) -> Result<(), String> {
 }
 
 pub(super) unsafe extern "C" fn rewrite(io: *mut raw::Io, key: *mut raw::Str, value: *mut c_void) {
-    guard::or((), || {
-        // SAFETY: the engine's value, which it holds while it rewrites.
-        let value = unsafe { datatype::from_raw(value) };
-        dump(value, &mut |piece| {
-            // SAFETY: `s` takes a string, `b` bytes and their number. The engine copies them.
-            unsafe {
-                (api().emit_aof)(io, c"CT.RESTORE".as_ptr(), c"sb".as_ptr(), key, piece.as_ptr(), piece.len());
-            }
-        });
+    dump_for(io, value, &mut |piece| {
+        // SAFETY: `s` takes a string, `b` bytes and their number. The engine copies them.
+        unsafe {
+            (api().emit_aof)(io, c"CT.RESTORE".as_ptr(), c"sb".as_ptr(), key, piece.as_ptr(), piece.len());
+        }
     });
 }
 
@@ -120,13 +144,14 @@ pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
     }
     let mut held = Held::empty();
     let mut failed: Option<Refusal> = None;
-    dump(value, &mut |piece| {
+    let is_whole = dump(value, Unread::Fail, &mut |piece| {
         if failed.is_none() {
             failed = held.restore(Mode::Apply, piece).err();
         }
     });
     match failed {
         Some(refusal) => Err(refusal.to_string()),
-        None => Ok(Value::from_held(held)),
+        None if is_whole => Ok(Value::from_held(held)),
+        None => Err("a page of a cold table cannot be read".to_owned()),
     }
 }

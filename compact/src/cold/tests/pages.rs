@@ -60,6 +60,16 @@ proptest! {
     }
 }
 
+#[test]
+fn w1_a_page_has_a_bounded_number_of_values() {
+    for fields in [1, 4, 32] {
+        let record = Record::new(vec![1; fields]);
+        let records: BTreeMap<u64, Record> = (0..30_000).map(|id| (id, record.clone())).collect();
+        let (pages, index) = write_file(FileId(1), &records);
+        assert!(pages.len() * 4_096 >= records.len() * fields && index.records() == 30_000, "{} pages", pages.len());
+    }
+}
+
 /// The goal is 12 bytes for an object of four counters of 24, 24, 16 and 24 bits, and 64 KB of index for a million.
 #[test]
 fn w3_an_object_takes_few_bytes() {

@@ -28,7 +28,7 @@ struct Bench {
 
 fn open(files: &HashMap<FileId, Vec<Bytes>>, place: PageRef) -> Result<Page, PageFault> {
     let bytes = files.get(&place.file).and_then(|pages| pages.get(place.page as usize));
-    Page::open(place, bytes.ok_or(PageFault::Unread("no such page".into()))?.clone())
+    Page::open(place, bytes.ok_or(PageFault::Missing)?.clone())
 }
 
 impl Bench {
@@ -107,7 +107,8 @@ impl Bench {
     fn end_merge(&mut self, is_written: bool) {
         let Some(job) = self.job.take() else { return };
         if !is_written {
-            let written = job.run(FileId(0), &mut |place| open(&self.files, place), &mut |_| Err("disk full"));
+            let written =
+                job.run(FileId(0), &mut |place| open(&self.files, place), &mut |_| Err("disk full".to_owned()));
             assert!(written.is_err() || written.is_ok_and(|merged| merged.index().pages() == 0));
             return self.table.abort_merge();
         }
@@ -116,7 +117,7 @@ impl Bench {
         let files = &self.files;
         let merged = job.run(file, &mut |place| open(files, place), &mut |page| {
             pages.push(Box::new(*page));
-            Ok::<(), Infallible>(())
+            Ok::<(), String>(())
         });
         let merged = merged.unwrap();
         assert_eq!((merged.index().pages() as usize, merged.file()), (pages.len(), file));
@@ -141,7 +142,8 @@ impl Bench {
                 }
                 Folded::Damaged(found) => damage.push(found),
                 Folded::Held(id, entry) => held.push((id, entry)),
-            });
+            })
+            .expect("each page is there, or damaged");
         }
         let suspect = std::mem::take(&mut self.suspect);
         *self = Bench { next_file: 100 + self.next_file, ..Bench::new(records, 0) }

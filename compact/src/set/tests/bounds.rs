@@ -84,7 +84,7 @@ fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
 /// The pieces of a set with more tables than a set gets by itself.
 fn too_many(order: Order) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
-    set(order, 16).dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec()));
+    set(order, 16).dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
     let header = pieces.swap_remove(0);
     let tables = 2 * SET_TABLES_MAX as u64;
     let mut pieces = vec![header];
@@ -149,7 +149,7 @@ fn w2_tables_in_memory_are_counted_as_they_come_and_go() {
     assert_eq!((hot_tables(&set), set.totals().cold_tables), (33, 13));
     // A restored set counts alike.
     let (mut pieces, mut restored) = (Vec::new(), None);
-    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec())).unwrap();
     for piece in pieces {
         CounterSet::restore(&mut restored, Mode::Decide, &piece, &mut disk).unwrap();
     }
@@ -397,7 +397,7 @@ fn w2_ids_that_wait_are_scanned_altered_deleted_and_dumped() {
         assert!(set.delete(Mode::Decide, 7, &Fetched::none()).unwrap());
         assert!(!set.delete(Mode::Decide, 7, &Fetched::none()).unwrap());
         let (mut pieces, mut restored, mut seen) = (Vec::new(), None, 0);
-        set.dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec()));
+        set.dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
         for piece in pieces {
             CounterSet::restore(&mut restored, Mode::Decide, &piece, &mut NoFiles).unwrap();
         }
@@ -438,6 +438,35 @@ fn w1_a_command_of_new_ids_needs_little_new_memory() {
         let idle = set.memory_bytes();
         while set.step(0) {}
         assert_eq!(set.memory_bytes(), idle, "no table is allocated before another one is full");
+    }
+}
+
+/// Ids that leave the reach of a table's keys end its range. The next table gets ready meanwhile, as that of a full one.
+#[test]
+fn w1_a_range_that_ids_leave_ends_with_little_new_memory_in_one_command() {
+    // Ids of 41 bits of time and 22 low bits: a table's keys of 5 bytes reach some minutes of them.
+    const GAP: u64 = 1 << 32;
+    for steps in [0, 3] {
+        let mut set = set(Order::Rising, 1 << 18);
+        fill(&mut set, 0..20_000);
+        while set.step(0) {}
+        let (mut most, mut next) = (0, 1 << 40);
+        let mut last = next;
+        while next < (1 << 40) + 40 * COMMAND * GAP && hot_tables(&set) < 2 {
+            (0..steps).for_each(|_| _ = set.step(0));
+            let before = set.memory_bytes();
+            for id in (0..COMMAND).map(|number| next + number * GAP) {
+                count(&mut set, Mode::Decide, id).unwrap();
+                last = id;
+            }
+            most = most.max(set.memory_bytes().saturating_sub(before));
+            next = last + GAP;
+        }
+        assert_eq!(hot_tables(&set), 2);
+        assert!(most <= 3 << 18, "{most} bytes in one command");
+        for id in (0..20_000).chain((1 << 40..=last).step_by(GAP as usize)) {
+            assert_ne!(set.read_field(id, 0, &Fetched::none()), Ok(0), "{id}");
+        }
     }
 }
 

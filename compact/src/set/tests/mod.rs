@@ -6,7 +6,7 @@ use super::{CounterSet, Job, Mode};
 use crate::cold::{Fetched, FileId, Folded, PAGE_BYTES, Page, PageFault, PageRef};
 use crate::options::{Options, Order};
 use crate::schema::{Field, Schema};
-use crate::{Change, Figure, Figures};
+use crate::{Change, Figure, Figures, Refusal};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,7 +49,7 @@ impl crate::PageFiles for Disk {
 impl Disk {
     fn read(&self, page: PageRef) -> Result<Page, PageFault> {
         let bytes = self.0.get(&page.file).and_then(|pages| pages.get(page.page as usize));
-        Page::open(page, bytes.ok_or(PageFault::Unread("no such page".into()))?.clone())
+        Page::open(page, bytes.ok_or(PageFault::Missing)?.clone())
     }
 
     fn fetch(&self, page: PageRef) -> Fetched {
@@ -233,7 +233,7 @@ fn w2_tables_by_hash_are_met_by_their_serials() {
     assert!(middle >= 700 && set.tables(middle as u32, 5).len() == 5);
     // A restored tree has its paths too.
     let (mut pieces, mut restored) = (Vec::new(), None);
-    set.dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec()));
+    set.dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
     for piece in pieces {
         CounterSet::restore(&mut restored, Mode::Decide, &piece, &mut NoFiles).unwrap();
     }
@@ -349,6 +349,52 @@ fn w3_a_set_that_is_over_its_memory_merges_its_largest_overlay() {
     add(&mut set, 0..1_000);
     let job = set.next_job();
     assert!(matches!(job, Some(Job::Spill(_))), "{job:?}");
+}
+
+#[test]
+fn w3_a_table_that_could_not_be_written_is_written_later_whatever_memory_the_set_may_have() {
+    let mut disk = Disk::default();
+    let mut set = set(Order::Rising, 32_768);
+    fill(&mut set, 0..70_000);
+    memory_max(&mut set, 1);
+    let Some(Job::Spill(job)) = set.next_job() else { panic!("a table is to be written") };
+    let serial = job.serial;
+    drop(job);
+    memory_max(&mut set, 0);
+    assert!(set.next_job().is_none(), "it is being written");
+    set.abort_spill(serial);
+    let job = set.next_job().expect("its slots no longer change");
+    assert!(!disk.run(&mut set, job));
+    assert_eq!((set.totals().cold_tables, set.next_job().is_none()), (1, true), "the others stay");
+}
+
+#[test]
+fn w3_a_page_that_cannot_be_read_now_is_not_damaged() {
+    let mut disk = Disk::default();
+    let (mut set, _) = two_files(&mut disk);
+    let file = set.files()[0].0;
+    let page = PageRef { file, page: 0 };
+    let unread = || Err::<Page, _>(PageFault::Unread("EIO".to_owned()));
+    let failing: Fetched = [(page, unread())].into_iter().collect();
+    let refused = Refusal::Unreadable { file: file.0.to_string(), page: 0, why: "EIO".to_owned() };
+    assert_eq!(set.read_field(1, 0, &failing), Err(refused.clone()));
+    let increment =
+        |set: &mut CounterSet, fetched: &Fetched| set.increment(Mode::Decide, 1, &[(0, 1)], fetched, &mut Vec::new());
+    assert_eq!(increment(&mut set, &failing), Err(refused.clone()));
+    assert_eq!(set.scan(0, 10, &failing), Err(Err(refused.clone())));
+    let (next, faults) = set.check(0, &failing).unwrap();
+    assert_eq!((next != 0, faults), (true, vec!["IOERR page 0 of 1 cannot be read: EIO".to_owned()]));
+    assert!(set.dump(&mut |_| unread(), &mut |_| {}).is_err());
+    // The same page can be read the next time.
+    assert_eq!((increment(&mut set, &disk.fetch(page)), set.totals().damaged), (Ok(()), 0));
+    assert_eq!(set.read_field(1, 0, &Fetched::none()), Ok(3));
+    // A merge does not leave out its records.
+    add(&mut set, 0..5_000);
+    let Some(Job::Merge(serial, job)) = set.next_job() else { panic!("a merge is due") };
+    let write = &mut |_: &[u8; PAGE_BYTES]| Ok::<(), String>(());
+    assert_eq!(job.run(FileId(9), &mut |_| unread(), write).unwrap_err(), "it cannot be read: EIO");
+    set.abort_merge(serial);
+    assert_eq!(set.read_field(2, 0, &disk.fetch(page)), Ok(4));
 }
 
 #[test]
