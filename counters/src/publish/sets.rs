@@ -48,13 +48,13 @@ pub struct Published {
 /// Why counts were not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unpublished {
-    /// The Redis does not answer, or not now. The counts may be sent again.
+    /// The Redis does not answer, or cannot take counts now: it is full, or its disk does not answer. They may be sent again.
     #[error("{0}")]
     Unavailable(String),
     /// It has no counter set at this key.
     #[error("{0}")]
     NoSet(String),
-    /// It refuses these counts: no module, another type of value, no such field, no memory, no right.
+    /// It refuses these counts: no module, another type of value, no such field, no right.
     #[error("{0}")]
     Refused(String),
     /// Some of the counts are below 0, and the field is unsigned. Those of the command that has it are not set.
@@ -162,6 +162,10 @@ impl CounterSets {
             }
             (Some("NOSET"), _) => Unpublished::NoSet(format!("the Redis at {} has no counter set '{key}'", self.shown)),
             (Some("OVERFLOW"), _) => Unpublished::Negative,
+            // Memory or the disk may come back: the counts wait, as long as there is room for them.
+            (Some(code @ ("OOM" | "COLD" | "IOERR")), _) => {
+                Unpublished::Unavailable(format!("the Redis at {}: {code} {detail}", self.shown))
+            }
             (_, _) if detail.starts_with("unknown command") => {
                 let why = format!("the Redis at {} has no counter sets: Tallystone's module is not loaded", self.shown);
                 Unpublished::Refused(why)

@@ -120,6 +120,12 @@ async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field(
     assert!(
         matches!(publish(to(KEY, "shares"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("shares"))
     );
+    // A Redis that is full takes them later.
+    block_in_place(|| sets.wire().done("CONFIG SET maxmemory 1"));
+    let full = publish(likes(), &[count(4, 40, 1)]).await;
+    assert!(matches!(&full, Err(Unpublished::Unavailable(why)) if why.contains("OOM")), "{full:?}");
+    block_in_place(|| sets.wire().done("CONFIG SET maxmemory 0"));
+    assert_eq!(publish(likes(), &[count(4, 40, 1)]).await, Ok(Published { set: 1, older: 0, negative: 0 }));
     block_in_place(|| drop(sets.wire().done("SET text x")));
     assert!(
         matches!(publish(to("text", "likes"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("'text'"))
