@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 /// The names of the keys of a partition, in the order of KEYS. Lua knows them as `K_LOG`, `K_STATE` and `K_DELTAS`.
 pub const NAMES: [&str; 3] = [
-    "log",    // stream: views that were accepted, many in each entry
-    "state", // hash: holder, expires_ms and epoch of the owner; full; position in the log; up to where deltas are settled
+    "log",   // stream: views that were accepted, many in each entry
+    "state", // hash: holder, expires_ms, epoch of the owner; full: the epoch if the owner has no memory for more pairs; position
+    // in the log; settled: up to where deltas have their answers
     "deltas", // stream: what to add to which counters
 ];
 /// Hash: the secret of the pairs, the number of partitions, and the id of the log in tokens.
@@ -32,6 +33,8 @@ scripts! {
     ViewScript in "views", from &[], behind prelude();
     /// V1.
     Append = "append",
+    /// V3.
+    Advance = "advance",
     /// V3.
     Acquire = "acquire",
     /// V3.

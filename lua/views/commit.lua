@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- commit: moves the position of a partition past views that were deduplicated, with what they have added (V3).
 -- KEYS log state deltas pairs…
--- ARGV now_ms (lib/clock), lease_ms, epoch, from, to, keep_from (log), deltas ('': none), full (1, 0, '': as before), then for
---      each key of pairs: keep_from, pairs ('': none)
+-- ARGV now_ms (lib/clock), lease_ms, epoch, from, to, keep_from (log), deltas ('': none), full (1: the owner has no memory for
+--      more pairs, 0, '': as before), then for each key of pairs: keep_from, pairs ('': none)
 -- RETURNS {OK} | {FENCED}: another process owns the partition
 -- WHY a commit from `to` is OK: it is a repetition, because only the owner of this epoch moves the position. With from = to
 -- it only renews the lease. Pairs have the id of `to`, which is no earlier than their times, whatever Redis's clock does.
@@ -10,7 +10,7 @@
 local epoch, position = unpack(redis.call('HMGET', K_STATE, 'epoch', 'position'))
 if epoch ~= ARGV[3] then return {FENCED} end
 redis.call('HSET', K_STATE, 'expires_ms', now + tonumber(ARGV[2]))
-if ARGV[8] ~= '' then redis.call('HSET', K_STATE, 'full', ARGV[8]) end
+if ARGV[8] ~= '' then redis.call('HSET', K_STATE, 'full', ARGV[8] == '1' and epoch or '') end
 if ARGV[4] == ARGV[5] or position == ARGV[5] then return {OK} end
 if (position or '0-0') ~= ARGV[4] then return {FENCED} end
 redis.call('HSET', K_STATE, 'position', ARGV[5])

@@ -95,12 +95,17 @@ impl Partition {
     }
 
     /// Appends an entry of views. They are durable when this returns, as far as Redis's `appendfsync` says. `false`: the owner
-    /// has no memory for more pairs, and nothing has changed. An entry without views is always appended.
+    /// has no memory for more pairs, and nothing has changed.
     pub async fn append(&self, views: &[u8]) -> Result<bool, Refusal> {
         self.room.check()?;
         let mut command = self.call(ViewScript::Append, &[]);
         command.arg(views);
         Ok(reply(self.appending.eval(&command, true).await?)?.answer != ViewAnswer::Full)
+    }
+
+    /// Appends an entry without views, also if Redis is full: only the time of the log advances.
+    pub async fn advance(&self) -> Result<(), Refusal> {
+        reply(self.owning.eval(&self.call(ViewScript::Advance, &[]), true).await?).map(drop)
     }
 
     /// Takes the partition over unless another process holds its lease. `holder` names this process.

@@ -32,6 +32,8 @@ const COMMIT_EVERY: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(200);
 /// How often an owner that is idle or reads pairs renews its lease.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// How often an owner of pairs advances the time of a log that gets no views: only that ends their windows, and so frees them.
+const ADVANCE_EVERY: Duration = Duration::from_secs(5);
 /// The pause before a failed call is repeated, and between two attempts to take a partition over.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -108,6 +110,7 @@ impl Owner {
             error = self.renew(&owner) => return Err(error),
         };
         let (mut position, mut renewed_at) = (owner.position, Instant::now());
+        let mut advanced_at = renewed_at;
         let mut memory = self.memory.partition();
         loop {
             let entries = until_answered(|| self.partition.read(position, ENTRIES_MAX)).await?;
@@ -126,9 +129,11 @@ impl Owner {
             if !commit.deltas.is_empty() {
                 sending.committed.notify_one();
             }
-            if is_full && entries.is_empty() {
-                // Views are refused, so nothing else ends windows: an entry without views advances the time of the log.
-                if let Err(error) = self.partition.append(&[]).await {
+            if !entries.is_empty() {
+                advanced_at = renewed_at;
+            } else if size.0 > 0 && advanced_at.elapsed() >= ADVANCE_EVERY {
+                advanced_at = renewed_at;
+                if let Err(error) = self.partition.advance().await {
                     tracing::debug!(%error, "the time of the log does not advance");
                 }
             }
