@@ -322,6 +322,9 @@ pub struct Purged {
 /// Is called with a lease that was revoked, and its shard; see [`Store::on_revoked`].
 pub type NotifyRevoked = Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>;
 
+/// Is called with the name of a flow that has small flushes; see [`Store::on_light_flow`].
+pub type NotifyLightFlow = Box<dyn Fn(&str) + Send + Sync>;
+
 /// A store of queues. The module's documentation has the rules that all verbs share.
 pub trait Store: Send + Sync + 'static {
     /// Creates a queue. If it exists with the same configuration, returns that one; with another configuration:
@@ -480,4 +483,12 @@ pub trait Store: Send + Sync + 'static {
     /// Registers the callback for leases that a Cancel with `force` or a purge has ended (Q7, Q23): the store calls it
     /// promptly. A call may be lost when the store is unavailable: then the worker learns it when it next uses the lease.
     fn on_revoked(&self, notify: NotifyRevoked);
+
+    /// Notifies the servers on this store that small flushes of this flow (a queue or a tenant) are slow, so that they send
+    /// large flushes in steps (S5). `shard`: one that the flow uses.
+    fn notify_light_flow(&self, shard: &Shard, flow: &str) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Registers the callback for [`notify_light_flow`](Store::notify_light_flow) of any server on this store. A call may be
+    /// lost.
+    fn on_light_flow(&self, notify: NotifyLightFlow);
 }

@@ -184,6 +184,10 @@ macro_rules! through {
             fn on_revoked(&self, notify: NotifyRevoked) {
                 self.oracle.on_revoked(notify);
             }
+
+            fn on_light_flow(&self, notify: NotifyLightFlow) {
+                self.oracle.on_light_flow(notify);
+            }
         }
     };
 }
@@ -211,6 +215,7 @@ through! {
     ages(shard: &Shard) -> Result<Ages, Refusal>;
     sweep(shard: &Shard) -> Result<Swept, Refusal>;
     check(shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
+    notify_light_flow(shard: &Shard, flow: &str) -> Result<(), Refusal>;
 }
 
 /// A server on loopback.

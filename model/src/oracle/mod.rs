@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Listener = dyn Fn(&Shard) + Send + Sync;
 type RevocationListener = dyn Fn(&Shard, &LeaseRef) + Send + Sync;
+type LightFlowListener = dyn Fn(&str) + Send + Sync;
 
 /// All queues in memory, behind one lock: each call is one atomic step, and its future is ready at once.
 pub struct Oracle {
@@ -39,6 +40,7 @@ pub struct Oracle {
     world: Mutex<World>,
     listeners: Mutex<Vec<Arc<Listener>>>,
     revocation_listeners: Mutex<Vec<Arc<RevocationListener>>>,
+    light_flow_listeners: Mutex<Vec<Arc<LightFlowListener>>>,
 }
 
 #[derive(Default)]
@@ -60,7 +62,13 @@ struct Deleted {
 impl Oracle {
     /// A store without queues. `clock` is Unix ms; the test moves it.
     pub fn new(clock: Arc<AtomicU64>) -> Self {
-        Oracle { clock, world: Mutex::default(), listeners: Mutex::default(), revocation_listeners: Mutex::default() }
+        Oracle {
+            clock,
+            world: Mutex::default(),
+            listeners: Mutex::default(),
+            revocation_listeners: Mutex::default(),
+            light_flow_listeners: Mutex::default(),
+        }
     }
 
     /// Takes the events of a shard since the last take, in order (Q15).
@@ -289,6 +297,16 @@ impl Store for Oracle {
 
     fn on_revoked(&self, notify: NotifyRevoked) {
         self.revocation_listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
+    }
+
+    async fn notify_light_flow(&self, _shard: &Shard, flow: &str) -> Result<(), Refusal> {
+        let listeners = self.light_flow_listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        listeners.iter().for_each(|notify| notify(flow));
+        Ok(())
+    }
+
+    fn on_light_flow(&self, notify: NotifyLightFlow) {
+        self.light_flow_listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
     }
 }
 

@@ -77,6 +77,35 @@ async fn s5_a_large_flush_goes_in_steps_while_another_queue_has_small_ones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s5_a_large_flush_goes_in_steps_while_small_ones_are_slow_through_another_server() {
+    let store = TestStore::new();
+    let [first, second] = [&store, &store].map(Rig::new);
+    first.calls_of("large", 1).await;
+    second.calls_of("small", 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    second.calls_of("small", 1).await;
+    assert_eq!(first.calls_of("large", 100).await, 1, "small ones are fast");
+    store.exit.send_replace(false);
+    let (engine, enqueues) = (second.engine.clone(), store.calls("enqueue"));
+    let slow = tokio::spawn(async move { engine.enqueue(&queue("small"), messages(1), 0, true).await });
+    store.called("enqueue", enqueues + 1).await;
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    store.exit.send_replace(true);
+    slow.await.unwrap().unwrap();
+    store.called("notify_light_flow", 1).await;
+    assert_eq!(first.calls_of("large", 100).await, 4);
+    assert_eq!(second.calls_of("large", 100).await, 4, "it has small ones of another queue itself");
+    // Steps make the small ones fast, and go on.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        second.calls_of("small", 1).await;
+        assert_eq!(first.calls_of("large", 100).await, 4);
+    }
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(first.calls_of("large", 100).await, 1, "no small ones come");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s5_a_step_that_the_store_does_not_answer_may_follow_one_that_it_has_executed() {
     let rig = Rig::with_queues(&["large", "small"]).await;
     rig.calls_of("large", 1).await;

@@ -130,6 +130,7 @@ pub(super) async fn perform<S: Store>(
     mut permit: Permit,
 ) -> Outcome {
     permit.set_cost(flush.load().cost(), leases.cost());
+    let began = Instant::now();
     let step = permit.step_items();
     let mut overtaken = flush.has_steps(step);
     let (store, shard) = (&*context.store, &shard);
@@ -162,7 +163,16 @@ pub(super) async fn perform<S: Store>(
     let leased = dequeue.as_ref().map_or(Load::default(), |(_, answer)| leased(answer));
     permit.leased(leased.cost());
     let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, leased, overtaken };
-    permit.set_store_away(outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. })));
+    let is_store_away = outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. }));
+    permit.set_store_away(is_store_away);
+    if let Some(flow) = permit.slow_flow(began.elapsed()).filter(|_| !is_store_away) {
+        let (context, shard) = (context.clone(), shard.clone());
+        tokio::spawn(async move {
+            if let Err(error) = context.store.notify_light_flow(&shard, &flow).await {
+                tracing::debug!(%error, "other servers are not notified of a slow flow");
+            }
+        });
+    }
     outcome
 }
 

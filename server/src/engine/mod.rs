@@ -93,6 +93,8 @@ impl<S: Store> Engine<S> {
                 lanes.revoke(shard, lease);
             }
         }));
+        let fair_queue = context.fair_queue.clone();
+        context.store.on_light_flow(Box::new(move |flow| fair_queue.note_light(flow)));
         Arc::new(Engine { context, lanes, tasks })
     }
 

@@ -5,7 +5,9 @@ use super::dequeue::Dequeue;
 use super::partitions;
 use super::redis_store::RedisStore;
 use super::shared::{Caller, Deleted};
+use super::wake;
 use tallystone_lua::Script;
+use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::Facts;
 use tallystone_model::invariants::Violation;
@@ -137,5 +139,16 @@ impl Store for RedisStore {
 
     fn on_revoked(&self, notify: NotifyRevoked) {
         self.wakes().set_revoked(notify);
+    }
+
+    async fn notify_light_flow(&self, shard: &Shard, flow: &str) -> Result<(), Refusal> {
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(WAKE_CHANNEL).arg(wake::light_flow(flow));
+        self.of(shard).link.call(&command).await?;
+        Ok(())
+    }
+
+    fn on_light_flow(&self, notify: NotifyLightFlow) {
+        self.wakes().set_light_flow(notify);
     }
 }

@@ -1,6 +1,6 @@
 //! Notifications between servers: every server subscribes to one channel. A script publishes the shard's name if it makes
 //! a message runnable for which another server waits, or sets an earlier due time than the sweeper has (Q18); and a lease
-//! that a Cancel with force or a purge has ended (Q7, Q23).
+//! that a Cancel with force or a purge has ended (Q7, Q23). A server publishes the flow of its small flushes that are slow (S5).
 
 use futures::StreamExt;
 use redis::aio::PubSub;
@@ -11,13 +11,16 @@ use tallystone_link::{Primary, StoreStatus};
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::{record, shard_of_state_key};
 use tallystone_model::Shard;
-use tallystone_model::store::{LeaseRef, NotifyRevoked};
+use tallystone_model::store::{LeaseRef, NotifyLightFlow, NotifyRevoked};
 use tokio::sync::watch;
 
 /// Between two probes of the subscription.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// A Redis that is busy for as long as this answers no call either.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a notification of a flow begins with. No key of a shard does.
+const LIGHT_FLOW: &str = "light ";
 
 type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
 
@@ -27,6 +30,7 @@ type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
 pub(super) struct Wakes {
     notify: Mutex<Option<Arc<Notify>>>,
     notify_revoked: Mutex<Option<Arc<NotifyRevoked>>>,
+    notify_light_flow: Mutex<Option<Arc<NotifyLightFlow>>>,
     waiting: Mutex<HashSet<Shard>>,
 }
 
@@ -43,6 +47,17 @@ impl Wakes {
         let notify = self.notify_revoked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(notify) = notify {
             notify(shard, lease);
+        }
+    }
+
+    pub(super) fn set_light_flow(&self, notify: NotifyLightFlow) {
+        *self.notify_light_flow.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(notify));
+    }
+
+    fn light_flow(&self, flow: &str) {
+        let notify = self.notify_light_flow.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(notify) = notify {
+            notify(flow);
         }
     }
 
@@ -164,8 +179,16 @@ async fn forward(primary: &Primary, subscription: Subscription, wakes: &Weak<Wak
     }
 }
 
+/// The notification of a flow.
+pub(super) fn light_flow(flow: &str) -> String {
+    format!("{LIGHT_FLOW}{flow}")
+}
+
 /// Notifies what waits for one message of the channel.
 pub(super) fn deliver(payload: &[u8], wakes: &Wakes) {
+    if let Some(flow) = payload.strip_prefix(LIGHT_FLOW.as_bytes()) {
+        return std::str::from_utf8(flow).map_or((), |flow| wakes.light_flow(flow));
+    }
     match parse(payload) {
         Some((shard, None)) => wakes.wake(&shard),
         Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),

@@ -15,6 +15,7 @@ over_each_store!(
     q13_an_acknowledged_write_is_seen_through_every_server,
     q7_q23_every_server_is_notified_of_a_lease_that_an_operator_has_ended,
     q14_what_is_enqueued_here_is_dequeued_there_at_once,
+    s5_every_server_is_notified_of_a_flow_whose_small_flushes_are_slow,
     q18_a_waiting_server_is_notified_of_all_that_makes_a_message_runnable,
     q18_a_server_that_waits_is_notified_though_its_last_dequeue_found_something,
     q18_the_server_that_moves_what_is_due_is_notified_itself,
@@ -127,6 +128,23 @@ async fn q7_q23_every_server_is_notified_of_a_lease_that_an_operator_has_ended<S
         queue.purge(false).await;
         queue.purge(true).await;
         both_get(&queue, to(&runs)).await;
+    }
+}
+
+async fn s5_every_server_is_notified_of_a_flow_whose_small_flushes_are_slow<S: Probe>(stage: &Stage<S>) {
+    let (sender, mut notified) = mpsc::unbounded_channel();
+    for server in [&stage.store, &stage.other] {
+        let sender = sender.clone();
+        server.on_light_flow(Box::new(move |flow| drop(sender.send(flow.to_owned()))));
+    }
+    let queue = stage.queue(simple()).await;
+    let flow = format!("light {}", queue.shard.queue);
+    stage.store.notify_light_flow(&queue.shard, &flow).await.expect("an answer");
+    for _ in 0..2 {
+        let received = tokio::time::timeout(Duration::from_secs(10), async {
+            while notified.recv().await.expect("a channel") != flow {}
+        });
+        received.await.expect("notified in time");
     }
 }
 

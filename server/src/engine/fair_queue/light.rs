@@ -10,9 +10,22 @@ const LIGHT_COST_MAX: u64 = 16;
 /// For so long after its last small flush a flow counts.
 const RECENT: Duration = Duration::from_millis(200);
 
+/// A small flush that takes longer than this waits for large ones of other servers, or for a slow disk.
+const SLOW: Duration = Duration::from_millis(2);
+
+/// After a slow small flush, all of them count as slow for so long: steps make them fast, which must not end the steps.
+const SLOW_FOR: Duration = Duration::from_secs(5);
+
+/// Between two notifications of other servers. Each of them holds for [`RECENT`].
+const NOTIFY_EVERY: Duration = Duration::from_millis(100);
+
 /// The last two such flows: at least one of them is not the flow that wants to know.
 #[derive(Default)]
-pub(super) struct LightFlows([Option<(Arc<str>, Instant)>; 2]);
+pub(super) struct LightFlows {
+    last: [Option<(Arc<str>, Instant)>; 2],
+    slow_at: Option<Instant>,
+    notified_at: Option<Instant>,
+}
 
 impl LightFlows {
     /// A flush of this cost begins.
@@ -20,7 +33,7 @@ impl LightFlows {
         if cost > LIGHT_COST_MAX {
             return;
         }
-        let [last, earlier] = &mut self.0;
+        let [last, earlier] = &mut self.last;
         if last.as_ref().is_some_and(|(last, _)| last != flow) {
             *earlier = last.take();
         }
@@ -29,7 +42,24 @@ impl LightFlows {
 
     /// Whether there is one other than this.
     pub(super) fn are_others(&self, flow: &Arc<str>) -> bool {
-        self.0.iter().flatten().any(|(light, at)| light != flow && at.elapsed() < RECENT)
+        self.last.iter().flatten().any(|(light, at)| light != flow && at.elapsed() < RECENT)
+    }
+
+    /// Whether other servers are to be notified now, after a flush of this cost that took so long.
+    pub(super) fn is_to_be_notified(&mut self, cost: u64, took: Duration) -> bool {
+        if cost > LIGHT_COST_MAX {
+            return false;
+        }
+        let now = Instant::now();
+        if took > SLOW {
+            self.slow_at = Some(now);
+        }
+        let is_within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now - at < time);
+        let is_due = is_within(self.slow_at, SLOW_FOR) && !is_within(self.notified_at, NOTIFY_EVERY);
+        if is_due {
+            self.notified_at = Some(now);
+        }
+        is_due
     }
 }
 
@@ -50,5 +80,17 @@ mod tests {
         assert!(light.are_others(&a) && light.are_others(&b));
         tokio::time::advance(RECENT).await;
         assert!(!light.are_others(&a) && !light.are_others(&b));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s5_other_servers_are_notified_of_small_flushes_after_a_slow_one_and_not_of_each() {
+        let mut light = LightFlows::default();
+        assert!(!light.is_to_be_notified(1, SLOW) && !light.is_to_be_notified(LIGHT_COST_MAX + 1, 2 * SLOW));
+        assert!(light.is_to_be_notified(1, 2 * SLOW));
+        assert!(!light.is_to_be_notified(1, 2 * SLOW), "just now");
+        tokio::time::advance(NOTIFY_EVERY).await;
+        assert!(light.is_to_be_notified(1, SLOW), "the steps have made it fast");
+        tokio::time::advance(SLOW_FOR).await;
+        assert!(!light.is_to_be_notified(1, SLOW));
     }
 }

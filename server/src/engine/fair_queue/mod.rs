@@ -22,6 +22,7 @@ use known::KnownQueues;
 use light::LightFlows;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The cost of all flushes in flight. A lane that is alone may have two full flushes.
@@ -106,6 +107,11 @@ impl FairQueue {
     /// Whether this server knows that the queue exists.
     pub(super) fn knows(&self, queue: &str) -> bool {
         self.lock().known.has(queue)
+    }
+
+    /// A flow has small flushes through another server, which are slow.
+    pub(super) fn note_light(&self, flow: &str) {
+        self.lock().light.begins(&Arc::from(flow), 0);
     }
 
     /// A permit, or the receiver of one.
@@ -218,6 +224,13 @@ impl Permit {
     /// flushes of others.
     pub(super) fn step_items(&self) -> Option<usize> {
         self.queue.lock().light.are_others(&self.flow).then_some(STEP_ITEMS)
+    }
+
+    /// The flow, if other servers are to be notified that its small flushes are slow: the store has answered the flush in
+    /// this time.
+    pub(super) fn slow_flow(&self, took: Duration) -> Option<Arc<str>> {
+        let is_slow = self.least == 0 && self.queue.lock().light.is_to_be_notified(self.held, took);
+        is_slow.then(|| self.flow.clone())
     }
 
     /// The flush waits for something else than the store.
