@@ -54,9 +54,9 @@ pub(crate) async fn run(args: RollupWorkerArgs, global: &Global) -> Result<(), C
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
     let records = args.records.as_deref().map(open).transpose()?;
     let options = WorkerOptions { name: name.clone(), records, ..WorkerOptions::default() };
-    let workers = tallystone_assembly::rollup_worker(&config, options).await.map_err(cannot_assemble)?;
-    tracing::info!(worker = name, queue = config.rollup_worker.queue_url, "rolling up counters");
     let stopping = CancellationToken::new();
+    let workers = tallystone_assembly::rollup_worker(&config, options, &stopping).await.map_err(cannot_assemble)?;
+    tracing::info!(worker = name, queue = config.rollup_worker.queue_url, "rolling up counters");
     let stop = stopping.clone();
     tokio::spawn(async move {
         shutdown.requested().await;

@@ -4,23 +4,55 @@ use crate::buckets::buckets;
 use crate::counter_sets::counter_sets;
 use crate::counters::{connect_counters, queue_client};
 use crate::{AssemblyError, Config};
-use tallystone_client::Client;
+use std::time::Duration;
+use tallystone_client::{Client, HealthClient};
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_serving::{Collectors, listen_metrics};
+use tallystone_link::StoreStatus;
+use tallystone_model::ConfigError;
+use tallystone_serving::{Collectors, ProcessHealth, listen_metrics};
 use tallystone_workers::{RollupWorkers, WorkerOptions};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// How often a worker checks whether it could get jobs, and how long the queue may take to answer.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A worker of the configuration. Nothing is opened before the configuration is checked. `metrics_listen` is served
-/// until the process ends.
-pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<RollupWorkers, AssemblyError> {
+/// until the process ends, with the health of the process; `stopping` is cancelled when it stops.
+pub async fn rollup_worker(
+    config: &Config,
+    options: WorkerOptions,
+    stopping: &CancellationToken,
+) -> Result<RollupWorkers, AssemblyError> {
     config.check_rollup_worker()?;
-    let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url, &config.client)?;
+    let queue_url = ("rollup_worker.queue_url", config.rollup_worker.queue_url.as_str());
+    let queue = queue_client(queue_url.0, queue_url.1, &config.client)?;
+    let health = ProcessHealth::new(stopping.clone());
+    health.report(false).await;
     if let Some(address) = config.rollup_worker.metrics_listen {
-        tokio::spawn(listen_metrics(address, &buckets(), &config.ports()?, &Collectors::default())?);
+        tokio::spawn(listen_metrics(address, &buckets(), &config.ports()?, &Collectors::default(), &health)?);
     }
     let options = WorkerOptions { counter_sets: Some(counter_sets(config)?), ..options };
-    Ok(RollupWorkers::new(connect_counters(config).await?, queue, options))
+    let namespaces = connect_counters(config).await?;
+    if config.rollup_worker.metrics_listen.is_some() {
+        let probe = HealthClient::builder(queue_url.1).call_timeout(PROBE_TIMEOUT);
+        let probe = config.client.apply(probe).connect_lazy();
+        let probe = probe.map_err(|error| ConfigError::new(queue_url.0, error.to_string()))?;
+        let report = report_readiness(health, namespaces.status(), probe);
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(report));
+    }
+    Ok(RollupWorkers::new(namespaces, queue, options))
+}
+
+/// A worker is ready while the Redis of the counters serves, and the queue that has its jobs.
+async fn report_readiness(health: ProcessHealth, store: Option<watch::Receiver<StoreStatus>>, queue: HealthClient) {
+    loop {
+        let has_store = store.as_ref().is_none_or(|status| *status.borrow() == StoreStatus::Serving);
+        health.report(has_store && queue.is_serving("").await.unwrap_or(false)).await;
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
 }
 
 /// The name of a worker that was given none. It is short because it is in the record of each job that the worker leases.

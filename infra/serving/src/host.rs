@@ -4,6 +4,7 @@ use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::bounds::{Limits, bound_streams};
 use crate::collectors::Collectors;
+use crate::health::ProcessHealth;
 use crate::http::{GuardLayer, HostNames, health_paths, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::ports::Ports;
@@ -94,8 +95,9 @@ impl Host {
     pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets], ports: &Ports) -> Result<Host, ServeError> {
         let mut host = Host::new().ports(ports);
         if let Some(address) = address {
+            let health = host.process_health();
             let collectors = host.collectors.insert(Collectors::default());
-            let listener = listen_metrics(address, buckets, ports, collectors)?;
+            let listener = listen_metrics(address, buckets, ports, collectors, &health)?;
             host.spawn(listener);
         }
         Ok(host)
@@ -121,6 +123,10 @@ impl Host {
     /// Where services report their health. The host as a whole reports SERVING from its start.
     pub fn health(&self) -> HealthReporter {
         self.health.clone()
+    }
+
+    fn process_health(&self) -> ProcessHealth {
+        ProcessHealth { reporter: self.health.clone(), stopping: self.stopping.clone() }
     }
 
     /// Adds a gRPC service.
@@ -189,12 +195,13 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
+        let process_health = self.process_health();
         let Host { router, ports, names, tasks, drains, stopping, _stop_when_dropped, health, services, .. } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
             .merge(reflection())
-            .merge(health_paths(health.clone(), stopping.clone()))
+            .merge(health_paths(process_health))
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
         tracing::info!(%address, "serving");

@@ -36,7 +36,7 @@ pub use bounds::Limits;
 pub use collectors::Collectors;
 pub use dedicated_thread::dedicated_thread;
 pub use error::ServeError;
-pub use health::report_health;
+pub use health::{ProcessHealth, report_health};
 pub use host::Host;
 pub use listen::Listen;
 pub use metrics::{Buckets, listen_metrics};

@@ -3,7 +3,8 @@
 use crate::ServeError;
 use crate::access::{Access, Right};
 use crate::collectors::Collectors;
-use crate::http::{FaultBody, live_path, unknown_path};
+use crate::health::ProcessHealth;
+use crate::http::{FaultBody, health_paths, unknown_path};
 use crate::ports::Ports;
 use crate::rpc::{RPC_SECONDS, SECONDS};
 use crate::transport::transport;
@@ -33,7 +34,8 @@ pub struct Buckets {
 }
 
 /// Installs the process's metrics recorder and binds `/metrics`: once per process, before any metric handle is made.
-/// The returned future serves the port; it ends only on failure. The caller needs the right [`Right::Metrics`].
+/// The returned future serves the port; it ends only on failure. The caller needs the right [`Right::Metrics`]. The port also
+/// answers the health of the process, to every caller.
 ///
 /// # Errors
 /// [`ServeError::Metrics`]: the address cannot be bound, or the process has a recorder already.
@@ -42,6 +44,7 @@ pub fn listen_metrics(
     buckets: &[Buckets],
     ports: &Ports,
     collectors: &Collectors,
+    health: &ProcessHealth,
 ) -> Result<impl Future<Output = ()> + Send + use<>, ServeError> {
     let failed = |why: String| ServeError::Metrics { address, why };
     let listener = bind(address).map_err(|error| failed(error.to_string()))?;
@@ -53,11 +56,11 @@ pub fn listen_metrics(
     }
     let recorder = builder.build_recorder();
     let metrics = recorder.handle();
-    let (ports, collectors) = (ports.clone(), collectors.clone());
+    let (ports, collectors, health) = (ports.clone(), collectors.clone(), health.clone());
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
     ports.audit.iter().for_each(|audit| audit.begin_metrics());
     Ok(async move {
-        let served = transport(listener, pages(metrics.clone(), collectors), ports, CancellationToken::new());
+        let served = transport(listener, pages(metrics.clone(), collectors, health), ports, CancellationToken::new());
         tokio::select! {
             served = served => tracing::error!(%address, ?served, "the metrics listener has ended"),
             never = keep_up(metrics) => match never {},
@@ -71,7 +74,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-fn pages(metrics: PrometheusHandle, collectors: Collectors) -> Router {
+fn pages(metrics: PrometheusHandle, collectors: Collectors, health: ProcessHealth) -> Router {
     let page = async move |access: Access| match access.require(METRICS, Right::Metrics, METRICS) {
         Ok(()) => {
             let mut page = metrics.render();
@@ -80,7 +83,7 @@ fn pages(metrics: PrometheusHandle, collectors: Collectors) -> Router {
         }
         Err(refused) => FaultBody::from(refused).into_response(),
     };
-    Router::new().route(METRICS, get(page)).merge(live_path()).fallback(unknown_path)
+    Router::new().route(METRICS, get(page)).merge(health_paths(health)).fallback(unknown_path)
 }
 
 async fn keep_up(metrics: PrometheusHandle) -> std::convert::Infallible {

@@ -28,7 +28,8 @@ impl Project {
     /// Starts all services of these files, each when those that it depends on are healthy.
     async fn up(files: &[&str]) -> Project {
         let (name, dir) = (unique("compose"), TempDir::new().expect("a temporary folder"));
-        let ports = ["7600", "7610", "9600"].map(|port| (port, lasting_port()));
+        let published = ["7600", "7610", "9600", "9601", "9610", "9630", "9640"];
+        let ports = published.map(|port| (port, lasting_port()));
         let mut options = vec!["--project-name".to_owned(), name.clone()];
         for file in files {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file);
@@ -78,16 +79,13 @@ impl Project {
         }
     }
 
-    /// Waits until every service with a health check is healthy, and all run.
+    /// Waits until every service is healthy. A service that only creates a topic has ended.
     async fn is_healthy(&self, services: usize) {
         let give_up_at = Instant::now() + SOON;
         loop {
             let states = self.containers("{{.Names}} {{.Status}}");
-            let is_up = |state: &String| state.contains(" Up ") && !state.contains('(');
-            // The rollup worker has no port, and so no health check.
-            let are_healthy = states
-                .iter()
-                .all(|state| state.contains("(healthy)") || (state.contains("rollup-worker") && is_up(state)));
+            let has_ended = |state: &String| state.contains("topic") && state.contains("Exited (0)");
+            let are_healthy = states.iter().all(|state| state.contains("(healthy)") || has_ended(state));
             if states.len() == services && are_healthy {
                 return;
             }
@@ -170,5 +168,20 @@ async fn o4_compose_with_history_traces_and_finds_messages() {
     project.serves().await;
     project.until(&["msg", "trace", "q", "a"], |ended| ended.stdout.contains("enqueue")).await;
     project.until(&["msg", "search", "--queue", "q"], |ended| ended.stdout.contains("\"a\"")).await;
+    project.down().await;
+}
+
+#[tokio::test]
+#[ignore = "needs a container engine: ./test --containers"]
+async fn o4_compose_with_ingest_counts_the_adds_of_a_topic() {
+    let project = Project::up(&["compose.yaml", "compose.history.yaml", "compose.ingest.yaml"]).await;
+    project.is_healthy(9).await;
+    project.serves().await;
+    let kafka = project.containers("{{.Names}}").into_iter().find(|name| name.contains("kafka")).expect("a Kafka");
+    let producer = "echo '{\"counter\":\"records\",\"delta\":2}' | /opt/kafka/bin/kafka-console-producer.sh \
+                    --bootstrap-server kafka:9092 --topic adds";
+    podman(&["exec", &kafka, "bash", "-c", producer]);
+    let get = ["counter", "--counters", &project.counters, "get", "records"];
+    project.until(&get, |ended| ended.object()["count"] == 2).await;
     project.down().await;
 }

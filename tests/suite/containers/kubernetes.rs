@@ -27,11 +27,17 @@ fn pod_suffix() -> &'static str {
 
 /// Runs the program in a container of a pod, until it succeeds.
 async fn until_succeeds(container: &str, args: &[&str]) -> String {
+    until_answers(container, args, "").await
+}
+
+/// Runs it until it succeeds, and its answer has these words.
+async fn until_answers(container: &str, args: &[&str], words: &str) -> String {
     let give_up_at = Instant::now() + SOON;
     loop {
         let ran = try_podman(&[&["exec", container, "tallystone"], args].concat());
-        if ran.status.success() {
-            return String::from_utf8_lossy(&ran.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+        if ran.status.success() && printed.contains(words) {
+            return printed;
         }
         let logs = try_podman(&["logs", container]);
         assert!(Instant::now() < give_up_at, "{ran:?} {logs:?}");
@@ -65,7 +71,7 @@ async fn o4_the_manifests_of_kubernetes_serve_queues_and_counters() {
     let _played = Played(path.clone());
     podman(&["kube", "play", "--network", &network.0, &path]);
     let server = &format!("{}-server", of("tallystone"));
-    until_succeeds(server, &["health"]).await;
+    until_succeeds(server, &["health", "--port", "7600"]).await;
     until_succeeds(server, &["msg", "enqueue", "q", "--id", "a", "--payload", "hello"]).await;
     assert!(until_succeeds(server, &["msg", "get", "q", "a"]).await.contains("hello"));
     let url = format!("http://{}:7610", of("tallystone-counters"));
@@ -73,5 +79,9 @@ async fn o4_the_manifests_of_kubernetes_serve_queues_and_counters() {
     until_succeeds(server, &[&counters[..], &["namespace", "put", "default"]].concat()).await;
     until_succeeds(server, &[&counters[..], &["add", "visits", "3"]].concat()).await;
     let container = format!("{}-counters", of("tallystone-counters"));
-    until_succeeds(&container, &["health", "--server", "http://127.0.0.1:7610"]).await;
+    until_succeeds(&container, &["health", "--port", "7610"]).await;
+    // The rollup worker gets its jobs from the server that the configuration names.
+    let worker = format!("{}-rollup-worker", of("tallystone-rollup-worker"));
+    until_succeeds(&worker, &["health", "--port", "9640"]).await;
+    until_answers(server, &[&counters[..], &["get", "visits"]].concat(), "3").await;
 }

@@ -101,6 +101,34 @@ async fn s2_clients_show_a_certificate_of_the_ca() {
 }
 
 #[tokio::test]
+async fn o3_a_probe_of_a_port_needs_to_know_neither_tls_nor_the_name_of_the_certificate() {
+    let place = Place::new().await;
+    let client_ca = Ca::new(place.dir.path(), "clients");
+    let probe = async |port: u16, more: &[&str]| {
+        let port = port.to_string();
+        program::run(program::command(&[&["health", "--port", &port], more].concat()), "").await
+    };
+    let (plain, encrypted) = (place.start("server", &[]).await, place.start("server", &place.tls()).await);
+    for port in [plain.address, plain.metrics, encrypted.address, encrypted.metrics].map(|address| address.port()) {
+        for more in [&[][..], &["--live"][..]] {
+            let ended = probe(port, more).await;
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "serving\n"), "{ended:?}");
+        }
+    }
+    let mut flags = place.tls();
+    flags.extend(["--tls-client-ca", client_ca.file.to_str().expect("text")]);
+    let closed = place.start("server", &flags).await;
+    let refused = probe(closed.address.port(), &[]).await;
+    assert!(refused.code == Some(3) && refused.stderr.to_lowercase().contains("certificate"), "{refused:?}");
+    let files = client_ca.client(place.dir.path(), "probe", "");
+    let shown = [files.certificate, files.key].map(|path| path.to_str().expect("text").to_owned());
+    let ended = probe(closed.address.port(), &["--cert", &shown[0], "--key", &shown[1]]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let nothing = probe(1, &[]).await;
+    assert!(nothing.code == Some(3) && nothing.stderr.contains("port 1 of this machine"), "{nothing:?}");
+}
+
+#[tokio::test]
 async fn s3_a_certificate_identifies_its_principal() {
     let place = Place::new().await;
     let (dir, path) = (place.dir.path(), place.path("principals.toml"));

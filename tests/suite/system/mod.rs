@@ -20,6 +20,7 @@ pub(crate) mod pages;
 mod queue_depth;
 mod queue_metrics;
 mod queues;
+mod readiness;
 mod results;
 mod rolling;
 mod sections;

@@ -1,17 +1,17 @@
 //! Health for probes that speak HTTP only: `GET /health` says what the gRPC health service answers, `GET /livez` whether
 //! the process is to be restarted, `GET /readyz` whether it is to get calls.
 
+use crate::health::ProcessHealth;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
-use tonic_health::server::{HealthReporter, HealthService};
+use tonic_health::server::HealthService;
 
 #[derive(Deserialize)]
 struct Target {
@@ -42,41 +42,28 @@ pub(crate) fn is_probe(path: &str) -> bool {
     is_http_probe(path) || path.starts_with("/grpc.health.v1.Health/")
 }
 
-#[derive(Clone)]
-struct Probed {
-    reporter: HealthReporter,
-    stopping: CancellationToken,
+/// The paths of a port. [`HEALTH`]: 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
+pub(crate) fn health_paths(of: ProcessHealth) -> Router {
+    let live = get(async || answer(ServingStatus::Serving));
+    Router::new().route(HEALTH, get(health)).route(READY, get(ready)).route(LIVE, live).with_state(of)
 }
 
-/// The paths of a host. [`HEALTH`]: 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
-pub(crate) fn health_paths(reporter: HealthReporter, stopping: CancellationToken) -> Router {
-    let probed = Probed { reporter, stopping };
-    Router::new().route(HEALTH, get(health)).route(READY, get(ready)).with_state(probed).merge(live_path())
+async fn health(State(of): State<ProcessHealth>, Query(target): Query<Target>) -> Response {
+    answer(status(of, target.service).await)
 }
 
-/// [`LIVE`], for a port without a host.
-pub(crate) fn live_path() -> Router {
-    Router::new().route(LIVE, get(async || answer(ServingStatus::Serving)))
-}
-
-async fn health(State(probed): State<Probed>, Query(target): Query<Target>) -> Response {
-    answer(probed.status(target.service).await)
-}
-
-async fn ready(State(probed): State<Probed>) -> Response {
-    answer(match probed.stopping.is_cancelled() {
+async fn ready(State(of): State<ProcessHealth>) -> Response {
+    answer(match of.stopping.is_cancelled() {
         true => ServingStatus::NotServing,
-        false => probed.status(String::new()).await,
+        false => status(of, String::new()).await,
     })
 }
 
-impl Probed {
-    async fn status(self, service: String) -> ServingStatus {
-        let request = tonic::Request::new(HealthCheckRequest { service });
-        match HealthService::from_health_reporter(self.reporter).check(request).await {
-            Ok(answer) => answer.into_inner().status(),
-            Err(_) => ServingStatus::ServiceUnknown,
-        }
+async fn status(of: ProcessHealth, service: String) -> ServingStatus {
+    let request = tonic::Request::new(HealthCheckRequest { service });
+    match HealthService::from_health_reporter(of.reporter).check(request).await {
+        Ok(answer) => answer.into_inner().status(),
+        Err(_) => ServingStatus::ServiceUnknown,
     }
 }
 
@@ -94,13 +81,14 @@ mod tests {
     use super::*;
     use axum::body::Body;
     use axum::http::Request;
+    use tokio_util::sync::CancellationToken;
     use tower::ServiceExt as _;
 
     #[tokio::test]
     async fn o3_a_process_is_live_without_its_store_and_ready_only_with_it_until_it_stops() {
-        let (reporter, _service) = tonic_health::server::health_reporter();
         let stopping = CancellationToken::new();
-        let paths = health_paths(reporter.clone(), stopping.clone());
+        let health = ProcessHealth::new(stopping.clone());
+        let paths = health_paths(health.clone());
         let codes = async || {
             let get = async |path: &str| {
                 let request = Request::get(path).body(Body::empty()).unwrap();
@@ -109,9 +97,9 @@ mod tests {
             [get(LIVE).await, get(READY).await, get(HEALTH).await, get("/live").await]
         };
         assert_eq!(codes().await, [200, 200, 200, 404]);
-        reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        health.report(false).await;
         assert_eq!(codes().await, [200, 503, 503, 404]);
-        reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
+        health.report(true).await;
         stopping.cancel();
         assert_eq!(codes().await, [200, 503, 200, 404]);
     }

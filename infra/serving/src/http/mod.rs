@@ -15,7 +15,7 @@ pub use extract::{JsonBody, PathParams};
 pub(crate) use fault::is_grpc;
 pub use fault::{Fault, FaultBody, Faults, unknown_path};
 pub(crate) use guard::GuardLayer;
-pub(crate) use health::{health_paths, is_http_probe, is_probe, live_path};
+pub(crate) use health::{health_paths, is_http_probe, is_probe};
 pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;
 pub use int64::Int64;
