@@ -28,7 +28,7 @@ impl Project {
     /// Starts all services of these files, each when those that it depends on are healthy.
     async fn up(files: &[&str]) -> Project {
         let (name, dir) = (unique("compose"), TempDir::new().expect("a temporary folder"));
-        let published = ["7600", "7610", "9600", "9601", "9610", "9630", "9640"];
+        let published = ["7600", "7610", "7620", "9600", "9601", "9610", "9620", "9630", "9640"];
         let ports = published.map(|port| (port, lasting_port()));
         let mut options = vec!["--project-name".to_owned(), name.clone()];
         for file in files {
@@ -157,6 +157,22 @@ async fn o4_compose_serves_queues_and_counters() {
     let project = Project::up(&["compose.yaml"]).await;
     project.is_healthy(4).await;
     project.serves().await;
+    project.down().await;
+}
+
+#[tokio::test]
+#[ignore = "needs a container engine: ./test --containers"]
+async fn o4_compose_with_views_counts_a_view() {
+    let project = Project::up(&["compose.yaml", "compose.views.yaml"]).await;
+    project.is_healthy(5).await;
+    let post = "exec 3<>/dev/tcp/127.0.0.1/7620; body='{\"videoId\":\"cats\",\"userId\":\"mia\",\"timestamp\":\"2026-11-25T08:00:00Z\"}'; \
+                printf 'POST /v1/views HTTP/1.1\\r\\nhost: localhost\\r\\ncontent-type: application/json\\r\\nconnection: close\\r\\n\
+                content-length: %s\\r\\n\\r\\n%s' ${#body} \"$body\" >&3; cat <&3";
+    let views =
+        project.containers("{{.Names}}").into_iter().find(|name| name.contains("views")).expect("a view counter");
+    assert!(podman(&["exec", &views, "bash", "-c", post]).contains(" 202 "));
+    let get = ["counter", "--counters", &project.counters, "--namespace", "views-default", "get", "cats"];
+    project.until(&get, |ended| ended.object()["count"] == 1).await;
     project.down().await;
 }
 

@@ -30,7 +30,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(|c: char| c.is_whitespace() || "[]{},\"'".contains(c)).filter(|word| !word.is_empty()).collect()
 }
 
-const VERBS: [&str; 6] = ["server", "counters", "rollup-worker", "indexer", "ingest", "health"];
+const VERBS: [&str; 7] = ["server", "counters", "rollup-worker", "indexer", "ingest", "views", "health"];
 
 /// Each line that calls the program: the verb, and its flags.
 fn calls(text: &str) -> Vec<(String, BTreeSet<String>)> {
@@ -107,6 +107,7 @@ fn o4_the_configurations_of_the_packages_are_valid() {
                     config.check_counters(),
                     config.check_rollup_worker(),
                     config.check_indexer(),
+                    config.check_views(),
                 ],
             };
             for verdict in verdicts {
@@ -117,7 +118,7 @@ fn o4_the_configurations_of_the_packages_are_valid() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 3);
+    assert_eq!(checked, 4);
 }
 
 /// A document of YAML, as lines of `key: value` with their depth: enough for names that refer to names.
@@ -153,6 +154,6 @@ fn o4_the_manifests_name_what_they_define() {
     for label in values(&manifests, "app") {
         assert!(names.contains(label), "{label}");
     }
-    let hosts = ["tallystone", "tallystone-redis", "tallystone-counters"];
+    let hosts = ["tallystone", "tallystone-redis", "tallystone-counters", "tallystone-views"];
     assert!(hosts.iter().all(|host| names.contains(host)));
 }

@@ -86,11 +86,11 @@ fn named(text: &str) -> BTreeSet<String> {
 
 /// Every process of an installation, in use.
 struct Installation {
-    _servers: [Server; 3],
+    _servers: [Server; 4],
     _rollup_worker: Running,
     _indexer: Indexer,
-    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer.
-    metrics: [String; 5],
+    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer, views.
+    metrics: [String; 6],
     _dir: TempDir,
     _services: (std::sync::Arc<TestKafka>, std::sync::Arc<TestElasticsearch>, TestRedis),
 }
@@ -100,7 +100,7 @@ impl Installation {
         let (kafka, elasticsearch) = tokio::join!(TestKafka::shared(), TestElasticsearch::shared());
         let redis = TestRedis::start().await;
         let (url, name) = (redis.url(), format!("exported-{:08x}", rand::random::<u32>()));
-        let [queue, counters, ingest, worker] = [(); 4].map(|()| format!("127.0.0.1:{}", lasting_port()));
+        let [queue, counters, ingest, worker, views] = [(); 5].map(|()| format!("127.0.0.1:{}", lasting_port()));
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
         let kafka_section = format!("[kafka]\nbrokers = \"{}\"\ntopic = \"{name}\"\n", kafka.address());
@@ -125,6 +125,8 @@ impl Installation {
             Server::start_as(&[&args[..], &["--counters", &counters_url, "--metrics-listen", &ingest]].concat()).await;
         let args = [&["rollup-worker", "--server", &queue_url, "--metrics-listen", &worker], &of_redis[..]].concat();
         let rollup_worker = Running::start(program::command(&args));
+        let args = [&["views", "--counters", &counters_url, "--metrics-listen", &views], &of_redis[..]].concat();
+        let viewing = Server::start_as(&args).await;
         let settings = [
             ("TALLYSTONE_KAFKA_TOPIC", name.as_str()),
             ("TALLYSTONE_INDEXER_GROUP", &name),
@@ -141,8 +143,12 @@ impl Installation {
         let counts = CounterClient::connect(counting.url()).await.expect("a client");
         counts.put_namespace("views", NamespaceConfig::default()).await.expect("a namespace");
         counts.add("views", NewAdd::new("flights", 1)).await.expect("an add");
-        let metrics = [queue, counters, ingest, worker, indexer.metrics_address()];
-        let servers = [server, counting, ingesting];
+        let body = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let post = http.post(format!("{}/v1/views", viewing.url())).header("content-type", "application/json");
+        assert_eq!(post.body(body).send().await.expect("an answer").status(), 202);
+        let metrics = [queue, counters, ingest, worker, indexer.metrics_address(), views];
+        let servers = [server, counting, ingesting, viewing];
         let services = (kafka, elasticsearch, redis);
         Installation {
             _servers: servers,

@@ -23,4 +23,5 @@ mod tenants;
 mod tls;
 mod verbs;
 mod victim;
+mod views;
 mod waiters;

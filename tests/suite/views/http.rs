@@ -50,10 +50,10 @@ async fn v1_bad_input_gets_one_clear_error_and_changes_nothing() {
             "INVALID_ARGUMENT",
             json!("timestamp"),
         ),
-        (json!({"videoId": "v", "userId": "u"}).to_string(), 400, "INVALID_ARGUMENT", Value::Null),
-        (json!({"videoId": "v", "userId": 7, "timestamp": "noon"}).to_string(), 400, "INVALID_ARGUMENT", Value::Null),
-        ("{".to_owned(), 400, "INVALID_ARGUMENT", Value::Null),
-        (String::new(), 400, "INVALID_ARGUMENT", Value::Null),
+        (json!({"videoId": "v", "userId": "u"}).to_string(), 400, "INVALID_ARGUMENT", json!("body")),
+        (json!({"videoId": "v", "userId": 7, "timestamp": "noon"}).to_string(), 400, "INVALID_ARGUMENT", json!("body")),
+        ("{".to_owned(), 400, "INVALID_ARGUMENT", json!("body")),
+        (String::new(), 400, "INVALID_ARGUMENT", json!("body")),
     ] {
         let (found, answer) = http.try_call(Method::POST, "/v1/views", body.clone()).await.expect("an answer");
         let error = &answer["error"];

@@ -1,9 +1,10 @@
 //! `GET /v1/videos/{videoId}/views`.
 
+use super::call::{Api, Caller, GetViews};
 use super::status::of_call;
 use crate::Refusal;
 use crate::config::DEFAULT_NAMESPACE;
-use crate::service::{Counts, ViewService};
+use crate::service::Counts;
 use crate::view::{VIDEO_BYTES_MAX, check_id};
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -11,7 +12,6 @@ use jiff::civil::Date;
 use serde::Serialize;
 use std::sync::Arc;
 use tallystone_serving::http::{FaultBody, PathParams};
-use tallystone_serving::{Access, Right};
 
 /// The counts of a video.
 #[derive(Serialize)]
@@ -31,39 +31,34 @@ pub(super) struct CountsBody {
 }
 
 type Answer = Result<Json<CountsBody>, FaultBody>;
-type Views = State<Arc<ViewService>>;
+type Views = State<Arc<Api>>;
 
 pub(super) async fn counts(
-    views: Views,
-    access: Access,
+    api: Views,
+    caller: Caller,
     PathParams(video): PathParams<String>,
     query: RawQuery,
 ) -> Answer {
-    read(&views, &access, DEFAULT_NAMESPACE, video, query).await
+    read(&api, caller, DEFAULT_NAMESPACE.to_owned(), video, query).await
 }
 
 pub(super) async fn counts_in(
-    views: Views,
-    access: Access,
+    api: Views,
+    caller: Caller,
     PathParams((namespace, video)): PathParams<(String, String)>,
     query: RawQuery,
 ) -> Answer {
-    read(&views, &access, &namespace, video, query).await
+    read(&api, caller, namespace, video, query).await
 }
 
-async fn read(
-    views: &ViewService,
-    access: &Access,
-    namespace: &str,
-    video: String,
-    RawQuery(query): RawQuery,
-) -> Answer {
-    access.require("GET /v1/videos/{videoId}/views", Right::CountRead, namespace)?;
+async fn read(api: &Api, caller: Caller, namespace: String, video: String, RawQuery(query): RawQuery) -> Answer {
     let counts = async {
-        check_id("videoId", &video, VIDEO_BYTES_MAX)?;
-        views.counts(namespace, &video, day_of(query.as_deref())?).await
+        let day = check_id("videoId", &video, VIDEO_BYTES_MAX).and_then(|()| day_of(query.as_deref()));
+        let counts = async { api.views.counts(&namespace, &video, day?).await };
+        counts.await.map_err(|refusal| of_call(&refusal))
     };
-    let Counts { views, page_views, daily_visitors, age } = counts.await.map_err(|refusal| of_call(&refusal))?;
+    let call = GetViews { namespace: namespace.clone() };
+    let Counts { views, page_views, daily_visitors, age } = api.run(caller, call, counts).await?;
     Ok(Json(CountsBody {
         video_id: video,
         view_count: views,

@@ -1,8 +1,9 @@
 //! The view counter over HTTP: `POST /v1/views`, `POST /v1/views:batch` and `GET /v1/videos/{videoId}/views`, each also
 //! behind the name of a namespace (V1).
 //!
-//! What lives here: bodies, statuses, rights. What may not: anything that knows how views are counted.
+//! What lives here: bodies, statuses, and the calls with their rights (`call`). What may not: anything that knows how views are counted.
 
+mod call;
 mod get;
 mod post;
 mod status;
@@ -10,6 +11,7 @@ mod status;
 use crate::service::ViewService;
 use axum::Router;
 use axum::routing::{get, post};
+use call::Api;
 use std::sync::Arc;
 use tallystone_link::StoreStatus;
 use tallystone_serving::http::FaultBody;
@@ -27,6 +29,6 @@ pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
         .route("/{namespace}/v1/views:batch", post(post::many_in))
         .route("/{namespace}/v1/videos/{video}/views", get(get::counts_in))
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
-        .with_state(views);
+        .with_state(Api::new(views));
     host.http(paths)
 }

@@ -1,9 +1,9 @@
 //! `POST /v1/views` and `POST /v1/views:batch`.
 
-use super::status::{of_call, of_item};
+use super::call::{Api, Caller, PostView, PostViews};
+use super::status::{of_call, of_call_by_item, of_item};
 use crate::Refusal;
 use crate::config::DEFAULT_NAMESPACE;
-use crate::service::ViewService;
 use crate::view::ViewBody;
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use tallystone_model::Applied;
 use tallystone_serving::http::{FaultBody, JsonBody, PathParams};
-use tallystone_serving::{Access, Right};
+use tonic::Status;
 
 /// Views of one batch.
 const BATCH_MAX: usize = 1_000;
@@ -28,17 +28,21 @@ struct BatchBody<View> {
 /// A view of a batch, or why it cannot be read.
 type Read<'a> = Result<ViewBody<'a>, Refusal>;
 
+fn malformed(error: serde_json::Error) -> Refusal {
+    Refusal::invalid("body", error.to_string())
+}
+
 fn read_one(view: &RawValue) -> Read<'_> {
-    serde_json::from_str(view.get()).map_err(|error| Refusal::invalid("body", error.to_string()))
+    serde_json::from_str(view.get()).map_err(malformed)
 }
 
 /// Reads the views of a batch. One that cannot be read does not affect the others.
-fn read_batch(body: &[u8]) -> Result<Vec<Read<'_>>, FaultBody> {
+fn read_batch(body: &[u8]) -> Result<Vec<Read<'_>>, Refusal> {
     if let Ok(BatchBody { views }) = serde_json::from_slice::<BatchBody<ViewBody<'_>>>(body) {
         return Ok(views.into_iter().map(Ok).collect());
     }
     // Each by itself. This reads all of them twice.
-    let BatchBody { views } = serde_json::from_slice::<BatchBody<&RawValue>>(body).map_err(FaultBody::malformed)?;
+    let BatchBody { views } = serde_json::from_slice::<BatchBody<&RawValue>>(body).map_err(malformed)?;
     Ok(views.into_iter().map(read_one).collect())
 }
 
@@ -56,102 +60,95 @@ enum ItemBody {
     Refused(FaultBody),
 }
 
-type Views = State<Arc<ViewService>>;
+type Views = State<Arc<Api>>;
 
-pub(super) async fn one(views: Views, access: Access, body: JsonBody) -> Result<StatusCode, FaultBody> {
-    accept_one(&views, &access, DEFAULT_NAMESPACE, &body.0).await
+pub(super) async fn one(api: Views, caller: Caller, body: JsonBody) -> Result<StatusCode, FaultBody> {
+    accept_one(&api, caller, DEFAULT_NAMESPACE.to_owned(), &body.0).await
 }
 
 pub(super) async fn one_in(
-    views: Views,
-    access: Access,
+    api: Views,
+    caller: Caller,
     PathParams(namespace): PathParams<String>,
     body: JsonBody,
 ) -> Result<StatusCode, FaultBody> {
-    accept_one(&views, &access, &namespace, &body.0).await
+    accept_one(&api, caller, namespace, &body.0).await
 }
 
-pub(super) async fn many(
-    views: Views,
-    access: Access,
-    body: JsonBody,
-) -> Result<(StatusCode, Json<ResultsBody>), FaultBody> {
-    accept_many(&views, &access, DEFAULT_NAMESPACE, &body.0).await
+type BatchAnswer = Result<(StatusCode, Json<ResultsBody>), FaultBody>;
+
+pub(super) async fn many(api: Views, caller: Caller, body: JsonBody) -> BatchAnswer {
+    accept_many(&api, caller, DEFAULT_NAMESPACE.to_owned(), &body.0).await
 }
 
 pub(super) async fn many_in(
-    views: Views,
-    access: Access,
+    api: Views,
+    caller: Caller,
     PathParams(namespace): PathParams<String>,
     body: JsonBody,
-) -> Result<(StatusCode, Json<ResultsBody>), FaultBody> {
-    accept_many(&views, &access, &namespace, &body.0).await
+) -> BatchAnswer {
+    accept_many(&api, caller, namespace, &body.0).await
 }
 
-async fn accept_one(
-    views: &ViewService,
-    access: &Access,
-    namespace: &str,
-    body: &[u8],
-) -> Result<StatusCode, FaultBody> {
-    access.require("POST /v1/views", Right::Count, namespace)?;
-    let body: ViewBody<'_> = serde_json::from_slice(body).map_err(FaultBody::malformed)?;
-    let view = body.check().map_err(|refusal| of_call(&refusal))?;
-    let results = views.accept(namespace, &[view]).await.map_err(|refusal| of_call(&refusal))?;
-    match results.into_iter().find_map(Result::err) {
-        Some(refusal) => Err(of_call(&refusal)),
-        None => Ok(StatusCode::ACCEPTED),
-    }
+async fn accept_one(api: &Api, caller: Caller, namespace: String, body: &[u8]) -> Result<StatusCode, FaultBody> {
+    let accepted = async {
+        let view = serde_json::from_slice::<ViewBody<'_>>(body).map_err(malformed)?.check()?;
+        let results = api.views.accept(&namespace, &[view]).await?;
+        results.into_iter().collect::<Result<(), Refusal>>()
+    };
+    let accepted = async { accepted.await.map_err(|refusal| of_call(&refusal)) };
+    api.run(caller, PostView { namespace: namespace.clone() }, accepted).await?;
+    Ok(StatusCode::ACCEPTED)
 }
 
-async fn accept_many(
-    views: &ViewService,
-    access: &Access,
-    namespace: &str,
-    body: &[u8],
-) -> Result<(StatusCode, Json<ResultsBody>), FaultBody> {
-    access.require("POST /v1/views:batch", Right::Count, namespace)?;
-    let items = read_batch(body)?;
+async fn accept_many(api: &Api, caller: Caller, namespace: String, body: &[u8]) -> BatchAnswer {
+    let accepted = accept_batch(api, &namespace, body);
+    let results = api.run(caller, PostViews { namespace: namespace.clone() }, accepted).await?;
+    Ok((StatusCode::ACCEPTED, Json(ResultsBody { results })))
+}
+
+async fn accept_batch(api: &Api, namespace: &str, body: &[u8]) -> Result<Vec<ItemBody>, Status> {
+    let items = read_batch(body).map_err(|refusal| of_call(&refusal))?;
     if !(1..=BATCH_MAX).contains(&items.len()) {
         let why = format!("has {} items; must have 1 to {BATCH_MAX}", items.len());
         return Err(of_call(&Refusal::invalid("views", why)));
     }
-    let mut results: Vec<ItemBody> = Vec::with_capacity(items.len());
+    let mut refused: Vec<(usize, Refusal)> = Vec::new();
     let (mut good, mut number_of_good) = (Vec::with_capacity(items.len()), Vec::with_capacity(items.len()));
+    let number_of_items = items.len();
     for (number, item) in items.into_iter().enumerate() {
         match item.and_then(ViewBody::check) {
             Ok(view) => {
                 good.push(view);
                 number_of_good.push(number);
-                results.push(ItemBody::Accepted {});
             }
-            Err(refusal) => results.push(ItemBody::Refused(of_item(number, &refusal))),
+            Err(refusal) => refused.push((number, refusal)),
         }
     }
-    let accepted = views.accept(namespace, &good).await.map_err(|refusal| of_call(&refusal))?;
+    let accepted = api.views.accept(namespace, &good).await.map_err(|refusal| of_call(&refusal))?;
     if accepted.iter().all(Result::is_err) {
-        return Err(of_none(&accepted, results));
+        return Err(of_none(&accepted, refused.first()));
     }
-    for (number, result) in number_of_good.into_iter().zip(accepted) {
-        if let Err(refusal) = result {
-            results[number] = ItemBody::Refused(of_item(number, &refusal));
-        }
+    let late = number_of_good.into_iter().zip(accepted);
+    refused.extend(late.filter_map(|(number, result)| result.err().map(|refusal| (number, refusal))));
+    let mut results: Vec<ItemBody> = (0..number_of_items).map(|_| ItemBody::Accepted {}).collect();
+    for (number, refusal) in refused {
+        results[number] = ItemBody::Refused(of_item(number, &refusal));
     }
-    Ok((StatusCode::ACCEPTED, Json(ResultsBody { results })))
+    Ok(results)
 }
 
 /// Why no view of a batch is in the log, or may be there: 202 would promise too much to a caller that reads only the status.
-fn of_none(accepted: &[Result<(), Refusal>], results: Vec<ItemBody>) -> FaultBody {
+fn of_none(accepted: &[Result<(), Refusal>], first_invalid: Option<&(usize, Refusal)>) -> Status {
     let refusals = || accepted.iter().filter_map(|result| result.as_ref().err());
     let is_unknown = |refusal: &&Refusal| matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });
     if let Some(refusal) = refusals().find(is_unknown).or_else(|| refusals().next()) {
         return of_call(refusal);
     }
-    let invalid = results.into_iter().find_map(|result| match result {
-        ItemBody::Refused(body) => Some(body),
-        ItemBody::Accepted {} => None,
-    });
-    invalid.unwrap_or_else(|| FaultBody::malformed("has no views"))
+    match first_invalid {
+        Some((number, refusal)) => of_call_by_item(*number, refusal),
+        None => of_call(&Refusal::invalid("views", "has no views")),
+    }
 }
 
 #[cfg(test)]

@@ -8,14 +8,19 @@ use tallystone_model::Applied;
 use tallystone_proto::RpcStatus;
 use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tallystone_serving::http::FaultBody;
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// After which time an overloaded server may have room, in ms.
 const RETRY_AFTER_MS: u64 = 100;
 
-/// The body of a refused call.
-pub(super) fn of_call(refusal: &Refusal) -> FaultBody {
-    FaultBody::from(to_call(of_refusal(refusal, None)))
+/// The status of a refused call.
+pub(super) fn of_call(refusal: &Refusal) -> Status {
+    to_call(of_refusal(refusal, None))
+}
+
+/// The status of a call that is refused because of one of its items.
+pub(super) fn of_call_by_item(number: usize, refusal: &Refusal) -> Status {
+    to_call(of_refusal(refusal, Some(number)))
 }
 
 /// The body of one item of a batch.

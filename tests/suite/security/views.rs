@@ -1,0 +1,91 @@
+//! S4, S5: the calls of the view counter, which no protocol file has, need their rights and are in the audit log.
+
+use super::secured::{Listening, Place, Principals};
+use crate::system::program::metrics_page;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The calls: method, path behind a prefix, body.
+fn calls() -> [(&'static str, Method, &'static str, Value); 3] {
+    let view = json!({"videoId": "cats", "userId": "mia", "timestamp": "2026-11-25T08:00:00Z"});
+    [
+        ("PostView", Method::POST, "/v1/views", view.clone()),
+        ("PostViews", Method::POST, "/v1/views:batch", json!({"views": [view]})),
+        ("GetViews", Method::GET, "/v1/videos/cats/views", Value::Null),
+    ]
+}
+
+async fn status(views: &Listening, method: Method, path: &str, body: &Value, token: Option<&str>) -> u16 {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let mut request = http.request(method.clone(), format!("http://{}{path}", views.address));
+    if method == Method::POST {
+        request = request.header("content-type", "application/json").body(body.to_string());
+    }
+    if let Some(token) = token {
+        request = request.bearer_auth(token);
+    }
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+#[tokio::test]
+async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_has_a_line() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let token = |principals: &mut Principals, name: &str, rights: &[&str]| principals.add(name, rights, ["", ""]);
+    let poster = token(&mut principals, "poster", &["count:default"]);
+    let reader = token(&mut principals, "reader", &["count-read:default"]);
+    let of_other = token(&mut principals, "of-other", &["admin:other"]);
+    let operator = token(&mut principals, "operator", &["admin:*", "metrics:*"]);
+    let [path, config, audit] = ["principals.toml", "t.toml", "audit.log"].map(|name| place.path(name));
+    principals.write(Path::new(&path));
+    std::fs::write(&config, "[audit]\nall_calls = true\n").expect("a file");
+    // No counters answer: a reader with the right gets 503.
+    let args = ["--counters", "http://127.0.0.1:1", "--principals", &path, "--audit-file", &audit, "--config", &config];
+    let views = place.start("views", &args).await;
+    for (call, method, path, body) in calls() {
+        let status = async |token| status(&views, method.clone(), path, &body, token).await;
+        let (with_right, without, answer) = match call {
+            "GetViews" => (&reader, &poster, 503),
+            _ => (&poster, &reader, 202),
+        };
+        assert_eq!((status(None).await, status(Some("ts_a_b")).await), (401, 401), "{call}");
+        assert_eq!((status(Some(without)).await, status(Some(&of_other)).await), (403, 403), "{call}");
+        assert_eq!((status(Some(with_right)).await, status(Some(&operator)).await), (answer, answer), "{call}");
+        // The right is on the namespace of the path, whether or not there is one of that name.
+        let elsewhere =
+            async |token| self::status(&views, method.clone(), &format!("/other{path}"), &body, token).await;
+        assert_eq!((elsewhere(Some(with_right)).await, elsewhere(Some(&of_other)).await), (403, 404), "{call}");
+    }
+    let text = std::fs::read_to_string(&audit).expect("the audit log");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let has = |principal: Value, call: &str, right: Value, code: &str| {
+        let is_it = |line: &&Value| {
+            line["principal"] == principal && line["call"] == call && line["right"] == right && line["code"] == code
+        };
+        assert!(lines.iter().any(|line| is_it(&line)), "{principal} {call} {right} {code}: {text}");
+    };
+    for (call, right, by) in
+        [("PostView", "count", "poster"), ("PostViews", "count", "poster"), ("GetViews", "count-read", "reader")]
+    {
+        let code = if call == "GetViews" { "UNAVAILABLE" } else { "OK" };
+        has(json!(by), call, json!(right), code);
+        has(json!("of-other"), call, json!(right), "PERMISSION_DENIED");
+        has(json!("of-other"), call, json!(right), "NOT_FOUND");
+    }
+    has(Value::Null, "/v1/views:batch", Value::Null, "UNAUTHENTICATED");
+    assert_eq!(lines.len(), 3 * 8, "each call has one line: {text}");
+    // A page of metrics needs a right, too, so this process serves it without principals.
+    let plain = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
+    for (_, method, path, body) in calls() {
+        status(&plain, method, path, &body, None).await;
+    }
+    let page = metrics_page(&plain.metrics.to_string()).await;
+    for (call, code) in [("PostView", "OK"), ("PostViews", "OK"), ("GetViews", "UNAVAILABLE")] {
+        for series in [
+            format!("tallystone_rpc_calls_total{{rpc=\"{call}\",code=\"{code}\"}} 1"),
+            format!("tallystone_rpc_seconds_count{{rpc=\"{call}\"}} 1"),
+        ] {
+            assert!(page.contains(&series), "{series}: {page}");
+        }
+    }
+}
