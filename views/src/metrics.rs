@@ -33,6 +33,9 @@ pub(crate) fn describe() {
     for counted in [ACCEPTED, DEDUPLICATED, ADDED, COUNTED, SENT_AGAIN, UNRESOLVED, OLD_COUNTS] {
         counter!(counted).absolute(0);
     }
+    for reason in ["OVERLOADED", "STORE_UNAVAILABLE"] {
+        counter!(REFUSED, "reason" => reason).absolute(0);
+    }
 }
 
 pub(crate) fn accepted(views: usize) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tallystone_model::{Refusal, Resource};
 
 const FREE: &str = "tallystone_store_disk_free_bytes";
+const RESERVE: &str = "tallystone_store_disk_reserve_bytes";
 /// Between two measurements. In this time a disk writes much less than any sensible reserve.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 /// The share of the disk counts up to this many bytes: 5 % of a large disk would be more than any rewrite needs.
@@ -99,6 +100,7 @@ impl Room {
             tokio::time::sleep(PROBE_EVERY).await;
             // Every time: the store is open before the recorder of metrics.
             describe_gauge!(FREE, Unit::Bytes, "free bytes on the disk of redis.data_dir");
+            describe_gauge!(RESERVE, Unit::Bytes, "with fewer free bytes, what adds data is refused with STORE_FULL");
             if let Err(error) = watched.measure() {
                 tracing::debug!(%error, folder = %watched.folder.display(), "the disk of Redis is not measured");
             }
@@ -110,6 +112,7 @@ impl Watched {
     fn measure(&self) -> io::Result<()> {
         let disk = Disk::of(&self.folder)?;
         gauge!(FREE, "store" => self.what).set(disk.free_bytes as f64);
+        gauge!(RESERVE, "store" => self.what).set(self.reserve.of(disk.bytes) as f64);
         let was_used = self.is_used.load(Ordering::Relaxed);
         let is_used = self.reserve.is_used(disk, was_used);
         if is_used != was_used {

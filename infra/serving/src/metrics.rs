@@ -58,7 +58,7 @@ pub fn listen_metrics(
     let metrics = recorder.handle();
     let (ports, collectors, health) = (ports.clone(), collectors.clone(), health.clone());
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
-    ports.audit.iter().for_each(|audit| audit.begin_metrics());
+    begin_metrics(&ports);
     Ok(async move {
         let served = transport(listener, pages(metrics.clone(), collectors, health), ports, CancellationToken::new());
         tokio::select! {
@@ -66,6 +66,13 @@ pub fn listen_metrics(
             never = keep_up(metrics) => match never {},
         }
     })
+}
+
+/// The files are open before the recorder is installed.
+fn begin_metrics(ports: &Ports) {
+    ports.audit.iter().for_each(|audit| audit.begin_metrics());
+    ports.tls.iter().for_each(|tls| tls.begin_metrics());
+    ports.identities.iter().for_each(|identities| identities.begin_metrics());
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {

@@ -3,6 +3,7 @@
 use super::indexer::Indexer;
 use crate::crash::machines::Server;
 use crate::ingest::topics::Topics;
+use crate::security::certificates::Ca;
 use crate::system::program::{self, Running, SOON, metrics_page};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,8 +90,9 @@ struct Installation {
     _servers: [Server; 4],
     _rollup_worker: Running,
     _indexer: Indexer,
-    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer, views.
+    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer, views. The last one has TLS.
     metrics: [String; 6],
+    ca: Ca,
     _dir: TempDir,
     _services: (std::sync::Arc<TestKafka>, std::sync::Arc<TestElasticsearch>, TestRedis),
 }
@@ -109,7 +111,13 @@ impl Installation {
             elasticsearch.address()
         );
         let audit = format!("[audit]\nfile = \"{}\"\n", dir.path().join("audit.log").display());
-        std::fs::write(&config, kafka_section + "partitions = 4\n" + &search + &audit).expect("a file");
+        let disk = format!(
+            "[redis]\ndata_dir = \"{}\"\ndisk_free_min_bytes = 1\ndisk_free_min_percent = 0\n",
+            dir.path().display()
+        );
+        let tenants = "[[tenants]]\nname = \"acme\"\nprefix = \"acme/\"\ncalls_per_s = 100\n";
+        let sections = [&kafka_section, "partitions = 4\n", &search, &audit, &disk, tenants];
+        std::fs::write(&config, sections.concat()).expect("a file");
         let path = config.to_str().expect("text");
         let of_redis = ["--redis-url", url.as_str(), "--allow-volatile"];
         let args = [&["server", "--config", path, "--metrics-listen", &queue], &of_redis[..]].concat();
@@ -125,8 +133,12 @@ impl Installation {
             Server::start_as(&[&args[..], &["--counters", &counters_url, "--metrics-listen", &ingest]].concat()).await;
         let args = [&["rollup-worker", "--server", &queue_url, "--metrics-listen", &worker], &of_redis[..]].concat();
         let rollup_worker = Running::start(program::command(&args));
-        let args = [&["views", "--counters", &counters_url, "--metrics-listen", &views], &of_redis[..]].concat();
-        let viewing = Server::start_as(&args).await;
+        let ca = Ca::new(dir.path(), "ca");
+        let files = ca.server(dir.path());
+        let [certificate, key] = [&files.certificate, &files.key].map(|path| path.to_str().expect("text"));
+        let tls = ["--tls-cert", certificate, "--tls-key", key, "--metrics-listen", &views];
+        let viewing =
+            Server::start_as(&[&["views", "--counters", &counters_url], &tls[..], &of_redis[..]].concat()).await;
         let settings = [
             ("TALLYSTONE_KAFKA_TOPIC", name.as_str()),
             ("TALLYSTONE_INDEXER_GROUP", &name),
@@ -144,8 +156,8 @@ impl Installation {
         counts.put_namespace("views", NamespaceConfig::default()).await.expect("a namespace");
         counts.add("views", NewAdd::new("flights", 1)).await.expect("an add");
         let body = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
-        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let post = http.post(format!("{}/v1/views", viewing.url())).header("content-type", "application/json");
+        let url = format!("{}/v1/views", viewing.url().replace("http://", "https://"));
+        let post = trusting(&ca).post(url).header("content-type", "application/json");
         assert_eq!(post.body(body).send().await.expect("an answer").status(), 202);
         let metrics = [queue, counters, ingest, worker, indexer.metrics_address(), views];
         let servers = [server, counting, ingesting, viewing];
@@ -155,10 +167,17 @@ impl Installation {
             _rollup_worker: rollup_worker,
             _indexer: indexer,
             metrics,
+            ca,
             _dir: dir,
             _services: services,
         }
     }
+}
+
+/// A client of servers with a certificate of this CA.
+fn trusting(ca: &Ca) -> reqwest::Client {
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca.file).expect("a file")).expect("PEM");
+    reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client")
 }
 
 #[tokio::test]
@@ -174,8 +193,15 @@ async fn o1_o5_all_that_alerts_and_dashboards_name_is_exported_and_every_series_
     let give_up_at = Instant::now() + SOON;
     loop {
         let (mut exported, mut faults) = (BTreeSet::new(), Vec::new());
-        for address in &installation.metrics {
-            let page = Page::read(&metrics_page(address).await);
+        for (number, address) in installation.metrics.iter().enumerate() {
+            let text = match number {
+                5 => {
+                    let page = trusting(&installation.ca).get(format!("https://{address}/metrics"));
+                    page.send().await.expect("metrics are served").text().await.expect("a page")
+                }
+                _ => metrics_page(address).await,
+            };
+            let page = Page::read(&text);
             assert!(!page.series.is_empty(), "{address} has no metrics");
             faults.extend(page.faults());
             exported.extend(page.series);

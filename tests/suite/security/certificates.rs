@@ -5,20 +5,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// A CA.
-pub(super) struct Ca {
+pub(crate) struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 /// The files of a certificate and its key.
-pub(super) struct Files {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
+pub(crate) struct Files {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Ca {
     /// A CA, whose certificate is in `NAME.pem`.
-    pub(super) fn new(dir: &Path, name: &str) -> Ca {
+    pub(crate) fn new(dir: &Path, name: &str) -> Ca {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -29,7 +29,7 @@ impl Ca {
     }
 
     /// The certificate of a server on this machine.
-    pub(super) fn server(&self, dir: &Path) -> Files {
+    pub(crate) fn server(&self, dir: &Path) -> Files {
         self.sign(
             dir,
             "server",
@@ -38,12 +38,12 @@ impl Ca {
     }
 
     /// The certificate of a client with this subject and, if it is not empty, this URI.
-    pub(super) fn client(&self, dir: &Path, name: &str, uri: &str) -> Files {
+    pub(crate) fn client(&self, dir: &Path, name: &str, uri: &str) -> Files {
         self.sign(dir, name, client(name, uri))
     }
 
     /// The same, but expired.
-    pub(super) fn expired_client(&self, dir: &Path, name: &str) -> Files {
+    pub(crate) fn expired_client(&self, dir: &Path, name: &str) -> Files {
         let mut params = client(name, "");
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
         self.sign(dir, &format!("expired-{name}"), params)
@@ -70,7 +70,7 @@ fn client(name: &str, uri: &str) -> CertificateParams {
 }
 
 /// Writes a file that only its owner reads.
-pub(super) fn write_private(path: &Path, text: &str) {
+pub(crate) fn write_private(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a file");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("our file");
 }

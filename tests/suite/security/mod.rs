@@ -6,7 +6,7 @@
 mod acl;
 mod audit;
 mod bounds;
-mod certificates;
+pub(crate) mod certificates;
 mod commands;
 mod disk;
 mod history;

@@ -19,6 +19,21 @@ async fn works(client: &Client, id: &str) {
     assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
 }
 
+const EXPIRY: &str = "tallystone_tls_certificate_expiry_seconds";
+const FAILURES: &str = "tallystone_reload_failures_total{what=\"certificates\"}";
+/// Of the certificates of these tests: 1 January 4096, Unix time.
+const EXPIRES_S: f64 = 67_090_118_400.0;
+
+/// A metric of a server whose certificate this CA has signed.
+async fn metric(server: &Listening, ca: &Ca, name: &str) -> f64 {
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca.file).expect("a file")).expect("PEM");
+    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client");
+    let page = http.get(format!("https://{}/metrics", server.metrics)).send().await.expect("metrics are served");
+    let page = page.text().await.expect("a page");
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name}: {page}"))
+}
+
 /// Why a client cannot connect.
 async fn refusal(builder: ClientBuilder<Client>) -> String {
     let client = match builder.connect().await {
@@ -75,8 +90,16 @@ async fn s2_a_certificate_is_replaced_without_the_loss_of_a_connection() {
     };
     works(&after, "b").await;
     works(&before, "c").await;
-    // A faulty file changes nothing.
+    // A faulty file changes nothing, but a metric.
+    assert_eq!(metric(&server, &next, EXPIRY).await, EXPIRES_S);
+    let failures = metric(&server, &next, FAILURES).await;
     std::fs::write(&place.server.certificate, "nonsense").expect("a file");
+    let give_up_at = Instant::now() + SOON;
+    while metric(&server, &next, FAILURES).await == failures {
+        assert!(Instant::now() < give_up_at, "no failed reload is counted");
+        sleep(POLL).await;
+    }
+    assert_eq!(metric(&server, &next, EXPIRY).await, EXPIRES_S);
     for id in ["d", "e", "f"] {
         sleep(Duration::from_millis(300)).await;
         works(&builder(&server, &next.file).connect().await.expect("TLS"), id).await;

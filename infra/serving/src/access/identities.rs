@@ -26,17 +26,23 @@ impl Identities {
     pub(crate) fn open(auth: &AuthConfig, jwt: &JwtConfig) -> Result<Option<Identities>, ConfigError> {
         let file = auth.principals_file.as_ref().map(|path| {
             let why = |error| ConfigError::new("auth.principals_file", format!("{}: {error}", path.display()));
-            let book = Watched::open(vec![path.clone()], || Book::read(path)).map_err(why)?;
+            let book = Watched::open("principals", vec![path.clone()], || Book::read(path)).map_err(why)?;
             Ok::<_, ConfigError>((path.clone(), book))
         });
         let (file, jwt) = (file.transpose()?, JwtVerifier::open(jwt)?);
         Ok((file.is_some() || jwt.is_some()).then_some(Identities { file, jwt }))
     }
 
+    /// Begins the metrics of its files at 0.
+    pub(crate) fn begin_metrics(&self) {
+        self.file.iter().for_each(|(_, book)| book.begin_metrics());
+        self.jwt.iter().for_each(JwtVerifier::begin_metrics);
+    }
+
     /// Reads the files again that have changed. A file with a fault changes nothing.
     pub(crate) fn refresh(&self) {
         if let Some((path, book)) = &self.file {
-            book.refresh("principals", |before| {
+            book.refresh(|before| {
                 let mut book = Book::read(path)?;
                 book.replace(before);
                 Ok::<_, FileError>(book)

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use tallystone_model::ConfigError;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The protocols of a port, the preferred one first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -36,6 +37,17 @@ pub(super) fn server_config(tls: &TlsConfig) -> Result<ServerConfig, ConfigError
     })?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
     Ok(config)
+}
+
+/// When the first certificate of the file expires, in Unix seconds: that of the server, or one that has signed it. `None`: the file
+/// cannot be read.
+pub(super) fn expires_at(file: &Path) -> Option<i64> {
+    let chain = certificates("tls.cert_file", file).ok()?;
+    let expires_at = |certificate: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    };
+    chain.iter().filter_map(expires_at).min()
 }
 
 fn verifier(

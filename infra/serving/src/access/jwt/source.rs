@@ -2,7 +2,7 @@
 
 use super::config::JwtConfig;
 use super::keys::KeySet;
-use crate::watched::Watched;
+use crate::watched::{Watched, begin_reload_metrics, note_failed_reload};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ struct Periods {
 
 const PERIODS: Periods =
     Periods { every: Duration::from_secs(600), retry: Duration::from_secs(5), unknown: Duration::from_secs(30) };
+/// Names the keys in metrics.
+const WHAT: &str = "jwt_keys";
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -53,7 +55,7 @@ impl KeySource {
     pub(super) fn open(config: &JwtConfig) -> Result<KeySource, ConfigError> {
         if let Some(path) = &config.keys_file {
             let why = |error| ConfigError::new("jwt.keys_file", format!("{}: {error}", path.display()));
-            let keys = Watched::open(vec![path.clone()], || read(path)).map_err(why)?;
+            let keys = Watched::open(WHAT, vec![path.clone()], || read(path)).map_err(why)?;
             return Ok(KeySource::File { path: path.clone(), keys });
         }
         KeySource::fetch(config, PERIODS)
@@ -67,6 +69,10 @@ impl KeySource {
         Ok(KeySource::Url(fetched))
     }
 
+    pub(super) fn begin_metrics(&self) {
+        begin_reload_metrics(WHAT);
+    }
+
     /// The keys of this moment.
     pub(super) fn get(&self) -> Arc<KeySet> {
         match self {
@@ -78,7 +84,7 @@ impl KeySource {
     /// Reads the file again if it has changed. A file with a fault changes nothing.
     pub(super) fn refresh(&self) {
         if let KeySource::File { path, keys } = self {
-            keys.refresh("keys of JSON Web Tokens", |before| {
+            keys.refresh(|before| {
                 let mut keys = read(path)?;
                 keys.replace(before);
                 Ok::<_, String>(keys)
@@ -157,6 +163,7 @@ impl Fetched {
                 state.keys = Arc::new(keys);
             }
             Err(error) => {
+                note_failed_reload(WHAT);
                 tracing::warn!(%error, "the keys of JSON Web Tokens stay as they were: they cannot be fetched")
             }
         }

@@ -44,6 +44,11 @@ impl JwtVerifier {
         }))
     }
 
+    /// Begins its metrics at 0.
+    pub(in crate::access) fn begin_metrics(&self) {
+        self.keys.begin_metrics();
+    }
+
     /// Reads the keys again if their file has changed.
     pub(in crate::access) fn refresh(&self) {
         self.keys.refresh();
