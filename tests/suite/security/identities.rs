@@ -115,6 +115,36 @@ async fn s3_a_withdrawn_token_ends_streams_and_waiting_calls_within_a_second() {
 }
 
 #[tokio::test]
+async fn s3_the_stream_of_a_withdrawn_token_ends_within_two_seconds() {
+    const TOKENS: usize = 5;
+    let place = Place::new().await;
+    // The principals of each moment: one fewer each time.
+    let (mut moments, mut tokens) = (vec![Principals::default()], Vec::new());
+    for number in 0..TOKENS {
+        let mut more = moments[0].clone();
+        tokens.insert(0, more.add(&format!("goes-{number}"), ALL, ["", ""]));
+        moments.insert(0, more);
+    }
+    let (server, path) = start(&place, &moments[0]).await;
+    server.client(&tokens[0]).create_queue("q", QueueConfig::simple()).await.expect("a queue");
+    let mut streams = Vec::new();
+    for token in &tokens {
+        streams.push(work(&server, token).await);
+    }
+    let mut took = Vec::new();
+    for (stream, without) in streams.iter_mut().zip(&moments[1..]) {
+        without.write(Path::new(&path));
+        let at = tokio::time::Instant::now();
+        let ended = timeout(SOON, stream.message()).await.expect("an end").expect_err("a withdrawn token");
+        assert_eq!(ended.code(), Code::Unauthenticated);
+        took.push(at.elapsed());
+    }
+    // The files are compared twice a second. Most are in time also where the machine is busy for a moment.
+    took.sort();
+    assert!(took[TOKENS / 2] < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
 async fn s3_a_worker_goes_on_with_its_new_rights() {
     let (place, mut principals) = (Place::new().await, Principals::default());
     let token = principals.add("worker", ALL, ["", ""]);

@@ -183,6 +183,8 @@ async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
         ["server", "--metrics-listen", "[::]:0"],
         ["counters", "--listen", "0.0.0.0:0"],
         ["rollup-worker", "--metrics-listen", "0.0.0.0:0"],
+        ["views", "--listen", "0.0.0.0:0"],
+        ["views", "--metrics-listen", "[::]:0"],
     ] {
         let refused = program::run(program::command(&args), "").await;
         assert_eq!(refused.code, Some(2), "{refused:?}");
@@ -192,6 +194,16 @@ async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
         command.args(["--insecure", "--redis-url", "redis://127.0.0.1:1"]);
         let allowed = program::run(command, "").await;
         assert_eq!(allowed.code, Some(3), "{allowed:?}");
+    }
+    // These need no Redis.
+    let ingest = ["ingest", "--kafka-brokers", "127.0.0.1:1", "--topic", "adds"];
+    let indexer = ["indexer", "--kafka-brokers", "127.0.0.1:1", "--elasticsearch-url", "http://127.0.0.1:1"];
+    for verb in [&ingest[..], &indexer[..]] {
+        for flag in ["--listen", "--metrics-listen"] {
+            let refused = program::run(program::command(&[verb, &[flag, "0.0.0.0:0"]].concat()), "").await;
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
+        }
     }
 }
 
