@@ -70,6 +70,16 @@ pub(crate) struct Telemetry {
     #[arg(long, global = true, env = "TALLYSTONE_TELEMETRY_OTLP_ENDPOINT", value_name = "URL", hide_env_values = true)]
     pub(crate) otlp_endpoint: Option<String>,
 
+    /// The file with headers for the collector, such as a token: NAME: VALUE, one on each line
+    #[arg(
+        long,
+        global = true,
+        env = "TALLYSTONE_TELEMETRY_OTLP_HEADERS_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub(crate) otlp_headers_file: Option<PathBuf>,
+
     /// Which part of the traces that begin here is recorded, from 0 to 1 [default: 1]
     #[arg(
         long,
@@ -86,7 +96,8 @@ impl Telemetry {
     pub(crate) fn config(&self) -> TelemetryConfig {
         let default = TelemetryConfig::default();
         let sample_ratio = self.sample_ratio.unwrap_or(default.sample_ratio);
-        TelemetryConfig { otlp_endpoint: self.otlp_endpoint.clone(), sample_ratio }
+        let (otlp_endpoint, otlp_headers_file) = (self.otlp_endpoint.clone(), self.otlp_headers_file.clone());
+        TelemetryConfig { otlp_endpoint, otlp_headers_file, sample_ratio }
     }
 }
 

@@ -3,14 +3,17 @@
 use crate::error::CliError;
 use opentelemetry::trace::FutureExt;
 use opentelemetry::{Context, global};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter as Export};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_assembly::TelemetryConfig;
 use tallystone_proto::{TRACEPARENT, TRACESTATE, TraceContext};
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+use tonic::{Request, Status};
 
 /// One attempt to send spans, and at the end of the process all of them.
 const SEND_FOR: Duration = Duration::from_secs(3);
@@ -23,7 +26,11 @@ static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 pub(crate) fn start(config: &TelemetryConfig, service: &'static str) -> Result<(), CliError> {
     config.check().map_err(CliError::usage)?;
     let Some(endpoint) = &config.otlp_endpoint else { return Ok(()) };
-    let exporter = exporter(endpoint)
+    if let Some(file) = &config.otlp_headers_file {
+        let fault = |why| CliError::usage(format!("configuration field telemetry.otlp_headers_file: {why}"));
+        read_headers(file).map_err(fault)?;
+    }
+    let exporter = exporter(endpoint, config.otlp_headers_file.clone())
         .map_err(|error| CliError::usage(format!("configuration field telemetry.otlp_endpoint: {error}")))?;
     // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before the name.
     let resource = Resource::builder();
@@ -44,8 +51,33 @@ pub(crate) fn start(config: &TelemetryConfig, service: &'static str) -> Result<(
     Ok(())
 }
 
-fn exporter(endpoint: &str) -> Result<SpanExporter, ExporterBuildError> {
-    SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(SEND_FOR).build()
+fn exporter(endpoint: &str, headers_file: Option<PathBuf>) -> Result<SpanExporter, ExporterBuildError> {
+    let builder = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(SEND_FOR);
+    let Some(file) = headers_file else { return builder.build() };
+    // A batch every few seconds: a replaced token is sent with the next one.
+    let with_headers = move |mut request: Request<()>| {
+        for (name, value) in read_headers(&file).map_err(Status::unauthenticated)? {
+            request.metadata_mut().insert(name, value);
+        }
+        Ok(request)
+    };
+    builder.with_interceptor(with_headers).build()
+}
+
+/// The headers of a file. Errors do not show its text, which has secrets.
+fn read_headers(file: &Path) -> Result<Vec<(AsciiMetadataKey, AsciiMetadataValue)>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let header = |(number, line): (usize, &str)| {
+        let header = line.split_once(':').and_then(|(name, value)| {
+            let name = AsciiMetadataKey::from_bytes(name.trim().to_ascii_lowercase().as_bytes()).ok()?;
+            let mut value: AsciiMetadataValue = value.trim().parse().ok()?;
+            value.set_sensitive(true);
+            Some((name, value))
+        });
+        header.ok_or_else(|| format!("{}: line {} is not NAME: VALUE", file.display(), number + 1))
+    };
+    lines.map(header).collect()
 }
 
 /// Sends the spans that are left. A collector that does not answer delays the end of the process by a few seconds at most.

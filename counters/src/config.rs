@@ -3,6 +3,7 @@
 use crate::service::WaitingBounds;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use tallystone_archive::Archive;
 use tallystone_client::Client;
 use tallystone_model::ConfigError;
@@ -35,6 +36,8 @@ pub struct ArchiveConfig {
     /// Where the events of counters are archived: `file:///FOLDER`, or a bucket. All servers and workers of a Redis need the same;
     /// `None`: new namespaces are not archived.
     pub url: Option<String>,
+    /// A file with the credentials and options of a cloud: a line `NAME=VALUE` for each variable of the environment that it replaces.
+    pub credentials_file: Option<PathBuf>,
     /// How often the events of a namespace are archived.
     pub interval_ms: u64,
     /// How long events stay in Redis at least: retries that come sooner need no archive.
@@ -54,7 +57,7 @@ pub struct EventArchive {
 
 impl Default for ArchiveConfig {
     fn default() -> Self {
-        ArchiveConfig { url: None, interval_ms: 60_000, keep_ms: 30_000 }
+        ArchiveConfig { url: None, credentials_file: None, interval_ms: 60_000, keep_ms: 30_000 }
     }
 }
 
@@ -69,8 +72,19 @@ impl ArchiveConfig {
     pub fn open(&self) -> Result<Option<EventArchive>, ConfigError> {
         self.check()?;
         let Some(url) = &self.url else { return Ok(None) };
-        let archive = Archive::open(url).map_err(|error| ConfigError::new("archive.url", error.to_string()))?;
+        let options = self.options()?;
+        let archive = Archive::open_with(url, &options);
+        let archive = archive.map_err(|error| ConfigError::new("archive.url", error.to_string()))?;
         Ok(Some(EventArchive { archive, interval_ms: self.interval_ms, keep_ms: self.keep_ms }))
+    }
+
+    /// What the file of credentials has.
+    fn options(&self) -> Result<Vec<(String, String)>, ConfigError> {
+        let Some(file) = &self.credentials_file else { return Ok(Vec::new()) };
+        let fault = |why: String| ConfigError::new("archive.credentials_file", format!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
+        let not_one = |line| fault(format!("line {line} is not NAME=VALUE with a name such as AWS_ACCESS_KEY_ID"));
+        Archive::read_options(&text).map_err(not_one)
     }
 }
 

@@ -35,6 +35,7 @@ impl Overrides {
     /// Sets the keys of `[telemetry]`.
     pub(crate) fn set_telemetry(self, telemetry: &Telemetry) -> Overrides {
         self.set("telemetry.otlp_endpoint", telemetry.otlp_endpoint.as_ref())
+            .set("telemetry.otlp_headers_file", telemetry.otlp_headers_file.as_ref())
             .set("telemetry.sample_ratio", telemetry.sample_ratio)
     }
 
@@ -64,7 +65,7 @@ pub(crate) struct PortFlags {
     #[arg(long, value_name = "FILE")]
     principals: Option<PathBuf>,
 
-    /// The audit log: which callers changed what, and which were refused [default: none]
+    /// The audit log: which callers changed what, and which were refused; - is standard error [default: none]
     #[arg(long, value_name = "FILE")]
     audit_file: Option<PathBuf>,
 

@@ -23,6 +23,11 @@ const PROBE: &str = "probe";
 /// An object without content, in the folder of each namespace that has an archive.
 const MARK: &str = "archive";
 
+/// Whether an option or a variable is one of a cloud.
+fn is_of_cloud(name: &str) -> bool {
+    CLOUDS.iter().any(|cloud| name.starts_with(cloud))
+}
+
 /// Counter events in an object store. Clones share what they have read.
 #[derive(Clone)]
 pub struct Archive {
@@ -38,6 +43,15 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError::Invalid`]: it is no such address, or the folder cannot be created.
     pub fn open(address: &str) -> Result<Archive, ArchiveError> {
+        Archive::open_with(address, &[])
+    }
+
+    /// The same, with more options of the cloud, which go before those of the environment: names such as `AWS_ACCESS_KEY_ID`, and
+    /// values.
+    ///
+    /// # Errors
+    /// As [`open`](Archive::open).
+    pub fn open_with(address: &str, options: &[(String, String)]) -> Result<Archive, ArchiveError> {
         let malformed = || ArchiveError::invalid(format!("is {address:?}; must be like file:///FOLDER or s3://BUCKET"));
         if let Some(folder) = address.strip_prefix(FOLDER_SCHEME).map(PathBuf::from) {
             return if folder.is_absolute() { Archive::in_folder(folder) } else { Err(malformed()) };
@@ -46,11 +60,27 @@ impl Archive {
         // They are in capitals, and the crate knows them in small letters. It would take any `TOKEN` for its own.
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let options = variables.filter(|(name, _)| CLOUDS.iter().any(|cloud| name.starts_with(cloud)));
+        let variables = variables.filter(|(name, _)| is_of_cloud(name));
+        // Of two values of an option the last one holds.
+        let options = variables.chain(options.iter().cloned());
         let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
         let (store, prefix) =
             parse_url_opts(&url, options).map_err(|error| ArchiveError::invalid(error.to_string()))?;
         Ok(Archive { reader: Reader::new(Arc::new(PrefixStore::new(store, prefix))), folder: None })
+    }
+
+    /// The options of a cloud in a text with a line `NAME=VALUE` for each.
+    ///
+    /// # Errors
+    /// The number of a line, from 1 on, that is none. The error does not show it, since it may be a secret.
+    pub fn read_options(text: &str) -> Result<Vec<(String, String)>, usize> {
+        let lines = text.lines().map(str::trim).enumerate();
+        let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let option = |(number, line): (usize, &str)| {
+            let option = line.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+            option.filter(|(name, _)| is_of_cloud(name)).ok_or(number + 1)
+        };
+        lines.map(option).collect()
     }
 
     fn in_folder(folder: PathBuf) -> Result<Archive, ArchiveError> {

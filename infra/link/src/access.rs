@@ -3,11 +3,12 @@
 use crate::ConnectError;
 use crate::address::Address;
 use crate::cluster::Cluster;
-use crate::nodes::NodeAccess;
+use crate::informant::Informant;
+use crate::nodes::{FileFault, NodeAccess, TlsFiles};
 use crate::primary::Primary;
 use crate::sentinels::Sentinels;
-use redis::{ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
-use std::path::{Path, PathBuf};
+use redis::{ConnectionInfo, RedisError};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tallystone_model::ConfigError;
 
@@ -65,7 +66,7 @@ impl RedisAccess {
         }
     }
 
-    /// Where the primary of an address is. The files are read now.
+    /// Where the primary of an address is. The files are read now, and again for each connection.
     ///
     /// # Errors
     /// [`ConnectError::Address`], [`ConnectError::File`] if a file cannot be used, or [`ConnectError::Cluster`].
@@ -96,41 +97,36 @@ impl RedisAccess {
     fn open(&self, url: &str) -> Result<Primary, ConnectError> {
         let bad_address = |error: RedisError| ConnectError::Address(error.to_string());
         let address = Address::parse(url).map_err(ConnectError::Address)?;
-        let certificates = if has_tls(url) { Some(self.certificates()?) } else { None };
-        let access = |info: ConnectionInfo, login| NodeAccess {
-            info: with_login(info, login),
-            certificates: certificates.clone(),
+        let access = |info: ConnectionInfo, user: &Option<String>, key, password_file: &Option<PathBuf>| {
+            let password_file = password_file.clone().map(|path| (key, path));
+            NodeAccess { info, user: user.clone(), password_file, tls: has_tls(url).then(|| self.tls_files()) }
         };
-        let password = self.password_file.as_deref().map(|path| password("password_file", path)).transpose()?;
-        let node = access(address.node().clone(), (self.user.as_deref(), password.as_deref()));
-        let (sentinels, name) = match address {
-            Address::One(_) => return Ok(node.client(None).map_err(bad_address)?.into()),
+        let of_node = |info: ConnectionInfo| access(info, &self.user, "password_file", &self.password_file);
+        let node = of_node(address.node().clone());
+        node.check_files().map_err(unreadable)?;
+        node.client(None).map_err(bad_address)?;
+        let informants = |all: Vec<NodeAccess>| all.into_iter().map(Informant::new).collect::<Vec<_>>();
+        match address {
+            Address::One(_) => Ok(Primary::at(node)),
             Address::Cluster { seeds } => {
-                let login = (self.user.as_deref(), password.as_deref());
-                let clients = seeds.into_iter().map(|info| access(info, login).client(None));
-                let clients = clients.collect::<Result<Vec<_>, _>>().map_err(bad_address)?;
-                return Ok(Primary::of_slot(Arc::new(Cluster::new(clients, Arc::new(node))), 0));
+                let seeds = seeds.into_iter().map(of_node).collect();
+                Ok(Primary::of_slot(Arc::new(Cluster::new(informants(seeds), Arc::new(node))), 0))
             }
-            Address::Sentinels { sentinels, name, .. } => (sentinels, name),
-        };
-        let password = self.sentinel_password_file.as_deref();
-        let password = password.map(|path| self::password("sentinel_password_file", path)).transpose()?;
-        let login = (self.sentinel_user.as_deref(), password.as_deref());
-        let clients = sentinels.into_iter().map(|info| access(info, login).client(None));
-        let clients = clients.collect::<Result<Vec<_>, _>>().map_err(bad_address)?;
-        Ok(Primary::named_by(Sentinels::new(clients, &name), node))
+            Address::Sentinels { sentinels, name, .. } => {
+                let (key, user) = ("sentinel_password_file", &self.sentinel_user);
+                let of_sentinel = |info| access(info, user, key, &self.sentinel_password_file);
+                let sentinels: Vec<NodeAccess> = sentinels.into_iter().map(of_sentinel).collect();
+                for sentinel in &sentinels {
+                    sentinel.check_files().map_err(unreadable)?;
+                    sentinel.client(None).map_err(bad_address)?;
+                }
+                Ok(Primary::named_by(Sentinels::new(informants(sentinels), &name), node))
+            }
+        }
     }
 
-    fn certificates(&self) -> Result<TlsCertificates, ConnectError> {
-        let client_tls = match (&self.cert_file, &self.key_file) {
-            (Some(certificate), Some(key)) => {
-                let (client_cert, client_key) = (read("cert_file", certificate)?, read("key_file", key)?);
-                Some(ClientTlsConfig { client_cert, client_key })
-            }
-            _ => None,
-        };
-        let root_cert = self.ca_file.as_deref().map(|path| read("ca_file", path)).transpose()?;
-        Ok(TlsCertificates { client_tls, root_cert })
+    fn tls_files(&self) -> TlsFiles {
+        TlsFiles { ca_file: self.ca_file.clone(), certificate: self.cert_file.clone().zip(self.key_file.clone()) }
     }
 }
 
@@ -138,29 +134,8 @@ fn has_tls(url: &str) -> bool {
     url.starts_with("rediss")
 }
 
-/// The same, with the user and the password that are set.
-fn with_login(info: ConnectionInfo, (user, password): (Option<&str>, Option<&str>)) -> ConnectionInfo {
-    let mut settings = info.redis_settings().clone();
-    if let Some(user) = user {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = password {
-        settings = settings.set_password(password);
-    }
-    info.set_redis_settings(settings)
-}
-
-fn password(key: &'static str, path: &Path) -> Result<String, ConnectError> {
-    let password = read(key, path)?;
-    Ok(String::from_utf8_lossy(&password).trim_end_matches(['\r', '\n']).to_owned())
-}
-
-fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path).map_err(|error| ConnectError::File {
-        section: "redis",
-        key,
-        why: format!("{}: {error}", path.display()),
-    })
+fn unreadable(fault: FileFault) -> ConnectError {
+    ConnectError::File { section: "redis", key: fault.key, why: fault.why }
 }
 
 #[cfg(test)]
@@ -197,5 +172,22 @@ mod tests {
         let access = RedisAccess { password_file: Some("/no/such/file".into()), ..RedisAccess::default() };
         let error = access.primary("redis://h:1").err().expect("no file").to_string();
         assert!(error.starts_with("redis.password_file: /no/such/file"), "{error}");
+    }
+    #[tokio::test]
+    async fn s6_the_next_connection_has_what_the_files_have_then() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "first\n").unwrap();
+        let access = RedisAccess { password_file: Some(file.path().to_owned()), ..RedisAccess::default() };
+        let primary = access.primary("redis://h:1").ok().expect("a good address");
+        let password = async || {
+            let client = primary.client().await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(client.get_connection_info().redis_settings().password().unwrap_or_default().to_owned())
+        };
+        assert_eq!(password().await.as_deref(), Ok("first"));
+        std::fs::write(file.path(), "second\n").unwrap();
+        assert_eq!(password().await.as_deref(), Ok("second"));
+        std::fs::remove_file(file.path()).unwrap();
+        let error = password().await.unwrap_err();
+        assert!(error.contains("password_file") && !error.contains("second"), "{error}");
     }
 }

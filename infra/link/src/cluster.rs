@@ -2,7 +2,7 @@
 
 use crate::informant::Informant;
 use crate::nodes::NodeAccess;
-use redis::{Client, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,9 +43,8 @@ struct Claim {
 }
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Client>, access: Arc<NodeAccess>) -> Cluster {
-        let seeds = seeds.into_iter().map(|client| Arc::new(Informant::new(client))).collect();
-        Cluster { seeds, access, view: Mutex::default() }
+    pub(crate) fn new(seeds: Vec<Informant>, access: Arc<NodeAccess>) -> Cluster {
+        Cluster { seeds: seeds.into_iter().map(Arc::new).collect(), access, view: Mutex::default() }
     }
 
     /// How its nodes are reached.
@@ -100,8 +99,9 @@ impl Cluster {
             }
             if let Some(known) = view.primaries.get(address) {
                 primaries.insert(address.clone(), known.clone());
-            } else if let Ok(client) = self.access.client(Some(self.access.address(address.0.clone(), address.1))) {
-                primaries.insert(address.clone(), Arc::new(Informant::new(client)));
+            } else {
+                primaries
+                    .insert(address.clone(), Arc::new(Informant::new(self.access.at(address.0.clone(), address.1))));
             }
         }
         *view = View { read_at: Some(Instant::now()), primaries, claims: found };

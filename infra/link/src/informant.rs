@@ -1,7 +1,8 @@
 //! A server that knows which node is a primary: a Sentinel, or a node of a Redis Cluster.
 
+use crate::nodes::NodeAccess;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, ErrorKind, RedisError, RedisResult, Value};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -12,13 +13,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One informant, and a connection to it.
 pub(crate) struct Informant {
-    client: Client,
+    access: NodeAccess,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Informant {
-    pub(crate) fn new(client: Client) -> Informant {
-        Informant { client, connection: Mutex::default() }
+    pub(crate) fn new(access: NodeAccess) -> Informant {
+        Informant { access, connection: Mutex::default() }
     }
 
     /// Its answer to a command. An error begins with its address.
@@ -27,7 +28,7 @@ impl Informant {
         // other.
         let answer = timeout(ANSWER_TIMEOUT, Box::pin(self.read(command)));
         let answer = answer.await.unwrap_or_else(|_| Err(unusable("it does not answer in time")));
-        answer.map_err(|error| format!("{}: {error}", self.client.get_connection_info().addr()))
+        answer.map_err(|error| format!("{}: {error}", self.access.info.addr()))
     }
 
     async fn read(&self, command: &Cmd) -> RedisResult<Value> {
@@ -37,7 +38,7 @@ impl Informant {
             Some(connection) => connection,
             None => {
                 let config = AsyncConnectionConfig::new().set_response_timeout(None);
-                self.client.get_multiplexed_async_connection_with_config(&config).await?
+                self.access.client(None)?.get_multiplexed_async_connection_with_config(&config).await?
             }
         };
         let answer = connection.send_packed_command(command).await?;
@@ -48,7 +49,7 @@ impl Informant {
 
     /// The host of its address.
     pub(crate) fn host(&self) -> &str {
-        match self.client.get_connection_info().addr() {
+        match self.access.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         }
@@ -56,7 +57,7 @@ impl Informant {
 
     /// Whether that is its address.
     pub(crate) fn is_at(&self, (host, port): &(String, u16)) -> bool {
-        match self.client.get_connection_info().addr() {
+        match self.access.info.addr() {
             ConnectionAddr::Tcp(own, at) | ConnectionAddr::TcpTls { host: own, port: at, .. } => {
                 own == host && at == port
             }

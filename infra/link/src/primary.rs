@@ -19,6 +19,7 @@ pub struct Primary(Arc<Leads>);
 
 enum Leads {
     To(Box<Client>),
+    At(Box<NodeAccess>),
     By(Box<Named>),
 }
 
@@ -43,6 +44,10 @@ impl From<Client> for Primary {
 }
 
 impl Primary {
+    pub(crate) fn at(node: NodeAccess) -> Primary {
+        Primary(Arc::new(Leads::At(Box::new(node))))
+    }
+
     pub(crate) fn named_by(sentinels: Sentinels, node: NodeAccess) -> Primary {
         Primary::by(By::Sentinels(sentinels, Box::new(node)))
     }
@@ -74,31 +79,33 @@ impl Primary {
                 By::Slot(cluster, _) => Some(cluster),
                 By::Sentinels(..) => None,
             },
-            Leads::To(_) => None,
+            Leads::To(_) | Leads::At(_) => None,
         }
     }
 
-    /// The client of the node that is the primary now, as far as is known.
+    /// The client of the node that is the primary now, as far as is known, with the password and the certificates that its files have now.
     ///
     /// # Errors
-    /// No Sentinel or no node answers, and none ever has.
+    /// No Sentinel or no node answers, and none ever has. Or a file cannot be read.
     pub async fn client(&self) -> RedisResult<Client> {
         let named = match &*self.0 {
             Leads::To(client) => return Ok((**client).clone()),
+            Leads::At(node) => return node.client(None),
             Leads::By(named) => named,
         };
         named.watched.call_once(|| drop(tokio::spawn(watch(Arc::downgrade(&self.0)))));
-        match named.find(Duration::ZERO).await {
-            Ok(client) => Ok(client),
+        let found = match named.find(Duration::ZERO).await {
+            Ok(client) => client,
             // A primary outlives those who name it.
-            Err(error) => named.current.borrow().clone().ok_or(error),
-        }
+            Err(error) => named.current.borrow().clone().ok_or(error)?,
+        };
+        named.access().client(Some(found.get_connection_info().addr().clone()))
     }
 
     /// Whether this client leads to the primary, as far as is known.
     pub(crate) fn is_at(&self, client: &Client) -> bool {
         match &*self.0 {
-            Leads::To(_) => true,
+            Leads::To(_) | Leads::At(_) => true,
             Leads::By(named) => named.current.borrow().as_ref().is_none_or(|current| is_same(current, client)),
         }
     }
@@ -117,12 +124,20 @@ impl Primary {
 }
 
 impl Named {
+    fn access(&self) -> &NodeAccess {
+        match &self.by {
+            By::Sentinels(_, access) => access,
+            By::Slot(cluster, _) => cluster.access(),
+        }
+    }
+
     /// `age_max`: of what the nodes of a Redis Cluster have said.
     async fn find(&self, age_max: Duration) -> RedisResult<Client> {
-        let ((host, port), access) = match &self.by {
-            By::Sentinels(sentinels, access) => (sentinels.primary().await?, &**access),
-            By::Slot(cluster, slot) => (cluster.primary(*slot, age_max).await?, cluster.access()),
+        let (host, port) = match &self.by {
+            By::Sentinels(sentinels, _) => sentinels.primary().await?,
+            By::Slot(cluster, slot) => cluster.primary(*slot, age_max).await?,
         };
+        let access = self.access();
         let address = access.address(host, port);
         if let Some(current) = &*self.current.borrow()
             && current.get_connection_info().addr() == &address

@@ -1,7 +1,7 @@
 //! Which Redis is the primary, by its Sentinels (X2; decision 0077).
 
 use crate::informant::Informant;
-use redis::{Client, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -22,9 +22,8 @@ struct Answer {
 }
 
 impl Sentinels {
-    pub(crate) fn new(clients: Vec<Client>, name: &str) -> Sentinels {
-        let sentinel = |client| Arc::new(Informant::new(client));
-        Sentinels { sentinels: clients.into_iter().map(sentinel).collect(), name: name.into() }
+    pub(crate) fn new(sentinels: Vec<Informant>, name: &str) -> Sentinels {
+        Sentinels { sentinels: sentinels.into_iter().map(Arc::new).collect(), name: name.into() }
     }
 
     /// The host and port of the primary, as the Sentinel of the last failover knows it.

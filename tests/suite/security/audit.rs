@@ -1,11 +1,15 @@
 //! S5: the audit log has a line for each call that changes more than messages and counts, and for each refused caller.
 
 use super::secured::{Listening, Place, Principals, refused};
+use crate::system::program::{self, Running};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 use tallystone_client::{
     Applied, Cancellation, Client, Code, CounterClient, Error, NamespaceConfig, NewMessage, QueueConfig,
 };
+use tallystone_tests::lasting_port;
 
 fn lines(path: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the audit log");
@@ -75,6 +79,26 @@ async fn s5_the_audit_log_says_who_changed_what_and_who_was_refused() {
     assert_eq!(shown(&audited.audit), expected.map(|line| line.map(str::to_owned)));
     let text = std::fs::read_to_string(&audited.audit).expect("the audit log");
     assert!(!text.contains("secret") && !text.contains("ts_"), "{text}");
+}
+
+#[tokio::test]
+async fn s5_the_audit_log_of_a_container_is_its_standard_error() {
+    let audited = Audited::new().await;
+    let (url, address) = (audited.place.redis.url(), SocketAddr::from(([127, 0, 0, 1], lasting_port())));
+    let mut command = program::command(&["server", "--log", "error", "--allow-volatile", "--redis-url", &url]);
+    command.args(["--principals", &audited.principals, "--audit-file", "-", "--listen", &address.to_string()]);
+    command.current_dir(audited.place.dir.path());
+    let mut server = Running::start_logged(command);
+    server.listens(address).await;
+    let client = Client::builder(format!("http://{address}")).retry_for(Duration::ZERO).token(&audited.operator);
+    let operator = client.connect().await.expect("the server");
+    for name in ["a", "b"] {
+        operator.create_queue(name, QueueConfig::simple()).await.expect("a queue");
+        let line: Value = serde_json::from_str(&server.line().await).expect("a line of JSON");
+        assert_eq!((&line["call"], &line["names"][0]), (&"CreateQueue".into(), &name.into()), "{line}");
+    }
+    assert!(!audited.place.dir.path().join("-").exists(), "it is no file");
+    assert!(server.stop().await.success());
 }
 
 #[tokio::test]

@@ -126,6 +126,18 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
         redis::cmd("ACL").arg("LOG").query_async(&mut connection(&redis).await).await.expect("a log");
     assert_eq!(denied, redis::Value::Array(Vec::new()));
 
+    // Another password is read for the next connection.
+    place.token_file("password", "another-PW");
+    let mut rotate = redis::cmd("ACL");
+    rotate.arg("SETUSER").arg("tallystone").arg(&["resetpass", ">another-PW"]);
+    rotate.query_async::<()>(&mut watching).await.expect("a new password");
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("USER").arg("tallystone");
+    assert!(kill.query_async::<u64>(&mut watching).await.expect("a number") > 0, "the processes were connected");
+    client.enqueue("rotated", vec![NewMessage::new("c", "p")]).await.expect("an Enqueue")[0]
+        .as_ref()
+        .expect("a message");
+
     // What is wrong is an error that names it.
     let refused = async |text: String, words: &str| {
         std::fs::write(&config, text).expect("a file");

@@ -50,15 +50,16 @@ impl Bucket {
 }
 
 async fn start(folder: &Path, url: &str, metrics: &str) -> Dev {
+    let credentials = folder.join("bucket-credentials");
+    std::fs::write(&credentials, "AWS_ACCESS_KEY_ID=id\nAWS_SECRET_ACCESS_KEY=key\n").expect("a file");
     let environment = [
+        ("TALLYSTONE_ARCHIVE_CREDENTIALS_FILE", credentials.to_str().expect("a plain path")),
         ("TALLYSTONE_ARCHIVE_URL", "s3://bucket/counters"),
         ("TALLYSTONE_ARCHIVE_INTERVAL_MS", "200"),
         ("TALLYSTONE_ARCHIVE_KEEP_MS", "0"),
         ("AWS_ENDPOINT", url),
         ("AWS_ALLOW_HTTP", "true"),
         ("AWS_REGION", "us-east-1"),
-        ("AWS_ACCESS_KEY_ID", "id"),
-        ("AWS_SECRET_ACCESS_KEY", "key"),
     ];
     Dev::start_with(folder, &["--metrics-listen", metrics], &environment).await
 }

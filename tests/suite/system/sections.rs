@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use tallystone_assembly::{ClientConfig, Config, TelemetryConfig};
+use tallystone_counters::ArchiveConfig;
 use tallystone_indexer::HistoryGroup;
 
 #[test]
@@ -62,10 +63,13 @@ fn a_process_checks_the_sections_that_it_uses() {
 #[test]
 fn o2_only_a_usable_collector_is_accepted() {
     let field = |endpoint: &str, sample_ratio| {
-        let config = TelemetryConfig { otlp_endpoint: Some(endpoint.to_owned()), sample_ratio };
+        let config =
+            TelemetryConfig { otlp_endpoint: Some(endpoint.to_owned()), otlp_headers_file: None, sample_ratio };
         config.check().err().map(|error| error.field)
     };
     assert_eq!(TelemetryConfig::default().check(), Ok(()));
+    let without = TelemetryConfig { otlp_headers_file: Some("h".into()), ..TelemetryConfig::default() };
+    assert_eq!(without.check().unwrap_err().field, "telemetry.otlp_headers_file");
     for good in ["http://127.0.0.1:4317", "https://collector.example", "http://[::1]:4317/"] {
         assert_eq!(field(good, 0.0), None, "{good}");
     }
@@ -74,5 +78,23 @@ fn o2_only_a_usable_collector_is_accepted() {
     }
     for bad in [-0.1, 1.1, f64::NAN] {
         assert_eq!(field("http://c:1", bad).as_deref(), Some("telemetry.sample_ratio"), "{bad}");
+    }
+}
+
+#[test]
+fn s6_credentials_of_a_cloud_are_in_a_file_that_no_error_shows() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let url = Some("s3://bucket/prefix".to_owned());
+    let config = ArchiveConfig { url, credentials_file: Some(file.path().to_owned()), ..ArchiveConfig::default() };
+    let open = |text: &str| {
+        std::fs::write(file.path(), text).expect("a file");
+        config.open().map(|archive| archive.is_some())
+    };
+    let good = "# of the archive\n\nAWS_REGION = eu-1\nAWS_ACCESS_KEY_ID=id\nAWS_SECRET_ACCESS_KEY=a=b\n";
+    assert_eq!(open(good), Ok(true));
+    for bad in ["AWS_REGION=eu-1\nsecret", "AWS_REGION=eu-1\nPATH=secret"] {
+        let error = open(bad).expect_err("a bad line");
+        assert_eq!(error.field, "archive.credentials_file");
+        assert!(error.why.contains("line 2") && !error.why.contains("secret"), "{error:?}");
     }
 }

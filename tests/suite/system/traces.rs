@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{Tra
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tallystone_client::{Client, Dequeue};
@@ -37,6 +38,8 @@ fn producer() -> String {
 struct Collector {
     /// Each span with the name of its service.
     spans: Arc<Mutex<Vec<(String, Span)>>>,
+    /// What the calls had in the header `authorization`.
+    tokens: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[tonic::async_trait]
@@ -45,6 +48,9 @@ impl TraceService for Collector {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        if let Some(token) = request.metadata().get("authorization") {
+            self.tokens.lock().expect("no panic").insert(token.to_str().expect("text").to_owned());
+        }
         let mut spans = self.spans.lock().expect("no panic");
         for of_process in request.into_inner().resource_spans {
             let resource = of_process.resource.expect("a resource");
@@ -108,6 +114,35 @@ async fn enqueue(dev: &Dev, environment: &[(&str, &str)], args: &[&str]) {
     command.envs(environment.iter().copied());
     let ended = program::run(command, "").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
+async fn o2_the_token_of_a_collector_is_read_from_its_file_for_each_batch() {
+    let (collector, dir) = (Collector::default(), TempDir::new().expect("a temporary folder"));
+    let endpoint = collector.start().await;
+    let [config, headers] = ["t.toml", "headers"].map(|name| dir.path().join(name));
+    let section = |headers: &std::path::Path| {
+        let headers = headers.display();
+        format!("[telemetry]\notlp_endpoint = '{endpoint}'\notlp_headers_file = '{headers}'\n")
+    };
+    std::fs::write(&config, section(&headers)).expect("a file");
+    std::fs::write(&headers, "\nauthorization: Bearer first\nX-Scope: a\n").expect("a file");
+    let dev = Dev::start_in(dir.path(), &["--config", config.to_str().expect("a plain path")]).await;
+    for token in ["Bearer first", "Bearer second"] {
+        std::fs::write(&headers, format!("authorization: {token}\n")).expect("a file");
+        let give_up_at = Instant::now() + SOON;
+        while !collector.tokens.lock().expect("no panic").contains(token) {
+            assert!(Instant::now() < give_up_at, "no batch has {token}");
+            dev.ok(&["msg", "enqueue", "q"]).await;
+        }
+    }
+    dev.stop().await;
+    std::fs::write(&headers, "authorization: Bearer first\nBearer secret\n").expect("a file");
+    let file = headers.to_str().expect("a plain path");
+    let command = program::command(&["queue", "ls", "--otlp-endpoint", &endpoint, "--otlp-headers-file", file]);
+    let refused = program::run(command, "").await;
+    assert!(refused.code == Some(2) && refused.stderr.contains("line 2"), "{refused:?}");
+    assert!(!refused.stderr.contains("secret"), "{refused:?}");
 }
 
 #[tokio::test]

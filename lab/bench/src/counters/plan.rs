@@ -182,7 +182,7 @@ impl CounterSizes {
             // Archivers work once a minute: a shorter run shows no maxima. A quick one needs only some passes.
             archive_memory: Duration::from_secs(if quick { 15 } else { scaled(900, 210) }),
             archive: if quick {
-                ArchiveConfig { interval_ms: 3_000, keep_ms: 1_500, url: None }
+                ArchiveConfig { interval_ms: 3_000, keep_ms: 1_500, ..ArchiveConfig::default() }
             } else {
                 ArchiveConfig::default()
             },

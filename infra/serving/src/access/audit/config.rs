@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
-    /// The file, to which lines are appended; `None`: no audit log. A file that is moved away is created again.
+    /// The file, to which lines are appended; `None`: no audit log. A file that is moved away is created again. `-`: standard error,
+    /// between the lines of the program's log.
     pub file: Option<PathBuf>,
     /// Whether calls that only produce, consume, count or read are also recorded. Calls that are refused because of
     /// their credential or rights always are.

@@ -7,14 +7,17 @@ use super::line::Line;
 use ::metrics::{counter, describe_counter};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_model::ConfigError;
 use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
 
+/// The name of standard error.
+const STDERR: &str = "-";
 const LOST: &str = "tallystone_audit_lost_total";
 const OMITTED: &str = "tallystone_audit_omitted_total";
 /// Lines about refused callers within [`WINDOW`]: a caller without rights does not fill the disk.
@@ -125,17 +128,18 @@ impl State {
         self.denials <= DENIALS_MAX
     }
 
-    fn write(&mut self, path: &PathBuf, text: &str) -> io::Result<()> {
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
         let written = self.try_write(path, text);
         self.is_broken = written.is_err();
         written
     }
 
-    fn try_write(&mut self, path: &PathBuf, text: &str) -> io::Result<()> {
+    fn try_write(&mut self, path: &Path, text: &str) -> io::Result<()> {
         // Log rotation moves the file away.
-        let is_there = std::fs::metadata(path).is_ok_and(|there| {
-            self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
-        });
+        let is_there = path == Path::new(STDERR)
+            || std::fs::metadata(path).is_ok_and(|there| {
+                self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
+            });
         if !is_there {
             self.file = open(path)?;
         }
@@ -146,7 +150,10 @@ impl State {
     }
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
+    if path == Path::new(STDERR) {
+        return io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
