@@ -19,7 +19,7 @@ pub(super) struct Victim {
     pub(super) address: SocketAddr,
     metrics: SocketAddr,
     process: Running,
-    _redis: TestRedis,
+    redis: TestRedis,
     _dir: TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Victim {
         command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
         let mut process = Running::start(command);
         process.listens(address).await;
-        Victim { address, metrics, process, _redis: redis, _dir: dir }
+        Victim { address, metrics, process, redis, _dir: dir }
     }
 
     /// A client on a new connection.
@@ -56,6 +56,14 @@ impl Victim {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The memory of its Redis that has data.
+    pub(super) async fn redis_bytes(&self) -> u64 {
+        let client = redis::Client::open(self.redis.url()).expect("an address");
+        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query_async(&mut connection).await.expect("INFO");
+        info.get("used_memory").expect("a number")
     }
 
     /// The sum of a metric over its labels.

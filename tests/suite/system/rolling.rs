@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tallystone_client::{Client, NewMessage, QueueConfig, Worker};
+use tallystone_client::{
+    Client, CounterClient, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewMessage, QueueConfig, Worker,
+};
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
@@ -24,17 +26,25 @@ const POLL: Duration = Duration::from_millis(10);
 /// How many messages pass between two restarts.
 const BETWEEN: usize = 300;
 
-/// One of two servers on a Redis.
+/// One of two servers on a Redis, of the queue or of counters.
 struct Server {
+    /// The verb and its flags.
+    args: Vec<String>,
     port: u16,
-    redis: String,
     process: Option<Running>,
 }
 
 impl Server {
+    /// One on this Redis that does not run yet.
+    fn new(verb: &[&str], port: u16, redis: &str) -> Server {
+        let listen = format!("127.0.0.1:{port}");
+        let args = [verb, &["--log", "warn", "--listen", &listen, "--redis-url", redis]].concat();
+        Server { args: args.into_iter().map(str::to_owned).collect(), port, process: None }
+    }
+
     async fn start(&mut self) {
         let listen = format!("127.0.0.1:{}", self.port);
-        let args = ["server", "--log", "warn", "--listen", &listen, "--redis-url", &self.redis];
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let mut process = Running::start(program::command(&args));
         let give_up_at = Instant::now() + SOON;
         while TcpStream::connect(&listen).await.is_err() {
@@ -87,7 +97,7 @@ async fn o3_servers_are_restarted_one_by_one_under_load_without_a_failed_call() 
     let dir = TempDir::new().expect("a temporary folder");
     let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
     let ports = [lasting_port(), lasting_port()];
-    let mut servers = ports.map(|port| Server { port, redis: redis.url(), process: None });
+    let mut servers = ports.map(|port| Server::new(&["server"], port, &redis.url()));
     for server in &mut servers {
         server.start().await;
     }
@@ -153,6 +163,55 @@ async fn o3_servers_are_restarted_one_by_one_under_load_without_a_failed_call() 
     assert_eq!(runs.len(), made, "each message has run");
     let again = runs.values().filter(|runs| **runs > 1).count();
     assert_eq!(again, 0, "no lease was lost: {stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o3_counters_are_restarted_one_by_one_under_load_without_a_failed_call() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let ports = [lasting_port(), lasting_port()];
+    // Adds and reads of ACCURATE counters need no queue.
+    let verb = ["counters", "--server", "http://127.0.0.1:1"];
+    let mut servers = ports.map(|port| Server::new(&verb, port, &redis.url()));
+    for server in &mut servers {
+        server.start().await;
+    }
+    let client = CounterClient::connect(format!("http://{}", balancer(ports).await)).await.expect("a server");
+    let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
+    client.put_namespace("n", config).await.expect("a namespace");
+    let (stopping, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let (client, stopping, acknowledged) = (client.clone(), stopping.clone(), acknowledged.clone());
+            tokio::spawn(async move {
+                let (name, mut own) = (format!("c{caller}"), 0);
+                while !stopping.load(Ordering::SeqCst) {
+                    client.add("n", NewAdd::new(&name, 1).token(IdempotencyToken::now())).await.expect("no failed add");
+                    own += 1;
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                    let count = client.get("n", &name).await.expect("no failed read").count;
+                    assert_eq!(count, own, "a read has what was acknowledged before it, once");
+                }
+            })
+        })
+        .collect();
+    for round in 0..3 {
+        for server in &mut servers {
+            let until = acknowledged.load(Ordering::SeqCst) + BETWEEN;
+            let goes_on = async {
+                while acknowledged.load(Ordering::SeqCst) < until {
+                    sleep(POLL).await;
+                }
+            };
+            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
+            server.stop().await;
+            server.start().await;
+        }
+    }
+    stopping.store(true, Ordering::SeqCst);
+    for caller in callers {
+        caller.await.expect("no failed call");
+    }
 }
 
 /// What the page on backups says, step by step.

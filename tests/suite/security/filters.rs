@@ -1,0 +1,112 @@
+//! S1: filters by undeclared keys on a queue with many messages. Each set of keys wants an index, which Redis builds and keeps.
+
+use super::victim::{Victim, works};
+use crate::system::program::SOON;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tallystone_client::{Client, Dequeue, Filter, NewMessage, QueueConfig};
+use tokio::time::Instant;
+
+const FILES: u32 = 4_096;
+const MESSAGES: usize = 20_000;
+const BATCH: usize = 1_000;
+/// Callers of the attack, each of which filters by other keys all the time.
+const CALLERS: usize = 8;
+/// The keys of each message.
+const KEYS: [&str; 4] = ["k0", "k1", "k2", "k3"];
+const ROUNDS: usize = 60;
+/// What all indexes of the queue may take in Redis: there are at most 16, with a few hundred bytes for each message.
+const GROWTH_BYTES_MAX: u64 = 100 << 20;
+/// Rounds that take less than this are of no consequence, whatever they took before.
+const FAST: Duration = Duration::from_millis(20);
+
+async fn fill(client: &Client) {
+    client.create_queue("attacked", QueueConfig::simple()).await.expect("a queue");
+    for batch in 0..MESSAGES / BATCH {
+        let message = |number: usize| {
+            let message = NewMessage::new(format!("{batch}-{number}"), "");
+            KEYS.into_iter().fold(message, |message, key| message.metadata(key, "v"))
+        };
+        let answers = client.enqueue("attacked", (0..BATCH).map(message).collect()).await.expect("an Enqueue");
+        assert!(answers.iter().all(Result::is_ok));
+    }
+}
+
+/// More sets of keys than a queue has indexes: all of the keys of the messages but the whole, and keys that no message has.
+fn sets() -> Vec<Vec<String>> {
+    let of_bits =
+        |bits: usize| (0..KEYS.len()).filter(move |bit| (bits >> bit) & 1 == 1).map(|bit| KEYS[bit].to_owned());
+    let sets = (1..(1 << KEYS.len()) - 1).map(|bits| of_bits(bits).collect());
+    sets.chain((0..6).map(|number| vec![format!("other-{number}")])).collect()
+}
+
+/// The median time of a message through another queue.
+async fn median(client: &Client, name: &str) -> Duration {
+    let mut took = Vec::new();
+    for round in 0..ROUNDS {
+        let begin = Instant::now();
+        works(client, &format!("{name}-{round}")).await;
+        took.push(begin.elapsed());
+    }
+    took.sort();
+    took[ROUNDS / 2]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_redis() {
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    fill(&innocent).await;
+    let (before, bytes_before) = (median(&innocent, "before").await, victim.redis_bytes().await);
+    let (stopping, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (client, stopping, made) =
+                (victim.innocent().with_retry_for(Duration::ZERO), stopping.clone(), made.clone());
+            tokio::spawn(async move {
+                for set in sets().iter().cycle().skip(caller) {
+                    if stopping.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // No message has these values: a Dequeue leases none, and wants the index each time.
+                    let filter = set.iter().fold(Filter::default(), |filter, key| filter.and(key, "absent"));
+                    let _ = client.dequeue(Dequeue::new("attacked").filter(filter)).await;
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let during = median(&innocent, "during").await;
+    // All places for indexes are taken, and the callers have had answers.
+    for more in 0.. {
+        if made.load(Ordering::Relaxed) >= CALLERS * sets().len() {
+            break;
+        }
+        median(&innocent, &format!("more-{more}")).await;
+    }
+    // The operator's own index has a place at once, and is built while the attack goes on.
+    let indexes = Some(vec![KEYS.map(str::to_owned).to_vec()]);
+    innocent.update_queue("attacked", QueueConfig { indexes, ..QueueConfig::default() }).await.expect("an index");
+    let by_all = KEYS.into_iter().fold(Filter::default(), |filter, key| filter.and(key, "v"));
+    let give_up_at = Instant::now() + SOON;
+    let found = loop {
+        match innocent.depth("attacked", Some(by_all.clone())).await {
+            Ok(found) => break found,
+            // It is being built.
+            Err(error) => {
+                assert_eq!(error.refused().map(|refused| refused.reason.as_str()), Some("INDEX_BUILDING"), "{error}");
+                assert!(Instant::now() < give_up_at, "the operator's index is not built");
+            }
+        }
+    };
+    assert_eq!(found.pending, MESSAGES as u64);
+    stopping.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+    assert!(during < (before * 5).max(FAST), "a message took {during:?} during the attack, {before:?} before");
+    let grown = victim.redis_bytes().await.saturating_sub(bytes_before);
+    assert!(grown < GROWTH_BYTES_MAX, "Redis has grown by {grown} bytes");
+    works(&victim.innocent(), "after").await;
+}
