@@ -1,6 +1,8 @@
 //! The image.
 
 use super::engine::{Container, Network, image, podman};
+use crate::security::certificates::Ca;
+use std::os::unix::fs::chown;
 use tallystone_client::{Client, Completion, Dequeue, NewMessage};
 
 #[tokio::test]
@@ -30,4 +32,22 @@ async fn o4_the_image_serves_without_root_and_stops_in_order() {
     podman(&["stop", "--time", "60", &server.0]);
     assert_eq!(podman(&["inspect", "--format", "{{.State.ExitCode}}", &server.0]), "0", "{}", server.logs());
     assert!(podman(&["inspect", "--format", "{{.Config.User}}", image()]).starts_with("7600"));
+}
+
+#[tokio::test]
+#[ignore = "needs a container engine: ./test --containers"]
+async fn o4_the_health_check_of_the_image_needs_no_change_for_tls() {
+    const USER: Option<u32> = Some(7600);
+    let (network, dir) = (Network::new("tls"), tempfile::TempDir::new().expect("a temporary folder"));
+    let redis = Container::redis(&network);
+    let files = Ca::new(dir.path(), "ca").server(dir.path());
+    for file in [dir.path(), &files.certificate, &files.key] {
+        chown(file, USER, USER).expect("the user of the image");
+    }
+    let variable = format!("TALLYSTONE_REDIS_URL=redis://{}:6379", redis.0);
+    let mount = format!("{}:/tls:ro", dir.path().display());
+    let options = ["--network", &network.0, "--env", &variable, "--volume", &mount, "--restart", "always"];
+    let command =
+        ["server", "--listen", "0.0.0.0:7600", "--tls-cert", "/tls/server.crt", "--tls-key", "/tls/server.key"];
+    Container::run("server", &options, image(), &command).is_healthy().await;
 }
