@@ -15,7 +15,7 @@ use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::queue_metrics::{Board, Counted};
 use crate::schedule::Schedule;
-use crate::store::RedisStore;
+use crate::store::{LeaseAnswers, RedisStore};
 use futures::future;
 use rand::Rng;
 use std::sync::Arc;
@@ -33,11 +33,10 @@ const AWAY: Duration = Duration::from_secs(1);
 
 /// The leader lease of the sweeper: its holder is the one server that sweeps.
 pub trait LeaderLease {
-    /// Acquires or renews the lease for `lease_ms`. `false`: another server holds it. A store for one server only, such
-    /// as the oracle, always grants it.
-    fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> impl Future<Output = Result<bool, Refusal>> + Send {
+    /// Acquires or renews the lease for `lease_ms`. A store for one server only, such as the oracle, always grants it.
+    fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> impl Future<Output = LeaseAnswers> + Send {
         let _ = (owner, lease_ms);
-        async { Ok(true) }
+        async { LeaseAnswers::of_whole(Ok(true)) }
     }
 }
 
@@ -93,7 +92,7 @@ impl SweepTimes for RedisStore {
 }
 
 impl LeaderLease for RedisStore {
-    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
+    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> LeaseAnswers {
         RedisStore::acquire_leader_lease(self, "sweep", owner, lease_ms).await
     }
 }
@@ -119,48 +118,41 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
 
     async fn run_as_leader(&self) {
         let renew = Duration::from_millis(self.leader_lease_ms / 3);
-        let mut unknown_since = None;
         loop {
-            let acquired = self.acquire().await;
-            let is_known = matches!(acquired, Ok(true));
-            let is_unavailable = acquired.is_err_and(|refusal| refusal.is_unavailable());
-            if is_unavailable && self.store.partition_count() > 1 {
-                unknown_since.get_or_insert_with(Instant::now);
-            } else {
-                unknown_since = None;
-            }
-            // No server gets the lease while its partition does not answer, and the leader may have ended.
-            let lease = Duration::from_millis(self.leader_lease_ms);
-            if !is_known && unknown_since.is_none_or(|since: Instant| since.elapsed() < lease) {
+            let Ok(Some(granted_by)) = self.acquire().await else {
                 tokio::time::sleep(renew).await;
                 continue;
-            }
-            unknown_since = None;
-            tracing::debug!(owner = self.owner, "this server sweeps now");
+            };
+            tracing::debug!(owner = self.owner, granted_by, "this server sweeps now");
             self.schedule.set_leader(true);
             let partitions = (0..self.store.partition_count()).map(|partition| self.sweep_partition(partition));
             tokio::select! {
-                () = self.hold_lease(renew, is_known) => {}
+                () = self.hold_lease(renew, granted_by) => {}
                 _ = future::join_all(partitions) => {}
             }
             self.schedule.set_leader(false);
         }
     }
 
-    async fn acquire(&self) -> Result<bool, Refusal> {
+    /// The partition that has granted the leader lease; `None`: another server holds it.
+    async fn acquire(&self) -> Result<Option<u16>, Refusal> {
         let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
-        self.health.saw_partition(0, &lease);
-        lease
+        for (partition, answer) in lease.by_partition() {
+            self.health.saw_partition(partition, answer);
+        }
+        lease.granted_by()
     }
 
-    /// Renews the leader lease, and returns when this server is to acquire it again. While the store does not answer, it
-    /// is unknown who has the lease, and this server goes on with the partitions that answer: two sweepers do no harm.
-    /// When the store answers again, the leader acquires the lease again and walks over all queues, because notifications may have been lost.
-    async fn hold_lease(&self, renew: Duration, mut is_known: bool) {
+    /// Renews the leader lease, and returns when this server is to acquire it again. While no partition answers, it is
+    /// unknown who has the lease, and this server goes on: two sweepers do no harm. When another partition than before
+    /// grants the lease, or the store answers again, the leader acquires the lease again and walks over all queues,
+    /// because notifications may have been lost.
+    async fn hold_lease(&self, renew: Duration, granted_by: u16) {
+        let mut is_known = true;
         loop {
             tokio::time::sleep(renew).await;
             match self.acquire().await {
-                Ok(true) if is_known => {}
+                Ok(Some(partition)) if is_known && partition == granted_by => {}
                 Err(refusal) if refusal.is_unavailable() => is_known = false,
                 _ => return,
             }

@@ -3,6 +3,7 @@
 use crate::attach::attach_queue;
 use crate::config::{QueueTemplates, ServerConfig, TenantConfigs};
 use crate::queue_metrics::QueueStates;
+use crate::store::LeaseAnswers;
 use crate::sweeper::{LeaderLease, SweepTimes};
 use crate::tenants::KeptMessages;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ impl QueueStates for TestStore {}
 impl KeptMessages for TestStore {}
 
 impl LeaderLease for TestStore {
-    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
+    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> LeaseAnswers {
         let take = async {
             let now = tokio::time::Instant::now();
             let mut leader = self.leader.lock().unwrap();
@@ -143,7 +144,7 @@ impl LeaderLease for TestStore {
             *leader = Some((owner.to_owned(), now + Duration::from_millis(lease_ms)));
             Ok(true)
         };
-        self.call("acquire_leader_lease", take).await
+        LeaseAnswers::of_whole(self.call("acquire_leader_lease", take).await)
     }
 }
 

@@ -112,7 +112,8 @@ impl<K: Sink> Relay<K> {
     /// Relays from the acquisition of the leader lease to its loss. `Ok`: another server is the leader.
     async fn relay(&self) -> Result<(), Refusal> {
         let mut renewal = LeaseRenewal { due_at: Instant::now() + self.renew_every(), under_way: JoinSet::new() };
-        if !self.store.acquire_leader_lease("relay", &self.owner, self.options.leader_lease_ms).await? {
+        let lease = self.store.acquire_leader_lease("relay", &self.owner, self.options.leader_lease_ms).await;
+        if lease.granted_by()?.is_none() {
             return Ok(());
         }
         tracing::info!(owner = self.owner, "this server relays events now");
@@ -276,7 +277,10 @@ impl<K: Sink> Relay<K> {
             renewal.due_at = Instant::now() + self.renew_every();
             if renewal.under_way.is_empty() {
                 let (store, owner, lease_ms) = (self.store.clone(), self.owner.clone(), self.options.leader_lease_ms);
-                renewal.under_way.spawn(async move { store.acquire_leader_lease("relay", &owner, lease_ms).await });
+                renewal.under_way.spawn(async move {
+                    let lease = store.acquire_leader_lease("relay", &owner, lease_ms).await;
+                    Ok(lease.granted_by()?.is_some())
+                });
             }
         }
         match ended {

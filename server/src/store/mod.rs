@@ -3,7 +3,7 @@
 //!
 //! What lives here: the connection (`redis_store`), the lists over all partitions (`partitions`), what every verb shares (`shared`: the cached configuration, the call
 //! of a script), the verbs (`verbs`, over `queues`, `changes`, `selection`, `reads` and `dequeue`), filter indexes (`indexes`),
-//! wake-ups between servers (`wake`) and their marks (`marks`), the reading of outboxes (`outboxes`, over a `reader` of each partition), the decoding of replies (`reply`). What may
+//! wake-ups between servers (`wake`) and their marks (`marks`), the leader leases of background jobs (`leader`), the reading of outboxes (`outboxes`, over a `reader` of each partition), the decoding of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
 mod bound;
@@ -11,6 +11,7 @@ mod changes;
 mod dequeue;
 mod entry;
 mod indexes;
+mod leader;
 mod left;
 mod marks;
 mod options;
@@ -29,6 +30,7 @@ mod view;
 mod wake;
 
 pub use bound::{OutboxBound, OutboxFull};
+pub use leader::LeaseAnswers;
 pub use marks::Kept;
 pub use options::RedisOptions;
 pub use outboxes::OutboxReader;

@@ -1,4 +1,4 @@
-//! The store: its partitions, their connections to Redis, and the leader leases.
+//! The store: its partitions, and their connections to Redis.
 
 use super::marks::{self, Kept};
 use super::options::RedisOptions;
@@ -7,7 +7,7 @@ use super::partitions;
 use super::shared::{Partition, Shared};
 use super::wake::{self, Wakes};
 use futures::future;
-use redis::Value;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tallystone_link::{
@@ -24,6 +24,8 @@ use tokio::task::JoinSet;
 pub struct RedisStore {
     /// One on a single Redis, several on a Redis Cluster.
     partitions: Vec<Arc<Shared>>,
+    /// Whether the first partition has answered the last call about a leader lease.
+    first_answers: AtomicBool,
     wakes: Arc<Wakes>,
     /// End with the store.
     _tasks: JoinSet<()>,
@@ -69,7 +71,7 @@ impl RedisStore {
         }
         tasks.spawn(options.room.clone().watch());
         tasks.spawn(wake::listen(primaries, subscription, Arc::downgrade(&wakes)));
-        Ok(RedisStore { partitions, wakes, _tasks: tasks })
+        Ok(RedisStore { partitions, first_answers: AtomicBool::new(true), wakes, _tasks: tasks })
     }
 
     /// The partition with the keys of a shard.
@@ -92,6 +94,11 @@ impl RedisStore {
         &self.partitions
     }
 
+    /// Whether the first partition has answered the last call about a leader lease.
+    pub(super) fn first_answers(&self) -> &AtomicBool {
+        &self.first_answers
+    }
+
     pub(super) fn wakes(&self) -> &Wakes {
         &self.wakes
     }
@@ -109,7 +116,7 @@ impl RedisStore {
         let wakes = Arc::new(Wakes::default());
         let (partition, keyspace) = (Partition::WHOLE, Keyspace::default());
         let whole = shared(link, partition, keyspace, None, options, server_id, wakes.clone());
-        RedisStore { partitions: vec![whole], wakes, _tasks: JoinSet::new() }
+        RedisStore { partitions: vec![whole], first_answers: AtomicBool::new(true), wakes, _tasks: JoinSet::new() }
     }
 
     /// Delivers to this server one message of the channel of wake-ups, which a Redis within the process has published.
@@ -127,17 +134,6 @@ impl RedisStore {
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let partitions = Keyspace::all(redis.partition_count());
         Identity::accept_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
-    }
-
-    /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
-    pub async fn acquire_leader_lease(&self, job: &str, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
-        let first = &self.partitions[0];
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(first.keyspace.leader_lease(job));
-        let clock = &first.options.clock;
-        clock.stamp(&mut command);
-        command.arg(owner).arg(lease_ms);
-        Ok(clock.eval(&first.link, &command, false).await? == Value::Int(1))
     }
 
     /// One page of the shards of a partition in which something falls due, each with the time until then.
@@ -180,12 +176,6 @@ impl RedisStore {
             forgotten += partition.forget_left_outboxes().await?;
         }
         Ok(forgotten)
-    }
-
-    /// Ends the leader lease, so that another server need not wait until it runs out.
-    pub async fn release_leader_lease(&self, job: &str, owner: &str) -> Result<(), Refusal> {
-        // The shortest lease there is: so a release needs no other script.
-        self.acquire_leader_lease(job, owner, 1).await.map(drop)
     }
 }
 

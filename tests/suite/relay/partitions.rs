@@ -19,6 +19,8 @@ const QUEUES: usize = 24;
 const PARTITIONS: u16 = 6;
 /// How often the queues whose partitions answer get messages while the others do not.
 const ROUNDS: usize = 5;
+/// Longer than a test takes.
+const LEASE_MS: u64 = 600_000;
 
 #[tokio::test]
 async fn x3_q17_a_relay_reads_all_partitions_and_its_watermark_passes_no_event() {
@@ -76,28 +78,70 @@ async fn x3_without_the_partition_of_its_lease_the_relay_goes_on() {
     a_third_stands_still(0).await;
 }
 
+#[tokio::test]
+async fn x3_without_the_partition_of_its_lease_a_relay_that_ends_has_a_successor() {
+    let cluster = Cluster::start().await;
+    let store = Arc::new(store_on(&cluster).await);
+    let [first_sink, second_sink] = [(); 2].map(|()| Arc::new(TestSink::default()));
+    let first = relay_on(&cluster, &first_sink).await;
+    let queues = queues_on(&store).await;
+    let (_, served) = away_and_served(&cluster, &queues, 0).await;
+    let second = relay_on(&cluster, &second_sink).await;
+    cluster.freeze_all(0);
+    for queue in &served {
+        live(queue, 10).await;
+        settled(queue).await;
+    }
+    // As a process that is killed: it gives no lease back.
+    first.task.abort();
+    for queue in &served {
+        let read_before = second_sink.of(&queue.shard).len();
+        live(queue, 10).await;
+        settled(queue).await;
+        assert!(second_sink.of(&queue.shard).len() > read_before, "the second relay has read it");
+    }
+    cluster.thaw_all(0);
+    for queue in &queues {
+        eventually("it is served", async || queue.try_put(message("last", 1)).await.is_ok()).await;
+        settled(queue).await;
+    }
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn x3_one_server_holds_a_lease_while_its_partition_does_not_answer() {
+    let cluster = Cluster::start().await;
+    let (store, other) = (store_on(&cluster).await, store_on(&cluster).await);
+    let granted = async |store: &RedisStore, owner: &str| {
+        store.acquire_leader_lease("job", owner, LEASE_MS).await.granted_by().expect("a partition answers")
+    };
+    assert_eq!((granted(&store, "a").await, granted(&other, "b").await), (Some(0), None));
+    let gone = cluster.partitions(0, PARTITIONS).await;
+    let first_there = (0..PARTITIONS).find(|number| !gone.contains(number)).expect("a partition");
+    cluster.freeze_all(0);
+    assert_eq!(granted(&other, "b").await, Some(first_there));
+    assert_eq!((granted(&store, "a").await, granted(&other, "b").await), (None, Some(first_there)));
+    other.release_leader_lease("job", "b").await.expect_err("the first partition does not answer");
+    assert_eq!(granted(&store, "a").await, Some(first_there), "it was given back");
+    cluster.thaw_all(0);
+    eventually("the first partition decides again", async || granted(&store, "a").await == Some(0)).await;
+    assert_eq!(granted(&other, "b").await, None);
+}
+
 /// The nodes of a third of the slots hang, and go on after the others have got their messages.
 async fn a_third_stands_still(slots: usize) {
     let cluster = Cluster::start().await;
     let store = Arc::new(store_on(&cluster).await);
     let sink = Arc::new(TestSink::default());
     let relay = relay_on(&cluster, &sink).await;
-    let mut queues = Vec::new();
-    for number in 0..QUEUES {
-        let name = QueueName::parse("queue", &format!("q/{number}")).expect("a name");
-        store.create_queue(&name, simple()).await.expect("a queue");
-        queues.push(TestQueue { store: store.clone(), clock: Clock::new(), shard: Shard::first(&name) });
-    }
+    let queues = queues_on(&store).await;
     for queue in &queues {
         live(queue, 10).await;
     }
     for queue in &queues {
         settled(queue).await;
     }
-    let gone = cluster.partitions(slots, PARTITIONS).await;
-    let (away, served): (Vec<_>, Vec<_>) =
-        queues.iter().partition(|queue| gone.contains(&Keyspace::number_of(&queue.shard, PARTITIONS)));
-    assert!(away.len() >= 3 && served.len() >= 6, "{} are away, {} are served", away.len(), served.len());
+    let (away, served) = away_and_served(&cluster, &queues, slots).await;
     // These are in the outboxes, or on their way, when the nodes stop.
     for queue in &away {
         live(queue, 10).await;
@@ -129,6 +173,31 @@ async fn a_third_stands_still(slots: usize) {
     eventually("the watermark advances again", async || sink.watermark() > frozen_at).await;
     assert_eq!(sink.late(), 0, "no event came after a watermark that has passed it");
     relay.stop().await;
+}
+
+async fn queues_on(store: &Arc<RedisStore>) -> Vec<TestQueue<RedisStore>> {
+    let mut queues = Vec::new();
+    for number in 0..QUEUES {
+        let name = QueueName::parse("queue", &format!("q/{number}")).expect("a name");
+        store.create_queue(&name, simple()).await.expect("a queue");
+        queues.push(TestQueue { store: store.clone(), clock: Clock::new(), shard: Shard::first(&name) });
+    }
+    queues
+}
+
+type Queues<'a> = Vec<&'a TestQueue<RedisStore>>;
+
+/// The queues whose partitions are in this third of the slots, and the others.
+async fn away_and_served<'a>(
+    cluster: &Cluster,
+    queues: &'a [TestQueue<RedisStore>],
+    slots: usize,
+) -> (Queues<'a>, Queues<'a>) {
+    let gone = cluster.partitions(slots, PARTITIONS).await;
+    let (away, served): (Queues, Queues) =
+        queues.iter().partition(|queue| gone.contains(&Keyspace::number_of(&queue.shard, PARTITIONS)));
+    assert!(away.len() >= 3 && served.len() >= 6, "{} are away, {} are served", away.len(), served.len());
+    (away, served)
 }
 
 async fn store_on(cluster: &Cluster) -> RedisStore {

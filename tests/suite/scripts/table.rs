@@ -196,7 +196,7 @@ impl Table {
             "acquire_leader_lease" => {
                 let name = format!("{}{}", queue.name(), words[0]);
                 let acquired = store.acquire_leader_lease(&name, words[1], number(words[2])).await;
-                acquired.map_or_else(refused, |acquired| acquired.to_string())
+                acquired.granted_by().map_or_else(refused, |partition| partition.is_some().to_string())
             }
             unknown => panic!("{unknown} is no verb"),
         }
