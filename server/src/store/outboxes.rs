@@ -51,9 +51,9 @@ impl Place {
         Place { shared, reader, task: None, shards, complete_to_ms: 0, walks: false, pause }
     }
 
-    /// Takes the reader back.
-    fn put_back(&mut self, reader: PartitionReader) {
-        if !reader.shards().eq(&self.shards) {
+    /// Takes the reader back. `is_complete`: it has found all shards that it is to read.
+    fn put_back(&mut self, reader: PartitionReader, is_complete: bool) {
+        if is_complete && !reader.shards().eq(&self.shards) {
             self.shards = reader.shards().cloned().collect();
         }
         self.reader = Some(reader);
@@ -132,12 +132,13 @@ impl OutboxReader {
             };
             let Some(ended) = ended else { return Ok(Read::default()) };
             let (number, mut reader, result) = ended.unwrap_or_else(|panic| self.replace(&panic));
+            // A read that has failed is repeated, and counts again.
+            let (lost, undone) = (reader.take_lost(), reader.take_undone());
             if result.is_ok() {
-                self.lost += reader.take_lost();
-                self.undone += reader.take_undone();
+                (self.lost, self.undone) = (self.lost + lost, self.undone + undone);
             }
             let place = &mut self.partitions[number];
-            place.put_back(reader);
+            place.put_back(reader, result.is_ok());
             match result {
                 Ok(read) => {
                     place.pause = Duration::ZERO;
@@ -188,8 +189,8 @@ impl OutboxReader {
     /// The partitions that the last call could not read start at the oldest event again: their Redis may be another one
     /// now, which lacks what was read.
     pub fn start_over(&mut self) {
-        for place in self.partitions.iter_mut().filter(|place| !place.pause.is_zero() && place.reader.is_some()) {
-            place.reader = Some(PartitionReader::new(place.shared.clone()));
+        for place in self.partitions.iter_mut().filter(|place| !place.pause.is_zero()) {
+            place.reader = place.reader.take().map(PartitionReader::restarted);
         }
     }
 
@@ -199,7 +200,7 @@ impl OutboxReader {
         for place in &mut self.partitions {
             if let Some(mut reader) = place.reader.take() {
                 let acked = reader.ack(shards).await;
-                place.put_back(reader);
+                place.put_back(reader, acked.is_ok());
                 acked?;
             }
         }

@@ -51,6 +51,8 @@ struct LogPosition {
     last: String,
     /// The offset of the next event; `None`: unknown.
     next: Option<u64>,
+    /// The offset behind the events that were read before the log was read from its beginning again; 0: none were.
+    reached: u64,
     /// The last read met its bound, so there may be more entries.
     more: bool,
 }
@@ -61,6 +63,8 @@ pub(super) struct PartitionReader {
     /// A dedicated connection: a blocking read would delay all other calls.
     link: Link,
     positions: BTreeMap<Shard, LogPosition>,
+    /// How far the earlier reader of this partition had come, for the shards that this one has not found yet.
+    reached: HashMap<Shard, u64>,
     new_queues: String,
     /// The last read covered only shards with more entries: the next one covers all.
     partial: bool,
@@ -82,11 +86,22 @@ impl PartitionReader {
             shared,
             link,
             positions: BTreeMap::new(),
+            reached: HashMap::new(),
             new_queues: "0".to_owned(),
             partial: false,
             lost: 0,
             undone: 0,
         }
+    }
+
+    /// A reader that starts at the oldest event again, because Redis may be another one now, which lacks what was read. It
+    /// still finds out which events that were read are lost.
+    pub(super) fn restarted(self) -> Self {
+        let mut reached = self.reached;
+        for (shard, position) in self.positions {
+            reached.insert(shard, position.reached.max(position.next.unwrap_or(0)));
+        }
+        PartitionReader { reached, ..PartitionReader::new(self.shared) }
     }
 
     /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
@@ -117,6 +132,8 @@ impl PartitionReader {
             self.watch(shard.clone()).await?;
             self.check_left(&shard).await?;
         }
+        // The others are gone.
+        self.reached.clear();
         Ok(())
     }
 
@@ -159,7 +176,8 @@ impl PartitionReader {
         if !self.positions.contains_key(&shard) {
             // The first event to expect: if it was dropped, the gap shows.
             let next = self.shared.state(&shard).await?.map(|state| state.acked);
-            self.positions.insert(shard, LogPosition { next, ..LogPosition::default() });
+            let reached = self.reached.remove(&shard).unwrap_or_default();
+            self.positions.insert(shard, LogPosition { next, reached, ..LogPosition::default() });
         }
         Ok(())
     }
@@ -251,19 +269,21 @@ impl PartitionReader {
     /// Counts the events that are missing before and between these entries. Returns the time by which all of them had
     /// happened: that of the entry after them, Unix ms; `None`: none is missing.
     async fn count_losses(&mut self, shard: &Shard, entries: &[Entry]) -> Result<Option<u64>, Refusal> {
-        let Some(mut next) = self.positions.get(shard).and_then(|position| position.next) else { return Ok(None) };
+        let Some(position) = self.positions.get(shard) else { return Ok(None) };
+        let (Some(mut next), reached) = (position.next, position.reached) else { return Ok(None) };
         let mut lost_to_ms = None;
         for entry in entries {
             let lost_before = self.lost;
+            let read_to = next.max(reached);
             match entry.continues {
                 // The sink has events whose writes are lost.
-                Some(end) if end < next && next < entry.offset => {
+                Some(end) if end < read_to && read_to < entry.offset => {
                     tracing::warn!(
                         shard = shard.tag(),
-                        events = next - end,
+                        events = read_to - end,
                         "Redis has lost its last writes: history has transitions that the queue no longer knows"
                     );
-                    self.undone += next - end;
+                    self.undone += read_to - end;
                     lost_to_ms = lost_to_ms.max(Some(entry.at_ms));
                 }
                 Some(end) => self.lost += self.missing(shard, next, end).await?,
