@@ -46,7 +46,8 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     let health = StoreHealth::of(store.partition_count());
     let schedule = Arc::new(Schedule::of(store.partition_count()));
     let limits = host.bounds();
-    let queues = Board::new(host.has_metrics().then_some(config.metrics_queues_max as usize));
+    let series_max = host.has_metrics().then_some(config.metrics_queues_max as usize);
+    let queues = Board::new(series_max, store.partition_count());
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,
@@ -68,7 +69,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         stopping: host.stopping(),
     });
     if host.has_metrics() {
-        host.spawn(queue_metrics::read_often(store.clone(), queues.clone()));
+        host.spawn(queue_metrics::read_often(store.clone(), queues.clone(), health.clone()));
         let queues = queues.clone();
         host.collect(move |page| queue_metrics::write(&queues, page));
     }

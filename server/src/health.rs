@@ -1,23 +1,41 @@
 //! Whether the store answers, judged by the calls of this server; shown by the gRPC health service.
 
-use std::sync::Arc;
+use crate::metrics;
+use ::metrics::Gauge;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::{Refusal, Shard};
 use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The least time between two lines of the log that say that the same partition is unavailable.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Whether the last call of a partition reached it, of at least one. A server that cannot reach one of several partitions serves the others,
 /// and its callers would not reach that one through another server either.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct StoreHealth {
-    partitions: Arc<[AtomicBool]>,
+    partitions: Arc<[Partition]>,
     is_available: watch::Sender<bool>,
 }
 
+struct Partition {
+    answers: AtomicBool,
+    unavailable: Gauge,
+    /// When the log last said that it is unavailable.
+    logged_at: Mutex<Option<Instant>>,
+}
+
 impl StoreHealth {
-    /// That of a store with so many partitions: available, until a call fails.
+    /// That of a store with so many partitions: available, until a call fails. It registers its metrics now.
     pub(crate) fn of(partitions: u16) -> Self {
-        let partitions = (0..partitions).map(|_| AtomicBool::new(true)).collect();
+        let partition = |unavailable: Gauge| {
+            unavailable.set(0.0);
+            Partition { answers: AtomicBool::new(true), unavailable, logged_at: Mutex::default() }
+        };
+        let partitions = metrics::partitions_unavailable(partitions).into_iter().map(partition).collect();
         StoreHealth { partitions, is_available: watch::Sender::new(true) }
     }
 
@@ -28,15 +46,21 @@ impl StoreHealth {
     }
 
     /// Records how a call of a partition ended.
-    pub(crate) fn saw_partition<T>(&self, partition: u16, answer: &Result<T, Refusal>) {
-        let answers =
-            !matches!(answer, Err(refusal) if refusal.is_unavailable() || matches!(refusal, Refusal::DataLoss { .. }));
-        if self.partitions[usize::from(partition)].swap(answers, Ordering::Relaxed) == answers {
+    pub(crate) fn saw_partition<T>(&self, number: u16, answer: &Result<T, Refusal>) {
+        let unavailable = answer
+            .as_ref()
+            .err()
+            .filter(|refusal| refusal.is_unavailable() || matches!(refusal, Refusal::DataLoss { .. }));
+        let partition = &self.partitions[usize::from(number)];
+        let answers = unavailable.is_none();
+        if partition.answers.swap(answers, Ordering::Relaxed) == answers {
             return;
         }
+        partition.unavailable.set(if answers { 0.0 } else { 1.0 });
+        partition.log(number, unavailable);
         // Read under the lock of the sender: of two changes at once, the later one sees both.
         self.is_available.send_if_modified(|before| {
-            let is_available = self.partitions.iter().any(|answers| answers.load(Ordering::Relaxed));
+            let is_available = self.partitions.iter().any(|partition| partition.answers.load(Ordering::Relaxed));
             std::mem::replace(before, is_available) != is_available
         });
     }
@@ -44,6 +68,22 @@ impl StoreHealth {
     /// The current state, and every change of it.
     pub(crate) fn watch(&self) -> watch::Receiver<bool> {
         self.is_available.subscribe()
+    }
+}
+
+impl Partition {
+    /// Logs that it is unavailable, and why; or that it answers again.
+    fn log(&self, number: u16, unavailable: Option<&Refusal>) {
+        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        match unavailable {
+            // Where some calls fail and others do not, the log would be full of it.
+            Some(_) if logged_at.is_some_and(|at| at.elapsed() < LOG_EVERY) => {}
+            Some(refusal) => {
+                *logged_at = Some(Instant::now());
+                tracing::warn!(partition = number, %refusal, "a partition of the store is unavailable");
+            }
+            None => tracing::info!(partition = number, "a partition of the store answers again"),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ const STREAMS: &str = "tallystone_work_streams";
 const SWEEPS: &str = "tallystone_sweeps_total";
 const SWEPT: &str = "tallystone_swept_messages_total";
 const STORE_AVAILABLE: &str = "tallystone_store_available";
+const PARTITION_UNAVAILABLE: &str = "tallystone_store_partition_unavailable";
 
 /// The buckets of the queue's histograms, for the metrics listener.
 pub const BUCKETS: &[Buckets] = &[
@@ -109,4 +110,14 @@ impl Metrics {
             store_available: gauge!(STORE_AVAILABLE),
         }
     }
+}
+
+/// The handles that say of each partition of the store whether it is unavailable (1) or answers (0).
+pub(crate) fn partitions_unavailable(partitions: u16) -> Vec<Gauge> {
+    describe_gauge!(
+        PARTITION_UNAVAILABLE,
+        "1 while a partition of the store does not answer this server, or has lost its data; else 0"
+    );
+    let handle = |number: u16| gauge!(PARTITION_UNAVAILABLE, "partition" => number.to_string());
+    (0..partitions).map(handle).collect()
 }

@@ -167,7 +167,9 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
             let now = Instant::now();
             if walk_at <= now {
                 walk_at = now + AWAY;
-                if self.walk(partition, spread).await.is_ok() {
+                let walked = self.walk(partition, spread).await;
+                self.health.saw_partition(partition, &walked);
+                if walked.is_ok() {
                     (walk_at, spread) = (now + WALK, WALK);
                 }
             }

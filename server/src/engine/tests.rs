@@ -47,7 +47,7 @@ impl Rig {
             sweeper: Arc::default(),
             health: StoreHealth::of(1),
             metrics: Arc::new(Metrics::new()),
-            queues: Board::new(Some(100)),
+            queues: Board::new(Some(100), 1),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
             fair_queue: FairQueue::default(),
             room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),

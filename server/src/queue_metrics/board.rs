@@ -8,9 +8,14 @@
 use super::tally::{Tally, Totals};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
 use tallystone_model::store::{Ages, Depth};
 use tokio::time::Instant;
+
+/// What was read longer ago is not shown.
+const FRESH: Duration = Duration::from_secs(150);
 
 /// What is known of the messages of one queue.
 #[derive(Clone, Debug)]
@@ -56,16 +61,18 @@ struct Queues {
     shown: usize,
     others: Sum,
     internal: Sum,
-    /// When the store was last read without an error.
-    read_at: Option<Instant>,
+    /// When each partition of the store was last read without an error.
+    read_at: Vec<Option<Instant>>,
 }
 
 /// What a page shows.
 pub(super) struct Shown {
+    /// The readings are those of partitions that were read within [`FRESH`].
     pub(super) queues: Vec<(QueueName, Totals, Option<Reading>)>,
     pub(super) others: Sum,
     pub(super) internal: Sum,
-    pub(super) read_at: Option<Instant>,
+    /// Whether a partition was read within [`FRESH`].
+    pub(super) is_read: bool,
 }
 
 /// The queues of one server.
@@ -73,6 +80,8 @@ pub(crate) struct Board {
     queues: Mutex<Queues>,
     /// The most queues with separate series; `None`: without a metrics port no queue is known.
     series_max: Option<usize>,
+    /// The number of partitions of the store.
+    partitions: u16,
 }
 
 impl Entry {
@@ -143,8 +152,19 @@ impl Queues {
 }
 
 impl Board {
-    pub(crate) fn new(series_max: Option<usize>) -> Arc<Self> {
-        Arc::new(Board { queues: Mutex::default(), series_max })
+    /// `partitions`: how many the store has.
+    pub(crate) fn new(series_max: Option<usize>, partitions: u16) -> Arc<Self> {
+        let queues = Queues { read_at: vec![None; usize::from(partitions)], ..Queues::default() };
+        Arc::new(Board { queues: Mutex::new(queues), series_max, partitions })
+    }
+
+    /// The numbers of the partitions.
+    pub(super) fn partitions(&self) -> std::ops::Range<u16> {
+        0..self.partitions
+    }
+
+    fn partition_of(&self, queue: &QueueName) -> usize {
+        usize::from(Keyspace::number_of_queue(queue, self.partitions))
     }
 
     /// The tally of a queue, which its lane keeps.
@@ -171,22 +191,22 @@ impl Board {
     }
 
     /// The queues with series that are not at rest: they have messages that may move, or calls since they were last read.
-    /// Each with the mark of its last reading.
-    pub(super) fn to_read(&self) -> Vec<(QueueName, Option<Reading>)> {
+    /// Those of each partition, with their last readings.
+    pub(super) fn to_read(&self) -> Vec<Vec<(QueueName, Option<Reading>)>> {
         let mut queues = self.lock();
-        let mut found = Vec::new();
+        let mut found = vec![Vec::new(); usize::from(self.partitions)];
         for (queue, entry) in queues.entries.iter_mut().filter(|(_, entry)| entry.has_series) {
             let calls = entry.tally.totals().calls();
             let is_called = std::mem::replace(&mut entry.calls_when_read, calls) != calls;
             if is_called || entry.reading.as_ref().is_none_or(|reading| reading.depth.live() > 0) {
-                found.push((queue.clone(), entry.reading.clone()));
+                found[self.partition_of(queue)].push((queue.clone(), entry.reading.clone()));
             }
         }
         found
     }
 
     /// What the store has said of a queue; `None`: it does not exist.
-    pub(super) fn has_read(&self, queue: &QueueName, reading: Option<Reading>) {
+    pub(super) fn has_reading(&self, queue: &QueueName, reading: Option<Reading>) {
         let mut queues = self.lock();
         match reading {
             Some(reading) => {
@@ -198,19 +218,26 @@ impl Board {
         }
     }
 
-    pub(super) fn has_read_all(&self, now: Instant) {
-        self.lock().read_at = Some(now);
+    pub(super) fn has_read(&self, partition: u16, now: Instant) {
+        self.lock().read_at[usize::from(partition)] = Some(now);
     }
 
     /// Compares all queues of the store, gives series to those of the highest weight, and forgets those that are gone.
-    pub(super) fn rank(&self, stored: &BTreeMap<QueueName, Depth>) {
+    /// `walked`: the queues of each partition; `None`: it was not read, so its queues keep their series, and the sums lack
+    /// its messages.
+    pub(super) fn rank(&self, walked: &[Option<BTreeMap<QueueName, Depth>>]) {
         let queues = &mut *self.lock();
         queues.settle();
-        let gone: Vec<QueueName> = queues.entries.keys().filter(|queue| !stored.contains_key(queue)).cloned().collect();
+        let is_gone = |queue: &&QueueName| {
+            let stored = walked.get(self.partition_of(queue)).and_then(Option::as_ref);
+            stored.is_some_and(|stored| !stored.contains_key(*queue))
+        };
+        let gone: Vec<QueueName> = queues.entries.keys().filter(is_gone).cloned().collect();
+        let stored = || walked.iter().flatten().flatten();
         gone.iter().for_each(|queue| queues.gone(queue));
 
         let (mut shown, mut others) = (Vec::new(), Vec::new());
-        for (queue, depth) in stored.iter().filter(|(queue, _)| !queue.is_internal()) {
+        for (queue, depth) in stored().filter(|(queue, _)| !queue.is_internal()) {
             let weight = depth.live() + depth.errored;
             match queues.entries.get_mut(queue) {
                 Some(entry) => {
@@ -241,7 +268,7 @@ impl Board {
         }
 
         (queues.others.depth, queues.internal.depth) = (Depth::default(), Depth::default());
-        for (queue, depth) in stored {
+        for (queue, depth) in stored() {
             match queues.entries.get_mut(queue) {
                 Some(entry) if entry.has_series => {
                     let last = entry.reading.take();
@@ -264,12 +291,15 @@ impl Board {
     pub(super) fn shown(&self) -> Shown {
         let mut queues = self.lock();
         queues.settle();
+        let is_fresh =
+            |queue: &QueueName| queues.read_at[self.partition_of(queue)].is_some_and(|at| at.elapsed() <= FRESH);
         let of = |(queue, entry): (&QueueName, &Entry)| {
             let totals = entry.tally.totals().since(&entry.settled);
-            entry.has_series.then(|| (queue.clone(), totals, entry.reading.clone()))
+            entry.has_series.then(|| (queue.clone(), totals, entry.reading.clone().filter(|_| is_fresh(queue))))
         };
         let shown = queues.entries.iter().filter_map(of).collect();
-        Shown { queues: shown, others: queues.others, internal: queues.internal, read_at: queues.read_at }
+        let is_read = queues.read_at.iter().flatten().any(|at| at.elapsed() <= FRESH);
+        Shown { queues: shown, others: queues.others, internal: queues.internal, is_read }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {

@@ -3,7 +3,6 @@
 use super::board::{Board, Reading, Shown, Sum};
 use super::tally::{Counted, Totals};
 use std::fmt::Write;
-use std::time::Duration;
 use tallystone_model::State;
 use tallystone_model::refusal::REASONS;
 use tokio::time::Instant;
@@ -12,8 +11,6 @@ use tokio::time::Instant;
 const OTHERS: &str = "(other)";
 /// The internal queues of all namespaces.
 const INTERNAL: &str = "(rollup)";
-/// Gauges that are older are not shown.
-const FRESH: Duration = Duration::from_secs(150);
 
 const MESSAGES: &str = "tallystone_queue_messages";
 const PENDING_AGE: &str = "tallystone_queue_oldest_pending_age_seconds";
@@ -43,7 +40,7 @@ fn counter(counted: Counted) -> (&'static str, &'static str) {
 
 /// Appends all series of queues.
 pub(crate) fn write(board: &Board, page: &mut String) {
-    let Shown { queues, others, internal, read_at } = board.shown();
+    let Shown { queues, others, internal, is_read } = board.shown();
     let sums = [(OTHERS, &others), (INTERNAL, &internal)];
     for counted in Counted::ALL {
         let (name, help) = counter(counted);
@@ -62,7 +59,7 @@ pub(crate) fn write(board: &Board, page: &mut String) {
     };
     queues.iter().for_each(|(queue, totals, _)| refused(queue.as_str(), totals));
     sums.iter().for_each(|(queue, sum)| refused(queue, &sum.totals));
-    if read_at.is_some_and(|at| at.elapsed() <= FRESH) {
+    if is_read {
         let readings = queues.iter().filter_map(|(queue, _, reading)| Some((queue.as_str(), reading.as_ref()?)));
         gauges(page, &readings.collect::<Vec<_>>(), &sums);
     }

@@ -15,8 +15,13 @@ pub struct QueueState {
 
 /// Reads the states of many queues in few calls of the store.
 pub trait QueueStates: Store {
-    /// One page of all queues with their messages, in order of name.
-    fn queue_depths(&self, cursor: &str) -> impl Future<Output = Result<Page<(QueueName, Depth)>, Refusal>> + Send {
+    /// One page of the queues of a partition with their messages, in order of name.
+    fn queue_depths(
+        &self,
+        partition: u16,
+        cursor: &str,
+    ) -> impl Future<Output = Result<Page<(QueueName, Depth)>, Refusal>> + Send {
+        let _ = partition;
         async move {
             let page = self.list_queues("", cursor, PAGE_ITEMS_MAX).await?;
             let mut items = Vec::with_capacity(page.items.len());
@@ -50,8 +55,8 @@ pub trait QueueStates: Store {
 impl QueueStates for tallystone_model::oracle::Oracle {}
 
 impl QueueStates for RedisStore {
-    async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
-        RedisStore::queue_depths(self, cursor).await
+    async fn queue_depths(&self, partition: u16, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
+        RedisStore::queue_depths(self, partition, cursor).await
     }
 
     async fn queue_states(&self, queues: &[QueueName]) -> Result<Vec<Option<QueueState>>, Refusal> {

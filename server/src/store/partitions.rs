@@ -7,7 +7,7 @@ use super::shared::Shared;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use std::sync::Arc;
 use tallystone_lua::keys::Keyspace;
-use tallystone_model::store::{Depth, Page, Queue};
+use tallystone_model::store::{Page, Queue};
 use tallystone_model::{QueueName, Refusal, Shard};
 
 /// The queues with this prefix, in order of name, after the cursor.
@@ -48,33 +48,6 @@ impl Shared {
         command.arg(self.keyspace.queues()).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
         read(self.link.call(&command).await?)
     }
-}
-
-/// One page of a walk over all partitions, one after the other. `page`: one page of a partition.
-async fn walk<T, F: Future<Output = Result<Page<T>, Refusal>>>(
-    partitions: &[Arc<Shared>],
-    cursor: &str,
-    page: impl FnOnce(Arc<Shared>, String) -> F,
-) -> Result<Page<T>, Refusal> {
-    let (number, within) = cursor.split_once(' ').unwrap_or(("0", ""));
-    let bad = || Refusal::invalid("cursor", "is not one of ours");
-    let number: usize = number.parse().map_err(|_| bad())?;
-    let partition = partitions.get(number).ok_or_else(bad)?;
-    let Page { items, next_cursor } = page(partition.clone(), within.to_owned()).await?;
-    let next_cursor = match next_cursor.as_str() {
-        "" if number + 1 == partitions.len() => String::new(),
-        "" => format!("{} ", number + 1),
-        within => format!("{number} {within}"),
-    };
-    Ok(Page { items, next_cursor })
-}
-
-/// One page of all queues with their messages.
-pub(super) async fn queue_depths(
-    partitions: &[Arc<Shared>],
-    cursor: &str,
-) -> Result<Page<(QueueName, Depth)>, Refusal> {
-    walk(partitions, cursor, async |partition, cursor| partition.queue_depths(&cursor).await).await
 }
 
 /// What is kept for the queues of this prefix.

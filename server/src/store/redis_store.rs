@@ -141,9 +141,9 @@ impl RedisStore {
         self.partitions[usize::from(partition)].sweep_times(cursor).await
     }
 
-    /// One page of all queues with their messages; within a partition in order of name.
-    pub async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
-        partitions::queue_depths(&self.partitions, cursor).await
+    /// One page of the queues of a partition with their messages, in order of name.
+    pub async fn queue_depths(&self, partition: u16, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
+        self.partitions[usize::from(partition)].queue_depths(cursor).await
     }
 
     /// What is kept for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are requested.

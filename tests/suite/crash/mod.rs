@@ -3,6 +3,7 @@
 //! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which
 //! that happens. What may not: a fault that is only pretended.
 
+mod away;
 pub(crate) mod cluster;
 mod cluster_failover;
 mod cluster_slots;
