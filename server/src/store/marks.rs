@@ -31,6 +31,15 @@ pub struct Kept {
     pub bytes: u64,
 }
 
+impl Kept {
+    /// Adds what another partition keeps.
+    pub fn add(&mut self, other: &Kept) {
+        self.queues += other.queues;
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
 impl Shared {
     /// One page of the shards in which something falls due, each with the time until then.
     pub(super) async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {

@@ -6,9 +6,11 @@ use super::queues::READS_AT_ONCE;
 use super::shared::Shared;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::store::{Page, Queue};
-use tallystone_model::{QueueName, Refusal, Shard};
+use tallystone_model::{Applied, QueueName, Refusal, Shard};
+use tokio::time::timeout;
 
 /// The queues with this prefix, in order of name, after the cursor.
 pub(super) async fn list_queues(
@@ -50,16 +52,19 @@ impl Shared {
     }
 }
 
-/// What is kept for the queues of this prefix.
-pub(super) async fn kept(partitions: &[Arc<Shared>], prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
-    let parts = future::try_join_all(partitions.iter().map(|partition| partition.kept(prefix, with_bytes))).await?;
-    let mut all = Kept::default();
-    for part in parts {
-        all.queues += part.queues;
-        all.messages += part.messages;
-        all.bytes += part.bytes;
+/// The longest wait for what a partition keeps. A prefix with many queues takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What each partition keeps for the queues of this prefix. It waits for a partition, of several, only so long.
+pub(super) async fn kept(partitions: &[Arc<Shared>], prefix: &str, with_bytes: bool) -> Vec<Result<Kept, Refusal>> {
+    if let [whole] = partitions {
+        return vec![whole.kept(prefix, with_bytes).await];
     }
-    Ok(all)
+    let of_partition = async |partition: &Arc<Shared>| {
+        let late = || Refusal::Unavailable { applied: Applied::No, why: "Redis did not say what it keeps".to_owned() };
+        timeout(PATIENCE, partition.kept(prefix, with_bytes)).await.unwrap_or_else(|_| Err(late()))
+    };
+    future::join_all(partitions.iter().map(of_partition)).await
 }
 
 /// Reads something of many shards in their order: from each partition what concerns its own.

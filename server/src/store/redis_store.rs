@@ -146,8 +146,9 @@ impl RedisStore {
         self.partitions[usize::from(partition)].queue_depths(cursor).await
     }
 
-    /// What is kept for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are requested.
-    pub async fn kept(&self, prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
+    /// What each partition keeps for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are
+    /// requested.
+    pub async fn kept(&self, prefix: &str, with_bytes: bool) -> Vec<Result<Kept, Refusal>> {
         partitions::kept(&self.partitions, prefix, with_bytes).await
     }
 

@@ -3,6 +3,9 @@
 //! A message counts from its admission until a reading that began after its Enqueue was answered. So one server alone does not
 //! pass the bounds. What other servers have let in counts with the next reading, usually within [`EVERY`]. Before a message is
 //! refused, a reading is made, unless the last one is too recent.
+//!
+//! A partition of the store that cannot be read counts with what it had when it was last read, and not at all before. So its
+//! messages may pass a bound, and the queues of the others are served.
 
 use super::source::Source;
 use crate::store::Kept;
@@ -48,6 +51,8 @@ pub(super) struct Bounds {
 #[derive(Default)]
 struct State {
     read: Option<Reading>,
+    /// What each partition had when it was last read.
+    partitions: Vec<Kept>,
     /// When the store was last not read, and why.
     failed: Option<(Instant, Refusal)>,
     /// Let in, and not answered yet.
@@ -153,10 +158,15 @@ impl Stock {
         let began = Instant::now();
         // The caller that reads may go away before the store answers.
         let before = Before { stock: self, amount: std::mem::take(&mut self.state().since) };
-        match self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await {
+        let answers = self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await;
+        let is_whole = answers.iter().all(Result::is_ok);
+        let kept = self.state().take_in(answers);
+        match kept {
             Ok(kept) => {
                 let ended = Instant::now();
-                self.state().read = Some(Reading { kept, ended, took: ended - began });
+                // Who waits for a partition that does not answer takes none of the store's time.
+                let took = if is_whole { ended - began } else { Duration::ZERO };
+                self.state().read = Some(Reading { kept, ended, took });
                 before.count_as_read();
                 (self.shown)(&kept);
                 Ok(())
@@ -175,6 +185,29 @@ impl Stock {
 }
 
 impl State {
+    /// What all partitions keep, of those that did not answer by their last answers.
+    ///
+    /// # Errors
+    /// None has answered.
+    fn take_in(&mut self, answers: Vec<Result<Kept, Refusal>>) -> Result<Kept, Refusal> {
+        self.partitions.resize(answers.len(), Kept::default());
+        let (mut has_answered, mut first_error) = (false, None);
+        for (last, answer) in self.partitions.iter_mut().zip(answers) {
+            match answer {
+                Ok(kept) => (*last, has_answered) = (kept, true),
+                Err(refusal) => {
+                    first_error.get_or_insert(refusal);
+                }
+            }
+        }
+        if let Some(refusal) = first_error.filter(|_| !has_answered) {
+            return Err(refusal);
+        }
+        let mut all = Kept::default();
+        self.partitions.iter().for_each(|kept| all.add(kept));
+        Ok(all)
+    }
+
     /// The quota that so much more would pass.
     fn passed(&self, bounds: &Bounds, more: &Amount) -> Option<&'static str> {
         let kept = self.read.map(|reading| reading.kept).unwrap_or_default();
@@ -222,5 +255,23 @@ impl Drop for Reservation {
         state.in_flight.messages -= self.amount.messages;
         state.in_flight.bytes -= self.amount.bytes;
         state.since.add(&self.accepted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallystone_model::Applied;
+
+    #[test]
+    fn x3_a_partition_that_is_not_read_counts_with_what_it_had() {
+        let away = || Err(Refusal::Unavailable { applied: Applied::No, why: String::new() });
+        let kept = |messages| Kept { queues: 1, messages, bytes: 0 };
+        let mut state = State::default();
+        assert!(state.take_in(vec![away(), away()]).is_err(), "nothing is known");
+        assert_eq!(state.take_in(vec![away(), Ok(kept(5))]), Ok(kept(5)));
+        assert_eq!(state.take_in(vec![Ok(kept(3)), Ok(kept(5))]).map(|all| all.messages), Ok(8));
+        assert_eq!(state.take_in(vec![Ok(kept(4)), away()]).map(|all| (all.queues, all.messages)), Ok((2, 9)));
+        assert!(state.take_in(vec![away(), away()]).is_err());
     }
 }

@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep};
 const PARTITIONS: u16 = 6;
 const QUEUES: usize = 24;
 const POLL: Duration = Duration::from_millis(100);
+/// Of the tenant with all queues.
+const MESSAGES_MAX: usize = 60;
 const CONFIG: &str = "[redis]\npartitions = 6\n[[tenants]]\nname = \"q\"\nprefix = \"q/\"\nmessages_max = 60\n";
 
 /// A server whose queues are one tenant, and a third of whose partitions will hang.
@@ -97,4 +99,51 @@ async fn x3_o1_partitions_that_hang_are_named_and_the_queues_of_others_are_measu
     stage.until(&[all(2), stage.states(1)].concat()).await;
     stage.cluster.thaw_all(1);
     stage.until(&stage.states(0)).await;
+}
+
+/// The server knows what the partitions keep that answer, and refuses what passes the bound of the tenant, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_partitions_that_hang_do_not_hide_what_a_tenant_keeps_in_others() {
+    let stage = Stage::start().await;
+    let queue = &stage.served[0];
+    for queue in &stage.away {
+        assert!(stage.put(queue, "m").await, "{queue}");
+    }
+    // Each number that is another one is that of another reading, and the third reading began after the first ended.
+    let (mut read, give_up_at) = (BTreeSet::new(), Instant::now() + SOON);
+    for number in 0.. {
+        assert!(Instant::now() < give_up_at, "the server does not read what is kept");
+        let _accepted_or_full = stage.put(queue, &format!("before{number}")).await;
+        let page = stage.server.metrics().await;
+        let messages = page.lines().find_map(|line| line.strip_prefix("tallystone_tenant_messages{tenant=\"q\"} "));
+        read.extend(messages.map(str::to_owned));
+        if read.len() > 3 {
+            break;
+        }
+        sleep(POLL).await;
+    }
+    let empty = async || {
+        stage.client.delete_queue(queue, true).await.expect("a deletion");
+        stage.client.create_queue(queue, QueueConfig::simple()).await.expect("a queue");
+    };
+    empty().await;
+    stage.cluster.freeze_all(1);
+    let accepted = async |id: String| {
+        let give_up_at = Instant::now() + SOON;
+        while !stage.put(queue, &id).await {
+            assert!(Instant::now() < give_up_at, "{id}: the server does not read that others are gone");
+            sleep(POLL).await;
+        }
+    };
+    // More than the bound, but each is gone before the next one comes.
+    for number in 0..2 * MESSAGES_MAX {
+        accepted(format!("gone{number}")).await;
+        empty().await;
+    }
+    let room = MESSAGES_MAX - stage.away.len();
+    for number in 0..room {
+        accepted(format!("kept{number}")).await;
+    }
+    assert!(!stage.put(queue, "too many").await, "those in the partitions that hang count, too");
+    stage.cluster.thaw_all(1);
 }
