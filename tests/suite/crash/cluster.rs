@@ -1,7 +1,7 @@
 //! A Redis Cluster of three primaries, each with a replica.
 
 use super::machines::Redis;
-use super::replication::{command, replication};
+use super::replication::{command, good_replicas, replication};
 use crate::system::program::SOON;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ impl Cluster {
                 let replication = replication(&self.redis[number]).await;
                 // A primary without its replica has just been replaced, or has just replaced another.
                 let is_primary = replication.get::<String>("role").as_deref() == Some("master");
-                if is_primary && replication.get("min_slaves_good_slaves") == Some(1) {
+                if is_primary && good_replicas(&replication) == 1 {
                     return number;
                 }
             }
@@ -71,7 +71,7 @@ impl Cluster {
     }
 
     /// Waits until the other node of its slots is the primary, and returns its number.
-    async fn promoted(&self, before: usize) -> usize {
+    pub(crate) async fn promoted(&self, before: usize) -> usize {
         let now = (before + PRIMARIES) % NODES;
         let give_up_at = Instant::now() + SOON;
         while replication(&self.redis[now]).await.get::<String>("role").as_deref() != Some("master") {

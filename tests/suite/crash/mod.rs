@@ -12,6 +12,7 @@ mod connections;
 mod data_loss;
 mod demoted;
 mod failover;
+mod first_success;
 mod frozen;
 mod healing;
 mod index_builds;

@@ -34,6 +34,16 @@ pub(super) async fn has_replicas(primary: &Redis, count: u32) {
     }
 }
 
+/// The replicas of a primary that may take its place: those that it counts as good, if it demands some, or those that get its
+/// writes.
+pub(super) fn good_replicas(primary: &InfoDict) -> usize {
+    let gets_writes = |number: &usize| {
+        let replica: Option<String> = primary.get(&format!("slave{number}"));
+        replica.is_some_and(|replica| replica.contains("state=online"))
+    };
+    primary.get("min_slaves_good_slaves").unwrap_or_else(|| (0..primary.len()).filter(gets_writes).count())
+}
+
 /// Its `INFO replication`.
 pub(super) async fn replication(redis: &Redis) -> InfoDict {
     redis::from_redis_value(command(redis, &["INFO", "replication"]).await).expect("INFO")

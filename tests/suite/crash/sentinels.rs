@@ -1,7 +1,7 @@
 //! A primary with two replicas, and the three Sentinels that choose another primary when it is unavailable.
 
 use super::machines::Redis;
-use super::replication::{command, follows, replication};
+use super::replication::{command, follows, good_replicas, replication};
 use crate::system::program::{Running, SOON};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -78,7 +78,7 @@ impl Nodes {
             command(replica, &["REPLICAOF", "127.0.0.1", &port]).await;
         }
         let give_up_at = Instant::now() + SOON;
-        while replication(&self.redis[self.primary().await]).await.get("min_slaves_good_slaves") != Some(2) {
+        while good_replicas(&replication(&self.redis[self.primary().await]).await) != 2 {
             assert!(Instant::now() < give_up_at, "the replicas do not catch up");
             sleep(POLL).await;
         }
