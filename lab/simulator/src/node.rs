@@ -2,7 +2,7 @@
 
 use crate::commands::{Arguments, execute};
 use crate::keyspace::{Fault, Keyspace};
-use crate::scripting::{Engine, Metered, locked};
+use crate::scripting::{Alteration, Engine, Metered, locked};
 use redis::{Cmd, RedisResult, Value};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,8 +28,20 @@ impl SimulatedRedis {
     /// # Panics
     /// If Lua cannot start.
     pub fn new(writes_kept: usize) -> SimulatedRedis {
+        SimulatedRedis::with(writes_kept, None)
+    }
+
+    /// The same with a defect: it runs other texts than those of the scripts that it loads. `alter` makes them.
+    ///
+    /// # Panics
+    /// If Lua cannot start.
+    pub fn altered(writes_kept: usize, alter: impl Fn(&str) -> String + Send + Sync + 'static) -> SimulatedRedis {
+        SimulatedRedis::with(writes_kept, Some(Box::new(alter)))
+    }
+
+    fn with(writes_kept: usize, alteration: Option<Alteration>) -> SimulatedRedis {
         let keyspace = Arc::new(Mutex::new(Keyspace::new(writes_kept)));
-        let engine = Engine::new(keyspace).expect("Lua starts unless there is no memory");
+        let engine = Engine::new(keyspace, alteration).expect("Lua starts unless there is no memory");
         let (loaded, timeline, subscribers) = (Mutex::default(), AtomicU32::new(1), Mutex::default());
         SimulatedRedis { engine, loaded, timeline, subscribers }
     }
@@ -126,6 +138,10 @@ impl Node for SimulatedRedis {
 
 /// The reply of an error, decoded as if it had come from a connection.
 fn server_error(fault: &Fault) -> RedisResult<Value> {
-    let line = fault.text().replace(['\r', '\n'], " ");
+    refusal(&fault.text().replace(['\r', '\n'], " "))
+}
+
+/// The reply of an error, given its line.
+pub(crate) fn refusal(line: &str) -> RedisResult<Value> {
     redis::parse_redis_value(format!("-{line}\r\n").as_bytes())
 }

@@ -73,6 +73,7 @@ const EXCEPTED: &[&str] = &[
     "tests/suite/house/words.rs",
     "infra/local/src/elasticsearch.rs",
     "infra/link/src/error.rs",
+    "lab/simulator/src/episode/faults.rs",
     "tests/suite/compact/load.rs",
     "LICENSE",
     "client/LICENSE",

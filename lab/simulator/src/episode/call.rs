@@ -35,6 +35,8 @@ pub(super) enum Answer {
     Enqueued(Vec<Result<Enqueued, Refusal>>),
     Dequeued(Dequeued),
     Went(MessageId, Result<Transition, Refusal>),
+    /// By the holder of the lease.
+    Ended(LeaseRef, Result<Transition, Refusal>),
     Queue(Queue),
     /// Nothing that a judge needs.
     Done,
@@ -50,16 +52,16 @@ impl Call {
             Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await?),
             Call::Dequeue(request, ticket) => Answer::Dequeued(store.dequeue(shard, &[request], false, ticket).await?),
             Call::Complete(lease) => {
-                let id = lease.id.clone();
-                Answer::Went(id, only(store.complete(shard, vec![Completion::from(lease)]).await?))
+                let ended = only(store.complete(shard, vec![Completion::from(lease.clone())]).await?);
+                Answer::Ended(lease, ended)
             }
             Call::Extend(extension) => {
                 store.extend_lease(shard, vec![extension]).await?;
                 Answer::Done
             }
             Call::Release(release) => {
-                let id = release.lease.id.clone();
-                Answer::Went(id, only(store.release(shard, vec![release]).await?))
+                let lease = release.lease.clone();
+                Answer::Ended(lease, only(store.release(shard, vec![release]).await?))
             }
             Call::Cancel(cancellation) => {
                 let id = cancellation.id.clone();

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tallystone_model::store::{
-    Cancellation, DequeueRequest, Extension, LeaseRef, MessagePatch, Release, Ticket, Verdict,
+    Cancellation, DequeueRequest, Extension, LeaseRef, MessagePatch, Release, Ticket, Transition, Verdict,
 };
 use tallystone_model::{MessageId, Metadata, NewMessage, QueuePatch, Refusal, Shard};
 use tokio::time::sleep;
@@ -220,18 +220,20 @@ impl Caller {
                     self.held.push((at, LeaseRef { id, fencing_token }));
                 }
             }
-            Answer::Went(id, Ok(went)) => history.transitions.push(SeenTransition {
-                shard: shard.clone(),
-                id,
-                state: went.state,
-                version: went.version,
-            }),
+            Answer::Went(id, Ok(Transition { state, version })) => {
+                let shard = shard.clone();
+                history.transitions.push(SeenTransition { shard, id, state, version, lease: None });
+            }
+            Answer::Ended(LeaseRef { id, fencing_token }, Ok(Transition { state, version })) => {
+                let (shard, lease) = (shard.clone(), Some(fencing_token));
+                history.transitions.push(SeenTransition { shard, id, state, version, lease });
+            }
             Answer::Queue(queue) => history.revisions.push(SeenRevision {
                 shard: shard.clone(),
                 revision: queue.revision,
                 config: format!("{:?}", queue.config),
             }),
-            Answer::Went(_, Err(_)) | Answer::Done => {}
+            Answer::Went(_, Err(_)) | Answer::Ended(_, Err(_)) | Answer::Done => {}
         }
     }
 }

@@ -62,7 +62,16 @@ pub(super) enum Fault {
     ServerClock { server: usize, step_ms: i64 },
     /// The clock of Redis is wrong by more than the bound for a while.
     Skew { step_ms: i64, lasts_ms: u64 },
+    /// The slot of the store moves to another node, whose clock differs. Meanwhile some keys are on one node, and some on the
+    /// other.
+    SlotMoves { lasts_ms: u64, clock_step_ms: i64 },
 }
+
+/// What a node of a Redis Cluster answers about keys of a slot that moves.
+pub(super) const OF_MOVING_SLOTS: [&str; 2] =
+    ["TRYAGAIN Multiple keys request during rehashing of slot", "ASK 3999 127.0.0.1:6381"];
+/// About keys of a slot that has moved.
+pub(super) const OF_MOVED_SLOTS: &str = "MOVED 3999 127.0.0.1:6381";
 
 impl Fault {
     /// Draws what happens after one command; mostly nothing.
@@ -88,6 +97,10 @@ impl Fault {
                 let beyond_ms = chance.random_range(2..6) * i64::from(CLOCK_SKEW_MAX_MS);
                 let step_ms = if chance.random_bool(0.5) { beyond_ms } else { -beyond_ms };
                 Fault::Skew { step_ms, lasts_ms: chance.random_range(1..1_500) }
+            }
+            270..300 => {
+                let lasts_ms = chance.random_range(0..1_000);
+                Fault::SlotMoves { lasts_ms, clock_step_ms: chance.random_range(-8_000..8_000) }
             }
             _ => return None,
         })

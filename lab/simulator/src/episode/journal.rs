@@ -2,6 +2,7 @@
 
 use crate::judge::Written;
 use crate::keyspace::{Keyspace, StreamId};
+use std::collections::BTreeSet;
 use tallystone_lua::{ShardKeys, record};
 use tallystone_model::{Recorded, Shard};
 
@@ -30,7 +31,9 @@ pub(super) struct Journal {
     live: Vec<u64>,
     writes: u64,
     /// The writes with which shards moved to another timeline.
-    timelines: Vec<u64>,
+    timelines: Vec<(u64, Shard)>,
+    /// The shards of which a failover lost such a write: then two timelines continue the same state.
+    pub(super) forked: BTreeSet<Shard>,
     pub(super) written: Vec<Written>,
     /// Entries that could not be decoded.
     pub(super) failures: Vec<String>,
@@ -48,6 +51,7 @@ impl Journal {
             live: Vec::new(),
             writes: 0,
             timelines: Vec::new(),
+            forked: BTreeSet::new(),
             written: Vec::new(),
             failures: Vec::new(),
         }
@@ -61,7 +65,7 @@ impl Journal {
         for outbox in &mut self.outboxes {
             let timeline_begin = outbox.timeline_of(keyspace);
             if std::mem::replace(&mut outbox.timeline_begin, timeline_begin) != timeline_begin {
-                self.timelines.push(write);
+                self.timelines.push((write, outbox.shard.clone()));
             }
             let Ok(Some(stream)) = keyspace.stream(outbox.key.as_bytes()) else { continue };
             if stream.last <= outbox.last {
@@ -87,8 +91,7 @@ impl Journal {
         }
     }
 
-    /// A failover has lost the last `count` writes. Returns whether a shard has lost its last move to another timeline: then two timelines
-    /// continue the same state.
+    /// A failover has lost the last `count` writes. Returns whether a shard has lost its last move to another timeline.
     pub(super) fn lost(&mut self, count: usize, keyspace: &mut Keyspace) -> bool {
         let kept = self.live.len().saturating_sub(count);
         let Some(&first_lost) = self.live.get(kept) else { return false };
@@ -101,8 +104,10 @@ impl Journal {
             outbox.last = stream.map_or(StreamId::default(), |stream| stream.last);
             outbox.timeline_begin = outbox.timeline_of(keyspace);
         }
-        let moves = self.timelines.len();
-        self.timelines.retain(|write| *write < first_lost);
-        self.timelines.len() < moves
+        let kept = self.timelines.partition_point(|(write, _)| *write < first_lost);
+        let lost = self.timelines.split_off(kept);
+        let has_forked = !lost.is_empty();
+        self.forked.extend(lost.into_iter().map(|(_, shard)| shard));
+        has_forked
     }
 }

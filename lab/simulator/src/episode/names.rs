@@ -16,6 +16,11 @@ pub(super) fn is_script(command: &Cmd) -> bool {
     word(command, 0) == b"EVALSHA"
 }
 
+/// Whether it is about keys of the store.
+pub(super) fn has_keys(command: &Cmd) -> bool {
+    ![&b"INFO"[..], b"SCRIPT", b"TIME", b"PING"].contains(&word(command, 0))
+}
+
 /// The script's name, or the command's with its key.
 pub(super) fn shown(command: &Cmd) -> String {
     static NAMES: LazyLock<HashMap<&[u8], &str>> =

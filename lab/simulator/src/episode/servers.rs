@@ -54,7 +54,7 @@ impl Servers {
 }
 
 fn start(world: &Arc<World>, server: usize, deaths: u64) -> Arc<RedisStore> {
-    let node: Arc<dyn Node> = Arc::new(Wire { world: world.clone(), server, generation: None });
+    let node: Arc<dyn Node> = Arc::new(Wire { world: world.clone(), server, generation: None, node: 0 });
     let options = RedisOptions { clock: Clock::redis("queues", CLOCK_SKEW_MAX_MS), ..RedisOptions::default() };
     Arc::new(RedisStore::within_process(node, options, format!("server-{server}-{deaths}")))
 }

@@ -14,15 +14,19 @@ pub(super) struct Wire {
     pub(super) server: usize,
     /// That of the connections among which this is one; `None`: it is not connected.
     pub(super) generation: Option<u64>,
+    /// The node to which it leads.
+    pub(super) node: u64,
 }
 
 impl Node for Wire {
     fn open(self: Arc<Self>) -> Arc<dyn Node> {
-        Arc::new(Wire { world: self.world.clone(), server: self.server, generation: Some(self.world.generation()) })
+        let (world, server) = (self.world.clone(), self.server);
+        let (generation, node) = (Some(world.generation()), world.node());
+        Arc::new(Wire { world, server, generation, node })
     }
 
     fn call<'a>(&'a self, command: &'a Cmd) -> NodeReply<'a> {
-        let (world, server) = (self.world.clone(), self.server);
+        let (world, server, node) = (self.world.clone(), self.server, self.node);
         let generation = world.generation();
         if world.is_down() || self.generation != Some(generation) {
             return Box::pin(std::future::ready(Err(broken("Redis does not answer"))));
@@ -35,7 +39,7 @@ impl Node for Wire {
             if trip.loses_request || world.generation() != generation {
                 return None;
             }
-            let reply = world.execute(server, &command);
+            let reply = world.execute(server, node, &command);
             pause(trip.reply_ms).await;
             (!trip.loses_reply && world.generation() == generation).then_some(reply)
         });

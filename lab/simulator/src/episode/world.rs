@@ -1,11 +1,11 @@
 //! Everything around the servers of one episode: virtual time, the one Redis, the network, and what goes wrong.
 
-use super::faults::{CLOCK_SKEW_MAX_MS, Fault, SERVERS, Trip};
+use super::faults::{CLOCK_SKEW_MAX_MS, Fault, OF_MOVED_SLOTS, OF_MOVING_SLOTS, SERVERS, Trip};
 use super::journal::Journal;
-use crate::node::SimulatedRedis;
+use crate::node::{SimulatedRedis, refusal};
 use crate::scripting::locked;
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use redis::{Cmd, RedisResult, Value};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -36,6 +36,10 @@ pub struct Met {
     pub crashes: u64,
     /// Steps of clocks.
     pub clock_steps: u64,
+    /// Moves of the slot to another node.
+    pub slots_moved: u64,
+    /// Commands that were not executed because the slot moves or has moved.
+    pub slot_refusals: u64,
     /// Requests and replies that did not arrive.
     pub messages_lost: u64,
     /// Calls of scripts.
@@ -51,6 +55,8 @@ impl Met {
         self.restarts += other.restarts;
         self.crashes += other.crashes;
         self.clock_steps += other.clock_steps;
+        self.slots_moved += other.slots_moved;
+        self.slot_refusals += other.slot_refusals;
         self.messages_lost += other.messages_lost;
         self.script_calls += other.script_calls;
     }
@@ -67,10 +73,31 @@ struct State {
     deaths: [u64; SERVERS],
     /// Raised when all connections break.
     generation: u64,
+    /// The number of the node with the slot of the store. Connections to other nodes stay open.
+    node: u64,
+    /// Until when (virtual ms) the slot moves, and by how much the clock of the other node differs.
+    moving: Option<(u64, i64)>,
     down_until_ms: u64,
     journal: Journal,
     met: Met,
     trace: Option<VecDeque<String>>,
+}
+
+impl State {
+    /// What a node answers about keys that it does not have, or not all of them; `None`: it executes the command.
+    fn refusal_by(&mut self, node: u64) -> Option<&'static str> {
+        if node != self.node {
+            return Some(OF_MOVED_SLOTS);
+        }
+        self.moving?;
+        // Of a key that has not moved yet, the node still knows everything.
+        OF_MOVING_SLOTS.get(self.chance.random_range(0..=OF_MOVING_SLOTS.len())).copied()
+    }
+}
+
+/// A step of a clock, which stays near enough to the others.
+fn moved(offset_ms: i64, step_ms: i64) -> i64 {
+    (offset_ms + step_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX)
 }
 
 /// See the module.
@@ -92,6 +119,8 @@ impl World {
             skew: None,
             deaths: [0; SERVERS],
             generation: 0,
+            node: 0,
+            moving: None,
             down_until_ms: 0,
             journal: Journal::new(shards),
             met: Met::default(),
@@ -125,7 +154,7 @@ impl World {
     pub(super) fn set_faults(&self, has_faults: bool) {
         let mut state = locked(&self.state);
         state.has_faults = has_faults;
-        state.skew = None;
+        (state.skew, state.moving) = (None, None);
         // What was written before is on every replica.
         self.redis.keyspace().forget_writes();
     }
@@ -137,6 +166,11 @@ impl World {
     /// Which connections there are: others are broken.
     pub(super) fn generation(&self) -> u64 {
         locked(&self.state).generation
+    }
+
+    /// The node to which a new connection leads.
+    pub(super) fn node(&self) -> u64 {
+        locked(&self.state).node
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -177,11 +211,19 @@ impl World {
         }
     }
 
-    /// Executes a command of a server. Afterwards something may go wrong.
-    pub(super) fn execute(&self, server: usize, command: &Cmd) -> RedisResult<Value> {
+    /// Executes a command that a server has sent to this node. Afterwards something may go wrong.
+    pub(super) fn execute(&self, server: usize, node: u64, command: &Cmd) -> RedisResult<Value> {
         let elapsed_ms = self.elapsed_ms();
         let mut state = locked(&self.state);
         let state = &mut *state;
+        self.move_slot(state, elapsed_ms);
+        if super::names::has_keys(command)
+            && let Some(code) = state.refusal_by(node)
+        {
+            state.met.slot_refusals += 1;
+            self.add_line(state, || format!("server {server}: {} → {code}", super::names::shown(command)));
+            return refusal(code);
+        }
         state.skew = state.skew.filter(|(_, until_ms)| elapsed_ms < *until_ms);
         let offset_ms = state.redis_offset_ms + state.skew.map_or(0, |(by_ms, _)| by_ms);
         let now_ms = BEGIN_MS + elapsed_ms as i64 + offset_ms;
@@ -211,8 +253,18 @@ impl World {
         reply
     }
 
+    /// If the time of its move is over, the slot is on another node: with all keys, and another timeline.
+    fn move_slot(&self, state: &mut State, elapsed_ms: u64) {
+        let Some((_, clock_step_ms)) = state.moving.filter(|(until_ms, _)| *until_ms <= elapsed_ms) else { return };
+        state.moving = None;
+        state.node += 1;
+        state.redis_offset_ms = moved(state.redis_offset_ms, clock_step_ms);
+        state.met.slots_moved += 1;
+        self.redis.begin_timeline();
+        self.add_line(state, || "** the slot is on another node".to_owned());
+    }
+
     fn suffer(&self, state: &mut State, fault: Fault, elapsed_ms: u64) {
-        let moved = |offset_ms: i64, step_ms: i64| (offset_ms + step_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX);
         match fault {
             Fault::Failover { writes, clock_step_ms, down_ms } => {
                 let mut keyspace = self.redis.keyspace();
@@ -248,6 +300,9 @@ impl World {
             Fault::Skew { step_ms, lasts_ms } => {
                 state.skew = Some((step_ms, elapsed_ms + lasts_ms));
                 state.met.clock_steps += 1;
+            }
+            Fault::SlotMoves { lasts_ms, clock_step_ms } => {
+                state.moving.get_or_insert((elapsed_ms + lasts_ms, clock_step_ms));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What happened in one episode: every event that Redis wrote, lost ones included, and what callers saw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::{MessageId, Recorded, Shard, State};
 
 /// One event as Redis wrote it.
@@ -38,6 +38,8 @@ pub struct SeenTransition {
     pub state: State,
     /// Its version after the transition.
     pub version: u32,
+    /// The fencing token with which the caller ended a lease; `None`: the call was about no lease.
+    pub lease: Option<u64>,
 }
 
 /// A configuration that a caller was answered.
@@ -64,6 +66,8 @@ pub struct History {
     pub transitions: Vec<SeenTransition>,
     /// In order of the replies.
     pub revisions: Vec<SeenRevision>,
+    /// The shards of which a failover lost the move to a timeline, so that two timelines continue the same state.
+    pub forked: BTreeSet<Shard>,
     /// What is there at the end.
     pub left: BTreeMap<(Shard, MessageId), State>,
     /// What the scrubber found at the end.

@@ -1,6 +1,6 @@
 //! The rules of the judge, one function each. They know nothing of how an episode was made.
 
-use super::history::History;
+use super::history::{History, SeenTransition};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tallystone_model::State;
 
@@ -11,8 +11,11 @@ pub enum Rule {
     ExclusiveValues,
     /// No two calls get the same fencing token for a message (Q11, X1).
     FencingTokensDiffer,
-    /// A fencing token is higher than that of every earlier lease of the message (Q11, X1).
+    /// A fencing token is higher than that of every earlier lease of the message, unless two timelines of its shard have
+    /// continued the same state (Q11, X1).
     FencingTokensRise,
+    /// A lease is ended by a caller with its fencing token (Q11).
+    LeasesEndedByHolders,
     /// No two events with one shard, sequence and version differ (Q19, X1).
     EventVersions,
     /// No two events with one offset of an outbox differ (Q19, X1).
@@ -31,10 +34,11 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 10] = [
+    pub const ALL: [Rule; 11] = [
         Rule::ExclusiveValues,
         Rule::FencingTokensDiffer,
         Rule::FencingTokensRise,
+        Rule::LeasesEndedByHolders,
         Rule::EventVersions,
         Rule::OutboxOffsets,
         Rule::Revisions,
@@ -50,6 +54,7 @@ impl Rule {
             Rule::ExclusiveValues => exclusive_values(history),
             Rule::FencingTokensDiffer => fencing_tokens_differ(history),
             Rule::FencingTokensRise => fencing_tokens_rise(history),
+            Rule::LeasesEndedByHolders => leases_ended_by_holders(history),
             Rule::EventVersions => event_versions(history),
             Rule::OutboxOffsets => outbox_offsets(history),
             Rule::Revisions => revisions(history),
@@ -94,7 +99,9 @@ fn fencing_tokens_differ(history: &History) -> Vec<String> {
     differing.collect()
 }
 
-/// In the order in which Redis granted them, of those that a caller saw.
+/// In the order in which Redis granted them, of those that a caller saw. A later timeline that continues the same state as an
+/// earlier one may have lower numbers, while the clocks of their servers differ by more than the time between them
+/// (docs/decisions/0076). No number has two meanings even then.
 fn fencing_tokens_rise(history: &History) -> Vec<String> {
     let seen: BTreeSet<_> = history.leases.iter().map(|lease| (&lease.shard, &lease.id, lease.fencing_token)).collect();
     let mut last = HashMap::new();
@@ -102,7 +109,8 @@ fn fencing_tokens_rise(history: &History) -> Vec<String> {
     for written in &history.written {
         let event = &written.recorded.event;
         let grants = event.to == Some(State::Running) && event.from == Some(State::Pending);
-        if !grants || !seen.contains(&(&written.recorded.shard, &event.id, event.fencing_token)) {
+        let may_fall = history.forked.contains(&written.recorded.shard);
+        if !grants || may_fall || !seen.contains(&(&written.recorded.shard, &event.id, event.fencing_token)) {
             continue;
         }
         let last = last.entry((&written.recorded.shard, &event.id)).or_insert(0);
@@ -112,6 +120,22 @@ fn fencing_tokens_rise(history: &History) -> Vec<String> {
         *last = event.fencing_token.max(*last);
     }
     found
+}
+
+/// A transition that was lost and the one that replaces it may have the same version: one of them has to be the caller's.
+fn leases_ended_by_holders(history: &History) -> Vec<String> {
+    let mut holders: HashMap<_, BTreeSet<u64>> = HashMap::new();
+    for written in &history.written {
+        let event = &written.recorded.event;
+        let key = (&written.recorded.shard, &event.id, event.version, event.to);
+        holders.entry(key).or_default().insert(event.fencing_token);
+    }
+    let is_of_another = |seen: &&SeenTransition| {
+        let holders = holders.get(&(&seen.shard, &seen.id, seen.version, Some(seen.state)));
+        seen.lease.zip(holders).is_some_and(|(lease, holders)| !holders.contains(&lease))
+    };
+    let ended = history.transitions.iter().filter(is_of_another);
+    ended.map(|seen| format!("it has ended the lease of another: {seen:?}")).collect()
 }
 
 fn event_versions(history: &History) -> Vec<String> {

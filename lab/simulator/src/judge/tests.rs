@@ -130,8 +130,31 @@ fn x8_what_was_acknowledged_is_not_lost() {
 }
 
 #[test]
+fn x8_only_its_holder_ends_a_lease() {
+    let seen = |lease| SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease };
+    let done = |token| Event { fencing_token: token, ..event("a", 3, Some(State::Running), Some(State::Completed)) };
+    let ended = |lease, written: History| History { transitions: vec![seen(lease)], ..written };
+    let is_broken = |history| breaks(&history).contains(&Rule::LeasesEndedByHolders);
+    assert!(!is_broken(ended(Some(7), history(vec![done(7)], &[]))));
+    assert!(!is_broken(ended(None, history(vec![done(8)], &[]))), "an operator's call");
+    assert!(is_broken(ended(Some(7), history(vec![done(8)], &[]))));
+    let again = history(vec![done(7), done(9)], &[0]);
+    assert!(!is_broken(ended(Some(7), again)), "the version of the lost one is used again");
+}
+
+#[test]
+fn x8_fencing_tokens_may_fall_in_a_forked_shard_only() {
+    let events = || history(vec![granted("a", 2, 9), granted("a", 4, 8)], &[0]);
+    let leases = || vec![lease("a", 9, 1), lease("a", 8, 2)];
+    let kept = History { leases: leases(), ..events() };
+    assert!(breaks(&kept).contains(&Rule::FencingTokensRise));
+    let forked = History { leases: leases(), forked: [shard()].into(), ..events() };
+    assert!(!breaks(&forked).contains(&Rule::FencingTokensRise));
+}
+
+#[test]
 fn x8_what_was_answered_was_written() {
-    let seen = SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3 };
+    let seen = SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease: None };
     let mut answered = History { transitions: vec![seen], ..History::default() };
     assert_eq!(breaks(&answered), [Rule::AnsweredTransitions]);
     let done = event("a", 3, Some(State::Running), Some(State::Completed));

@@ -30,6 +30,9 @@ struct Compiled {
 /// The text of a script, and its hash.
 type Source = (Vec<u8>, String);
 
+/// What is compiled in place of the text of a script.
+pub(crate) type Alteration = Box<dyn Fn(&str) -> String + Send + Sync>;
+
 /// One Lua state with its scripts. Scripts stay compiled when the data under it is replaced.
 pub(crate) struct Engine {
     lua: Lua,
@@ -41,10 +44,11 @@ pub(crate) struct Engine {
     may_write: Arc<AtomicBool>,
     /// `None`: nothing is counted.
     meter: Arc<Mutex<Option<Meter>>>,
+    alteration: Option<Alteration>,
 }
 
 impl Engine {
-    pub(crate) fn new(keyspace: Arc<Mutex<Keyspace>>) -> mlua::Result<Engine> {
+    pub(crate) fn new(keyspace: Arc<Mutex<Keyspace>>, alteration: Option<Alteration>) -> mlua::Result<Engine> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         // Few collections: what a script leaves is little, what is compiled is much.
@@ -92,7 +96,8 @@ impl Engine {
         packing.raw_set("size", lua.create_function(packing::size)?)?;
         lua.globals().raw_set("redis", redis)?;
         lua.globals().raw_set("struct", packing)?;
-        Ok(Engine { lua, keyspace, scripts: Mutex::default(), sources: Mutex::default(), may_write, meter })
+        let (scripts, sources) = (Mutex::default(), Mutex::default());
+        Ok(Engine { lua, keyspace, scripts, sources, may_write, meter, alteration })
     }
 
     pub(crate) fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
@@ -117,6 +122,7 @@ impl Engine {
             return Ok(sha1.clone());
         }
         let text = String::from_utf8_lossy(source);
+        let text = self.alteration.as_ref().map_or(text.clone(), |alter| alter(&text).into());
         let (head, body) = match text.starts_with("#!") {
             // The line stays, empty: errors name lines.
             true => text.split_at(text.find('\n').unwrap_or(text.len())),

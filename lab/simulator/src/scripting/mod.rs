@@ -8,5 +8,5 @@ mod meter;
 mod packing;
 mod replies;
 
-pub(crate) use engine::{Engine, locked};
+pub(crate) use engine::{Alteration, Engine, locked};
 pub use meter::{Metered, Work};
