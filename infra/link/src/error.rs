@@ -21,8 +21,8 @@ pub struct LinkError {
 
 /// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
 const DISK_ERROR: &str = "MISCONF";
-/// The code of a node that is giving the slot of the command to another one, key by key.
-const GIVEN_AWAY: &str = "ASK";
+/// The codes of a node that is giving the slot of the command to another one, key by key.
+const OF_MOVING_SLOTS: [&str; 2] = ["ASK", "TRYAGAIN"];
 const DISK_ERRORS: &str = "tallystone_store_disk_errors_total";
 
 /// Shows the counter of such answers from 0 on.
@@ -42,6 +42,13 @@ pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {
 fn disk_error(error: &RedisError) -> String {
     let why = error.detail().unwrap_or_default();
     format!("Redis cannot write to its disk, and refuses every write until it can: {why}")
+}
+
+fn slot_moves(error: &RedisError) -> String {
+    format!(
+        "the slot of these keys is MIGRATING to another node of the Redis Cluster ({error}): calls go on when the move has \
+         ended; `redis-cli --cluster fix` ends one that was interrupted"
+    )
 }
 
 impl LinkError {
@@ -108,10 +115,12 @@ impl From<LinkError> for Refusal {
             Some("OOM") => Refusal::StoreFull { of: Resource::Memory },
             // Refused before anything was executed.
             Some(DISK_ERROR) => Refusal::Unavailable { applied: Applied::No, why: disk_error(&error.source) },
+            Some(code) if OF_MOVING_SLOTS.contains(&code) => {
+                Refusal::Unavailable { applied: Applied::No, why: slot_moves(&error.source) }
+            }
             // The same: loading, a replica, an unknown script.
             Some(
-                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | MOVED
-                | "TRYAGAIN" | GIVEN_AWAY,
+                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | MOVED,
             ) => Refusal::Unavailable { applied: Applied::No, why },
             // A defect (wrong type, an error in a script): a retry would fail again.
             Some(_) if !error.lost => Refusal::Internal(why),

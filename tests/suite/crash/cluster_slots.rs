@@ -2,6 +2,8 @@
 
 use super::cluster::Cluster;
 use super::load::KEY;
+use super::machines::Server;
+use crate::system::program;
 use std::sync::Arc;
 use tallystone_link::RedisConfig;
 use tallystone_lua::keys::Keyspace;
@@ -9,6 +11,7 @@ use tallystone_model::{Applied, QueueName, Refusal, Shard, Store};
 use tallystone_server::store::{ConnectError, OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::lease_ref;
 use tallystone_tests::{Clock, TestQueue, TestRedis, exclusive, keyed, request, simple, volatile};
+use tempfile::TempDir;
 
 const PARTITIONS: u16 = 4;
 
@@ -42,9 +45,19 @@ async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary()
     cluster.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
     let refused = store.dequeue(&queue.shard, &[request(1)], false, None).await;
     assert!(
-        matches!(refused, Err(Refusal::Unavailable { applied: Applied::No, .. })),
+        matches!(&refused, Err(Refusal::Unavailable { applied: Applied::No, why }) if why.contains("MIGRATING")),
         "what is certain not to have happened: {refused:?}"
     );
+    // `tallystone check` cannot read the queue, and says why.
+    let config = TempDir::new().expect("a temporary folder");
+    let file = config.path().join("tallystone.toml");
+    std::fs::write(&file, format!("[redis]\npartitions = {PARTITIONS}\n")).expect("a file");
+    let mut server = Server::start(cluster.url(), &file).await;
+    let args = ["check", name.as_str(), "--server", &server.url()];
+    let checked = program::run(program::command(&args), "").await;
+    assert!(checked.code == Some(3) && checked.stderr.contains("MIGRATING"), "{:?}: {}", checked.code, checked.stderr);
+    let log = server.killed().await;
+    assert!(log.contains("a slot with our keys is MIGRATING"), "{log}");
     // The operator gives up.
     for node in [from, to] {
         cluster.command(node, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
