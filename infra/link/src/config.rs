@@ -39,6 +39,8 @@ pub struct RedisConfig {
     pub replicas_min: u32,
     /// How long to wait for them.
     pub replica_wait_ms: u64,
+    /// They must have fsynced it, too.
+    pub replicas_fsync: bool,
     /// Calls are refused where Redis's clock and this machine's differ by more (X6); 0: they are not compared.
     pub clock_skew_max_ms: u32,
     /// The folder of Redis's data, if it is on this machine; `None`: its disk is not watched.
@@ -64,6 +66,7 @@ impl Default for RedisConfig {
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
+            replicas_fsync: false,
             clock_skew_max_ms: Witness::SKEW_MAX_MS,
             data_dir: None,
             disk_free_min_bytes: 1 << 30,
@@ -103,6 +106,9 @@ impl RedisConfig {
         }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
+        if self.replicas_fsync && self.replicas_min == 0 {
+            return Err(ConfigError::new("redis.replicas_fsync", "is set, but redis.replicas_min is 0"));
+        }
         ConfigError::unless_within("redis.disk_free_min_bytes", self.disk_free_min_bytes, 0..=1 << 50)?;
         ConfigError::unless_within("redis.disk_free_min_percent", self.disk_free_min_percent.into(), 0..=90)?;
         // Less than what calls of a healthy Redis wait now and then would refuse calls for no reason.
@@ -138,7 +144,7 @@ impl RedisConfig {
 
     /// The replicas that each write waits for.
     pub fn replicas(&self) -> ReplicaWait {
-        ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms }
+        ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms, fsync: self.replicas_fsync }
     }
 }
 
@@ -158,6 +164,7 @@ mod tests {
             ),
             ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
             ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),
+            ("redis.replicas_fsync", RedisConfig { replicas_fsync: true, ..RedisConfig::default() }),
             ("redis.disk_free_min_bytes", RedisConfig { disk_free_min_bytes: u64::MAX, ..RedisConfig::default() }),
             ("redis.disk_free_min_percent", RedisConfig { disk_free_min_percent: 91, ..RedisConfig::default() }),
             ("redis.clock_skew_max_ms", RedisConfig { clock_skew_max_ms: 99, ..RedisConfig::default() }),

@@ -26,9 +26,30 @@ pub struct ReplicaWait {
     pub replicas_min: u32,
     /// The longest wait, in ms.
     pub wait_ms: u64,
+    /// They must have fsynced it (WAITAOF), not just received it (WAIT).
+    pub fsync: bool,
 }
 
 impl ReplicaWait {
+    /// The command that waits for what was written over its connection. The primary has fsynced that before it replied.
+    fn command(self) -> Cmd {
+        let (replicas_min, wait_ms) = (self.replicas_min, self.wait_ms);
+        match self.fsync {
+            true => redis::cmd("WAITAOF").arg(0).arg(replicas_min).arg(wait_ms).take(),
+            false => redis::cmd("WAIT").arg(replicas_min).arg(wait_ms).take(),
+        }
+    }
+
+    /// How many replicas have it, by the reply to that command.
+    fn reached(reply: &Value) -> i64 {
+        match reply {
+            Value::Int(reached) => *reached,
+            // Of WAITAOF: the primary itself, and the replicas.
+            Value::Array(counts) => counts.get(1).map_or(0, ReplicaWait::reached),
+            _ => 0,
+        }
+    }
+
     /// The longest time for which a wait keeps back the replies behind it.
     fn longest(self) -> Duration {
         if self.replicas_min == 0 { Duration::ZERO } else { Duration::from_millis(self.wait_ms) }
@@ -87,9 +108,9 @@ impl Link {
         store.check()
     }
 
-    /// The number of replicas that a write waits for.
-    pub(crate) fn replicas_min(&self) -> u32 {
-        self.replicas.replicas_min
+    /// The replicas that a write waits for.
+    pub(crate) fn replicas(&self) -> ReplicaWait {
+        self.replicas
     }
 
     /// Whether it leads to a node of a Redis Cluster.
@@ -283,10 +304,8 @@ impl Link {
     }
 
     async fn wait_for_replicas(&self, open: &Open<'_>) -> Result<(), LinkError> {
-        let wait = redis::cmd("WAIT").arg(self.replicas.replicas_min).arg(self.replicas.wait_ms).take();
-        let reached = match call_over(open, &wait).await {
-            Ok(Value::Int(reached)) => reached,
-            Ok(_) => 0,
+        let reached = match call_over(open, &self.replicas.command()).await {
+            Ok(reply) => ReplicaWait::reached(&reply),
             // An answer that is an error comes from a primary that has become a replica since the write.
             Err(error) => {
                 open.abandon().await;
@@ -296,7 +315,8 @@ impl Link {
         if reached >= i64::from(self.replicas.replicas_min) {
             return Ok(());
         }
-        let why = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
+        let how = if self.replicas.fsync { "have fsynced" } else { "have" };
+        let why = format!("{reached} of {} replicas {how} the write", self.replicas.replicas_min);
         Err(LinkError::unconfirmed(false, why))
     }
 

@@ -12,6 +12,9 @@ use tallystone_model::Refusal;
 /// The oldest Redis whose scripts can declare their flags.
 const VERSION_MIN: (u64, u64) = (7, 0);
 
+/// The oldest Redis that has WAITAOF. Each Valkey says that it is this Redis.
+const VERSION_OF_WAITAOF: (u64, u64) = (7, 2);
+
 /// The settings without which acknowledged writes may be lost. With `no-appendfsync-on-rewrite yes` there is no fsync while
 /// Redis rewrites its file.
 const WANTED: [(&str, &str); 4] = [
@@ -117,6 +120,12 @@ pub enum ConnectError {
         /// The settings that make it so.
         settings: String,
     },
+    /// It cannot wait until replicas have fsynced a write.
+    #[error("this Redis is {found}: redis.replicas_fsync needs 7.2 or newer, or Valkey")]
+    WaitAof {
+        /// Its version.
+        found: String,
+    },
     /// It accepts writes although too few replicas are there for the wait behind them.
     #[error(
         "this Redis accepts writes that too few replicas can get: min-replicas-to-write is '{found}'. Set it to {replicas_min}, as redis.replicas_min, or accept what follows with --allow-volatile"
@@ -162,8 +171,12 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
     let info = link.info("server").await.map_err(unreachable)?;
     let version: String = info.get("redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
-    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
+    let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if number < VERSION_MIN {
         return Err(ConnectError::Version { found: version });
+    }
+    if link.replicas().fsync && number < VERSION_OF_WAITAOF {
+        return Err(ConnectError::WaitAof { found: version });
     }
     let cluster = link.info("cluster").await.map_err(unreachable)?;
     if cluster.get("cluster_enabled") == Some(1) && !link.is_on_cluster() {
@@ -185,7 +198,7 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
     if !wrong.is_empty() {
         return Err(ConnectError::Volatile { settings: wrong.join(", ") });
     }
-    let replicas_min = link.replicas_min();
+    let replicas_min = link.replicas().replicas_min;
     let reply = link.call(redis::cmd("CONFIG").arg("GET").arg(REPLICAS_MIN)).await.map_err(unreachable)?;
     let found = field(&reply, REPLICAS_MIN);
     if found.parse::<u32>().unwrap_or(0) < replicas_min {

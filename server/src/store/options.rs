@@ -1,7 +1,7 @@
 //! The options of the store.
 
 use super::bound::OutboxBound;
-use tallystone_link::{Clock, ConnectError, RedisAccess, RedisConfig, Room};
+use tallystone_link::{Clock, ConnectError, RedisAccess, RedisConfig, ReplicaWait, Room};
 
 /// How to reach Redis, and what is required of it.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct RedisOptions {
     pub replicas_min: u32,
     /// The longest wait for them, in ms.
     pub replica_wait_ms: u64,
+    /// They must have fsynced it, too.
+    pub replicas_fsync: bool,
     /// The bound of each outbox.
     pub outbox: OutboxBound,
     /// A filter index that was not declared is dropped when no filter has used it for so long.
@@ -37,6 +39,7 @@ impl Default for RedisOptions {
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
+            replicas_fsync: false,
             outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
             clock: Clock::default(),
@@ -52,7 +55,7 @@ impl RedisOptions {
     /// [`ConnectError::File`]: `redis.data_dir` cannot be used.
     pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> Result<RedisOptions, ConnectError> {
         let (clock, access) = (redis.clock("queues"), redis.access());
-        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, .. } = redis.clone();
+        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, replicas_fsync, .. } = redis.clone();
         Ok(RedisOptions {
             clock,
             room: redis.room("queues")?,
@@ -62,8 +65,14 @@ impl RedisOptions {
             allow_volatile,
             replicas_min,
             replica_wait_ms,
+            replicas_fsync,
             outbox,
             ..RedisOptions::default()
         })
+    }
+
+    /// The replicas that each write waits for.
+    pub(super) fn replicas(&self) -> ReplicaWait {
+        ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms, fsync: self.replicas_fsync }
     }
 }

@@ -11,8 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tallystone_link::{
-    ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, ReplicaWait,
-    agree_on_partitions,
+    ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, agree_on_partitions,
 };
 use tallystone_lua::Script;
 use tallystone_lua::keys::{self, Keyspace};
@@ -111,8 +110,7 @@ impl RedisStore {
     /// A store over a Redis within the process (X8): without the checks of [`connect`](RedisStore::connect), without an
     /// identity mark and without background tasks. `server_id` names this server; no other has it.
     pub fn within_process(node: Arc<dyn Node>, options: RedisOptions, server_id: String) -> RedisStore {
-        let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
-        let link = Link::new(node, replicas, Script::ALL.iter().map(|script| script.source()));
+        let link = Link::new(node, options.replicas(), Script::ALL.iter().map(|script| script.source()));
         let wakes = Arc::new(Wakes::default());
         let (partition, keyspace) = (Partition::WHOLE, Keyspace::default());
         let whole = shared(link, partition, keyspace, None, options, server_id, wakes.clone());
@@ -189,7 +187,7 @@ async fn open(
     server_id: String,
     wakes: Arc<Wakes>,
 ) -> Result<Arc<Shared>, ConnectError> {
-    let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+    let replicas = options.replicas();
     let (shown, mark) = (tallystone_model::without_password(&options.url), keyspace.key(MARK));
     let checked = (mark.as_str(), format(&keyspace));
     let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, checked).await?;

@@ -145,7 +145,7 @@ async fn x2_a_call_to_a_primary_that_hangs_ends_when_another_is_named() {
     let named = Named::start().await;
     follows(&named.new, &named.old).await;
     // A long wait for replicas keeps replies back: so long, silence says nothing of the node.
-    let replicas = ReplicaWait { replicas_min: 1, wait_ms: FOREVER_MS };
+    let replicas = ReplicaWait { replicas_min: 1, wait_ms: FOREVER_MS, ..ReplicaWait::default() };
     let link = Link::new(named.primary.clone(), replicas, []);
     let write = redis::pipe().set("key", "value").clone();
     link.calls(&write, true).await.expect("a replica");

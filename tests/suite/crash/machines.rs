@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::Client;
-use tallystone_local::{PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions, valkey_server};
 use tallystone_tests::{ClockShift, lasting_port};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -39,10 +39,20 @@ impl Redis {
         Redis::start_in(lasting_port(), Vec::new(), shift.environment()).await
     }
 
+    /// A Valkey.
+    pub(crate) async fn valkey() -> Self {
+        let program = valkey_server().unwrap_or_else(|missing| panic!("{missing}"));
+        Redis::start_with(|options| PrivateRedisOptions { program, port: Some(lasting_port()), ..options }).await
+    }
+
     async fn start_in(port: u16, extra_args: Vec<String>, environment: Vec<(&'static str, OsString)>) -> Self {
-        let dir = TempDir::new().expect("a temporary folder");
         let port = Some(port);
-        let options = PrivateRedisOptions { port, extra_args, environment, ..PrivateRedisOptions::new(dir.path()) };
+        Redis::start_with(|options| PrivateRedisOptions { port, extra_args, environment, ..options }).await
+    }
+
+    async fn start_with(changed: impl FnOnce(PrivateRedisOptions) -> PrivateRedisOptions) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let options = changed(PrivateRedisOptions::new(dir.path()));
         let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
         Redis { options, process: Some(process), dir }
     }

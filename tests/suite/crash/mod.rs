@@ -23,6 +23,7 @@ mod lost_writes;
 pub(crate) mod machines;
 mod overload;
 pub(crate) mod proxy;
+mod replicas;
 mod replication;
 mod retries;
 mod rounds;
