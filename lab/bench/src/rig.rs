@@ -22,11 +22,13 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// Arguments of a redis-server. A rewrite of the file during a sample would slow that side alone.
+    pub(crate) const WITHOUT_REWRITES: [&'static str; 2] = ["--auto-aof-rewrite-percentage", "0"];
+
     pub(crate) async fn start() -> Result<Rig> {
         let dir = tempfile::tempdir()?;
         let mut options = PrivateRedisOptions::new(dir.path());
-        // A rewrite of the file during a sample would slow that side alone.
-        options.extra_args = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
+        options.extra_args = Rig::WITHOUT_REWRITES.map(str::to_owned).to_vec();
         let redis = PrivateRedis::start(options).await.context("cannot start a Redis for the bench")?;
         let connection = connect(&redis).await?;
         Ok(Rig { redis, connection, _dir: dir })

@@ -81,7 +81,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
             "/CPU s",
             &kafka.rate_without_kafka_cpu,
             &without.rate_without_kafka_cpu,
-            Goal::None,
+            Goal::RatioAtLeast(0.95),
         ),
         embedded.with_cpu(
             row(&format!("{what} a relay into the embedded store"), "/s", &embedded.rate, &without.rate, Goal::None),

@@ -5,6 +5,7 @@
 mod attacked;
 mod attacks;
 mod batches;
+mod cluster;
 mod depth;
 mod due;
 mod fair;
@@ -80,6 +81,7 @@ impl Suite for QueueSuite {
             QueueFigure::Fair => fair::measure(plan, &rig).await,
             QueueFigure::Attacked => attacked::measure(plan, &rig).await,
             QueueFigure::Due => due::measure(plan, &rig).await,
+            QueueFigure::Cluster => cluster::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

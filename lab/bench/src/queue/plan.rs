@@ -45,6 +45,8 @@ pub enum QueueFigure {
     Attacked,
     /// Latency of Dequeue, Enqueue and ExtendLease while a million messages fall due together
     Due,
+    /// 240 queues on a Redis Cluster of three primaries: CPU per message, share of each; reference: one primary
+    Cluster,
 }
 
 /// Arguments of `tallystone bench queue`.

@@ -49,7 +49,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let runtime_what = format!("client's Worker, concurrency {CALLERS}, one stream");
     let beanstalkd_name = format!("{beanstalkd_name} reserve + delete");
     Ok(vec![
-        row(&what, &ours, &bullmq_name, &bullmqs, Goal::RatioAtLeast(2.0)).with("connections", CONNECTIONS),
+        row(&what, &ours, &bullmq_name, &bullmqs, Goal::RatioAtLeast(3.0)).with("connections", CONNECTIONS),
         row(&what, &ours, &beanstalkd_name, &beanstalkds, Goal::None).with("connections", CONNECTIONS),
         row(&runtime_what, &runtimes, &bullmq_name, &bullmqs, Goal::None).with("connections", 1),
     ])
