@@ -1,7 +1,7 @@
 //! Failovers of a Redis Cluster under load (Q17): a primary is killed, or frozen while its replica takes its place.
 
 use super::cluster::{Cluster, Fault};
-use super::conclude::{check_invariants, conclude, progress, until_empty};
+use super::conclude::{check_history, check_invariants, conclude, progress, until_empty};
 use super::load::{KEY, Load, Phase};
 use super::machines;
 use crate::system::program::SOON;
@@ -75,6 +75,7 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
         let redis = RedisConfig { url: cluster.url(), partitions: Some(6), ..RedisConfig::default() };
         conclude(&clients, &redis, load).await;
     }
+    check_history(&cluster.url(), &config).await;
 }
 
 /// Waits until a call that writes succeeds: a creation that finds the queue as it is.

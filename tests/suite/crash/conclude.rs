@@ -2,15 +2,18 @@
 
 use super::judge::judge;
 use super::load::Load;
+use super::machines::Server;
 use crate::histories::history::{End, What};
-use crate::system::program::SOON;
+use crate::system::program::{self, SOON};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, Depth, State};
 use tallystone_link::RedisConfig;
 use tallystone_model::{Cause, QueueName, Shard};
 use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::follow;
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -99,4 +102,20 @@ pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &
     }
     let completions = events.iter().filter(|event| event.by == Cause::Complete).count();
     assert_eq!(completions, messages.len(), "{queue}: each was completed once");
+}
+
+/// A relay moves everything that is in the outboxes to history, and `tallystone history check` finds what it should.
+pub(super) async fn check_history(redis_url: &str, config: &Path) {
+    let dir = TempDir::new().expect("a temporary folder");
+    let file = dir.path().join("history.db");
+    let [config, file] = [config, &file].map(|path| path.to_str().expect("a plain path"));
+    let args = ["server", "--config", config, "--redis-url", redis_url, "--history-file", file, "--log", "warn"];
+    let mut server = Server::start_as(&args).await;
+    let args = ["history", "check", "--traces", "--json", "--server", &server.url()];
+    let checked = program::run(program::command(&args), "").await;
+    assert_eq!(checked.code, Some(0), "{}\n{}", checked.stdout, checked.stderr);
+    let compared: u64 = checked.json().iter().map(|report| report["compared"].as_u64().expect("a number")).sum();
+    println!("{compared} messages are in history as they are in the queues");
+    assert!(compared > 0, "{}", checked.stdout);
+    server.stop().await;
 }

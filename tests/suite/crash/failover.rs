@@ -1,6 +1,6 @@
 //! Failovers that Sentinels decide, under load (X2): the primary is killed, or frozen while the Sentinels replace it.
 
-use super::conclude::{check_invariants, conclude, progress, until_empty};
+use super::conclude::{check_history, check_invariants, conclude, progress, until_empty};
 use super::load::{KEY, Load, Phase};
 use super::machines::{self, Redis};
 use super::sentinels::{NAME, Nodes, Sentinel};
@@ -102,6 +102,7 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     for load in &loads {
         conclude(&clients, &RedisConfig { url: nodes.url(), ..RedisConfig::default() }, load).await;
     }
+    check_history(&nodes.url(), &config).await;
 }
 
 async fn until_enqueued(client: &Client) {
