@@ -1,9 +1,11 @@
 //! `[counters]` and `[archive]`
 
+use crate::archive_reads::ArchiveReads;
 use crate::service::WaitingBounds;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tallystone_archive::Archive;
 use tallystone_client::Client;
 use tallystone_model::ConfigError;
@@ -42,6 +44,8 @@ pub struct ArchiveConfig {
     pub interval_ms: u64,
     /// How long events stay in Redis at least: retries that come sooner need no archive.
     pub keep_ms: u64,
+    /// Late retries that a process looks up in the archive at once.
+    pub reads_max: u32,
 }
 
 /// An archive, and when events go there.
@@ -53,11 +57,21 @@ pub struct EventArchive {
     pub interval_ms: u64,
     /// As [`ArchiveConfig`] has it.
     pub keep_ms: u64,
+    /// The reads of it that are under way.
+    pub(crate) reads: Arc<ArchiveReads>,
+}
+
+impl EventArchive {
+    /// Of this archive, as the configuration says.
+    pub fn new(archive: Archive, config: &ArchiveConfig) -> EventArchive {
+        let ArchiveConfig { interval_ms, keep_ms, reads_max, .. } = *config;
+        EventArchive { archive, interval_ms, keep_ms, reads: Arc::new(ArchiveReads::new(reads_max)) }
+    }
 }
 
 impl Default for ArchiveConfig {
     fn default() -> Self {
-        ArchiveConfig { url: None, credentials_file: None, interval_ms: 60_000, keep_ms: 30_000 }
+        ArchiveConfig { url: None, credentials_file: None, interval_ms: 60_000, keep_ms: 30_000, reads_max: 4 }
     }
 }
 
@@ -65,17 +79,17 @@ impl ArchiveConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         ConfigError::unless_within("archive.interval_ms", self.interval_ms, 100..=3_600_000)?;
-        ConfigError::unless_within("archive.keep_ms", self.keep_ms, 0..=3_600_000)
+        ConfigError::unless_within("archive.keep_ms", self.keep_ms, 0..=3_600_000)?;
+        ConfigError::unless_within("archive.reads_max", u64::from(self.reads_max), 1..=1_000)
     }
 
     /// The archive. Its folder is created, and nothing is written.
     pub fn open(&self) -> Result<Option<EventArchive>, ConfigError> {
         self.check()?;
         let Some(url) = &self.url else { return Ok(None) };
-        let options = self.options()?;
-        let archive = Archive::open_with(url, &options);
+        let archive = Archive::open_with(url, &self.options()?);
         let archive = archive.map_err(|error| ConfigError::new("archive.url", error.to_string()))?;
-        Ok(Some(EventArchive { archive, interval_ms: self.interval_ms, keep_ms: self.keep_ms }))
+        Ok(Some(EventArchive::new(archive, self)))
     }
 
     /// What the file of credentials has.

@@ -2,7 +2,7 @@
 //!
 //! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
-//! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
+//! ([`redis`]) and in memory ([`oracle`], their executable meaning); the bounds on reads of the archive (`archive_reads`); the rollup ([`rollup`]), the reading of counts
 //! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), the feed of passed
 //! thresholds ([`crossings`]), the highest counts ([`top`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
 //! service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers that run rollups
@@ -11,6 +11,7 @@
 //! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
 
 pub mod api;
+mod archive_reads;
 pub mod audit;
 pub mod cache;
 pub mod checkpoints;

@@ -54,6 +54,21 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
+/// Why the log has not appended an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlogged {
+    /// It is refused.
+    Refused(Refusal),
+    /// It may have counted and left the log since: [`Events::find_archived`] answers it.
+    Archived,
+}
+
+impl From<Refusal> for Unlogged {
+    fn from(refusal: Refusal) -> Unlogged {
+        Unlogged::Refused(refusal)
+    }
+}
+
 /// An event as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -97,17 +112,27 @@ pub trait Events: Send + Sync {
     /// # Errors
     /// [`Refusal::Unavailable`] and [`Refusal::Stale`] of all items that went to the same shard.
     fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send {
-        self.append_while(events, &|_| true)
+        async move {
+            let results = self.append_while(events, &|_| true).await;
+            with_archived(self, events, results).await
+        }
     }
 
-    /// As [`append`](Events::append). What turns out not to be in the log after a call of the store, and would be sent
+    /// As [`append`](Events::append), without the archive: the call takes no longer than the log. What turns out not to be in the log after a call of the store, and would be sent
     /// again, is sent only if `is_wanted` says of its number that a caller still waits. Otherwise it certainly is not in
     /// the log, and its result is [`Refusal::Unavailable`].
     fn append_while(
         &self,
         events: &[NewEvent],
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
+    ) -> impl Future<Output = Vec<Result<Appended, Unlogged>>> + Send;
+
+    /// The answers to events that the log calls [`Unlogged::Archived`], in their order (N15). The call may take long, but
+    /// not for ever.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`]: the archive does not answer. [`Refusal::Overloaded`]: too many wait for it already.
+    fn find_archived(&self, late: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
 
     /// Reads a counter's events of these windows (N12): of all of them, or of the first ones until there are `enough`
     /// events or the read has covered as much as one call may. It reads at least one window.
@@ -131,6 +156,23 @@ pub trait Events: Send + Sync {
     /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event
     /// waits for its rollup, until that rollup. Returns how many slices it dropped; a call drops at most a hundred.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
+}
+
+/// The results of events of which the archive answers some.
+pub async fn with_archived<L: Events + ?Sized>(
+    log: &L,
+    events: &[NewEvent],
+    results: Vec<Result<Appended, Unlogged>>,
+) -> Vec<Result<Appended, Refusal>> {
+    let is_late = |number: &usize| results[*number] == Err(Unlogged::Archived);
+    let late: Vec<NewEvent> = (0..results.len()).filter(is_late).map(|number| events[number].clone()).collect();
+    let mut found = if late.is_empty() { Vec::new() } else { log.find_archived(&late).await }.into_iter();
+    let answered = |result: Result<Appended, Unlogged>| match result {
+        Ok(appended) => Ok(appended),
+        Err(Unlogged::Refused(refusal)) => Err(refusal),
+        Err(Unlogged::Archived) => found.next().unwrap_or_else(|| Err(Refusal::Internal("no answer".to_owned()))),
+    };
+    results.into_iter().map(answered).collect()
 }
 
 /// The refusal of an event that happens when it is counted, and got no time in any of its tries.

@@ -21,7 +21,7 @@ mod rollup_log;
 mod schedule;
 
 pub(crate) use events::untimed;
-pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent};
+pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent, Unlogged, with_archived};
 pub(crate) use page::read_page;
 pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
 pub use schedule::{Due, RollupSchedule};

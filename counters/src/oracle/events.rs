@@ -3,7 +3,7 @@
 use super::OracleNamespace;
 use super::shard::{DirtyMark, PendingCounter, Shard};
 use crate::checkpoints::Checkpoint;
-use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, WINDOW_MS, untimed};
+use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, Unlogged, WINDOW_MS, untimed};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
@@ -21,7 +21,7 @@ impl Events for OracleNamespace {
         &self,
         events: &[NewEvent],
         _is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<Result<Appended, Refusal>> {
+    ) -> Vec<Result<Appended, Unlogged>> {
         let mut world = self.world();
         let checkpoints = world.checkpoints.clone();
         let mut results: Vec<Result<Appended, Refusal>> = vec![Err(Refusal::Stale); events.len()];
@@ -62,7 +62,12 @@ impl Events for OracleNamespace {
                 }
             }
         }
-        results
+        results.into_iter().map(|result| result.map_err(Unlogged::from)).collect()
+    }
+
+    /// Nothing leaves its log.
+    async fn find_archived(&self, late: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        vec![Err(Refusal::Internal("the oracle has no archive".to_owned())); late.len()]
     }
 
     async fn scan(&self, counter: &CounterName, windows: Range<u64>, _enough: usize) -> Result<EventScan, Refusal> {

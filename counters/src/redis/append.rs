@@ -5,7 +5,7 @@ use super::calls::defect;
 use super::layout::{Layout, field};
 use super::record::{self, Item};
 use super::token::pack;
-use crate::log::{Appended, Change, NewEvent, WINDOW_MS, untimed};
+use crate::log::{Appended, Change, NewEvent, Unlogged, WINDOW_MS, untimed};
 use crate::namespace::{FUTURE_LIMIT_MS, Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
@@ -36,34 +36,20 @@ struct PlacedEvent<'a> {
 }
 
 /// What the log answers to an event.
-type Answered = Result<Appended, Unappended>;
+type Answered = Result<Appended, Unlogged>;
 type Outcome = (usize, Answered);
-
-/// Why an event is not appended.
-#[derive(Clone)]
-enum Unappended {
-    Refused(Refusal),
-    /// Only the archive knows whether it has counted.
-    Archived,
-}
-
-impl From<Refusal> for Unappended {
-    fn from(refusal: Refusal) -> Unappended {
-        Unappended::Refused(refusal)
-    }
-}
 
 impl RedisNamespace {
     pub(super) async fn append_all(
         &self,
         events: &[NewEvent],
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<Result<Appended, Refusal>> {
-        let mut results: Vec<Option<Result<Appended, Refusal>>> = vec![None; events.len()];
+    ) -> Vec<Answered> {
+        let mut results: Vec<Option<Answered>> = vec![None; events.len()];
         let mut shards: [Vec<PlacedEvent<'_>>; SHARDS as usize] = Default::default();
         for (number, event) in events.iter().enumerate() {
             if let Some(refusal) = self.refused_at_once(event) {
-                results[number] = Some(Err(refusal));
+                results[number] = Some(Err(refusal.into()));
                 continue;
             }
             let placement = Placement::of(&event.counter);
@@ -72,23 +58,12 @@ impl RedisNamespace {
         }
         let calls =
             (0..SHARDS).zip(&shards).flat_map(|(shard, placed)| placed.chunks(EVENTS_MAX).map(move |now| (shard, now)));
-        let mut archived = Vec::new();
         for outcomes in join_all(calls.map(|(shard, placed)| self.append_to(shard, placed, is_wanted))).await {
             for (number, answered) in outcomes {
-                match answered {
-                    Err(Unappended::Archived) => archived.push(number),
-                    Err(Unappended::Refused(refusal)) => results[number] = Some(Err(refusal)),
-                    Ok(appended) => results[number] = Some(Ok(appended)),
-                }
+                results[number] = Some(answered);
             }
         }
-        if !archived.is_empty() {
-            let late = archived.iter().map(|number| &events[*number]).collect::<Vec<_>>();
-            for (number, result) in archived.iter().zip(self.find_archived(&late).await) {
-                results[*number] = Some(result);
-            }
-        }
-        results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
+        results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little").into()))).collect()
     }
 
     /// Refuses what no state of the store allows, and adds while its disk has no room. A clear makes room.
@@ -172,7 +147,7 @@ fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Answered 
     let refusal = match answer {
         CounterAnswer::Ok => return Ok(Appended { time_ms, duplicate: false }),
         CounterAnswer::Duplicate => return Ok(Appended { time_ms, duplicate: true }),
-        CounterAnswer::Archived => return Err(Unappended::Archived),
+        CounterAnswer::Archived => return Err(Unlogged::Archived),
         CounterAnswer::Conflict => Refusal::TokenConflict,
         CounterAnswer::TooOld => Refusal::TooOld,
         CounterAnswer::TooEarly => Refusal::TooEarly,

@@ -10,6 +10,7 @@ use super::calls::{defect, of_archive, of_link};
 use super::events::Shard;
 use super::layout::{Field, window_of};
 use super::record;
+use crate::config::EventArchive;
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
@@ -172,7 +173,12 @@ impl RedisNamespace {
     /// # Errors
     /// [`Refusal::Unavailable`]: this process has none.
     pub(super) fn archive(&self) -> Result<&Archive, Refusal> {
-        self.archive.as_ref().map(|archive| &archive.archive).ok_or_else(|| Refusal::Unavailable {
+        Ok(&self.event_archive()?.archive)
+    }
+
+    /// The same, with the bounds on reads of it.
+    pub(super) fn event_archive(&self) -> Result<&EventArchive, Refusal> {
+        self.archive.as_ref().ok_or_else(|| Refusal::Unavailable {
             applied: Applied::Unknown,
             why: "this process has no archive (archive.url)".to_owned(),
         })

@@ -6,7 +6,8 @@ use super::fan_out::{by_counter, names, shards_of};
 use super::layout::Layout;
 use super::record::{self, closed_code};
 use crate::log::{
-    Appended, Due, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed, Settlement, WINDOW_MS,
+    Appended, Due, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed, Settlement, Unlogged,
+    WINDOW_MS,
 };
 use crate::names::CounterName;
 use crate::namespace::Placement;
@@ -21,8 +22,12 @@ impl Events for RedisNamespace {
         &self,
         events: &[NewEvent],
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<Result<Appended, Refusal>> {
+    ) -> Vec<Result<Appended, Unlogged>> {
         self.append_all(events, is_wanted).await
+    }
+
+    async fn find_archived(&self, late: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        self.find_late(late).await
     }
 
     async fn scan(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {

@@ -81,7 +81,7 @@ impl CounterService {
         }
         let results = match open.config.counter_type {
             CounterType::BestEffort => self.append_best_effort(open, requests, &place).await,
-            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, &place).await?,
+            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, place).await?,
         };
         crate::metrics::added(&results);
         Ok(results)
@@ -108,7 +108,7 @@ impl CounterService {
                     open = later;
                     match open.config.counter_type {
                         CounterType::BestEffort => Ok(append_cached(&open, &again, place).await),
-                        _ => self.append_events(open.clone(), again, place).await,
+                        _ => self.append_events(open.clone(), again, place.clone()).await,
                     }
                 }
                 Err(refusal) => Err(refusal),
@@ -123,7 +123,7 @@ impl CounterService {
         &self,
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
-        place: &Arc<Place>,
+        place: Arc<Place>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut results = vec![Err(Refusal::Stale); requests.len()];
         let happens_now = |request: &ChangeRequest| request.change == Change::Clear && request.event.is_none();
@@ -137,16 +137,25 @@ impl CounterService {
         for (index, refusal) in refused {
             results[index] = Err(refusal);
         }
+        let mut late = Vec::new();
         for tries_left in (0..STALE_TRIES).rev() {
             let (mut stale, mut again) = (Vec::new(), Vec::new());
-            for (index, stored) in indices.into_iter().zip(open.events.call(events, place).await) {
+            let (mut late_indices, mut late_events) = (Vec::new(), Vec::new());
+            for (index, stored) in indices.into_iter().zip(open.events.call(events, &place).await) {
                 match stored {
                     Stored::Done(result) => results[index] = result,
                     Stored::Stale(event) => {
                         stale.push(index);
                         again.push(event);
                     }
+                    Stored::Late(event) => {
+                        late_indices.push(index);
+                        late_events.push(event);
+                    }
                 }
+            }
+            if !late_events.is_empty() {
+                late.push((open.clone(), late_indices, late_events));
             }
             (indices, events) = (stale, again);
             if indices.is_empty() || tries_left == 0 {
@@ -162,6 +171,13 @@ impl CounterService {
             };
         }
         self.acknowledge_clears(&mut open, &clears, &mut results).await;
+        // The archive may take long. What waits for it takes no room from what waits for the store.
+        drop(place);
+        for (open, indices, events) in late {
+            for (index, result) in indices.into_iter().zip(open.store.find_archived(&events).await) {
+                results[index] = result;
+            }
+        }
         Ok(results)
     }
 

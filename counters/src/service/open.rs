@@ -6,7 +6,7 @@ use super::gathers::Gathers;
 use super::slot::Wanted;
 use super::touches::Touches;
 use crate::cache::Cache;
-use crate::log::{Appended, Events, NewEvent};
+use crate::log::{Appended, Events, NewEvent, Unlogged};
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{CounterType, NamespaceConfig};
 use crate::redis::{Namespace, RedisNamespace};
@@ -33,6 +33,8 @@ pub(super) enum Stored {
     Done(Result<Appended, Refusal>),
     /// Nothing has changed: a shard follows another revision. The event goes to that one next.
     Stale(NewEvent),
+    /// The archive has the answer.
+    Late(NewEvent),
 }
 
 impl From<Refusal> for Stored {
@@ -115,8 +117,10 @@ fn gather_events(log: impl Events + Clone + 'static, room: WaitingRoom) -> Gathe
         async move {
             let results = log.append_while(&events, &|number| wanted.is_wanted(number)).await;
             let stored = |(result, event)| match result {
-                Err(Refusal::Stale) => Stored::Stale(event),
-                result => Stored::Done(result),
+                Err(Unlogged::Refused(Refusal::Stale)) => Stored::Stale(event),
+                Err(Unlogged::Refused(refusal)) => refusal.into(),
+                Err(Unlogged::Archived) => Stored::Late(event),
+                Ok(appended) => Stored::Done(Ok(appended)),
             };
             results.into_iter().zip(events).map(stored).collect()
         }

@@ -1,5 +1,6 @@
 //! The archive of an installation.
 
+use crate::cloud;
 use crate::encode::{Encoded, encode};
 use crate::error::ArchiveError;
 use crate::event::{NewObject, Reached, Written};
@@ -11,7 +12,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, parse_url_opts};
+use object_store::{ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,9 +65,13 @@ impl Archive {
         // Of two values of an option the last one holds.
         let options = variables.chain(options.iter().cloned());
         let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
-        let (store, prefix) =
-            parse_url_opts(&url, options).map_err(|error| ArchiveError::invalid(error.to_string()))?;
-        Ok(Archive { reader: Reader::new(Arc::new(PrefixStore::new(store, prefix))), folder: None })
+        let (store, prefix) = cloud::open(&url, options).map_err(|error| ArchiveError::invalid(error.to_string()))?;
+        Ok(Archive::over(Arc::new(PrefixStore::new(store, prefix))))
+    }
+
+    /// The archive in an object store. What that has written must be durable.
+    pub fn over(store: Arc<dyn ObjectStore>) -> Archive {
+        Archive { reader: Reader::new(store), folder: None }
     }
 
     /// The options of a cloud in a text with a line `NAME=VALUE` for each.

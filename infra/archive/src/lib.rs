@@ -3,7 +3,7 @@
 //!
 //! What lives here: what is archived ([`event`]), the names of objects (`name`), their content (`encode`, `decode`, `verify`, with
 //! the `footer` that says what an object has), which of two objects is right (`overlap`), and the [`Archive`] over an object
-//! store (`archive`, `find`, `scan`, `merge`, over `reader`).
+//! store (`archive`, `find`, `scan`, `merge`, over `reader`), and the object stores of clouds (`cloud`).
 //! What may not: Redis, counters, and the decision what is archived and when.
 //!
 //! An object has the events of some *spans*: of these shards, every event from a time to a time. Objects never change. A span
@@ -11,6 +11,7 @@
 //! object that was written last is right, and the others say nothing.
 
 mod archive;
+mod cloud;
 mod decode;
 mod encode;
 mod error;

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+use tallystone_counters::log::{Unlogged, with_archived};
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::OracleNamespace;
 use tallystone_counters::redis::RedisNamespace;
@@ -50,14 +51,21 @@ impl Events for Compared {
         &self,
         events: &[NewEvent],
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<Result<Appended, Refusal>> {
+    ) -> Vec<Result<Appended, Unlogged>> {
         let _in_this_order = self.order.lock().await;
         let redis = self.redis.append_while(events, is_wanted).await;
+        // The oracle knows the answers of the archive at once.
+        let redis = with_archived(&self.redis, events, redis).await;
+        let redis: Vec<_> = redis.into_iter().map(|result| result.map_err(Unlogged::from)).collect();
         let oracle = self.oracle.append_while(events, is_wanted).await;
         for (event, (redis, oracle)) in events.iter().zip(redis.iter().zip(&oracle)) {
             assert_eq!(redis, oracle, "Redis (left) and the oracle (right) differ on {event:?}");
         }
         redis
+    }
+
+    async fn find_archived(&self, late: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        self.redis.find_archived(late).await
     }
 
     /// Redis may stop after any window: the oracle's events up to there are the same.

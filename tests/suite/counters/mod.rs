@@ -1,7 +1,7 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, compared with the oracle.
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
-//! (`compared`); tests of one rule each (`accurate`, `archived`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
+//! (`compared`); tests of one rule each (`accurate`, `archived`, `late`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
 //! `hot`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
 //! `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
@@ -23,6 +23,7 @@ mod expired;
 mod hot;
 mod idle;
 mod interrupted;
+mod late;
 mod recounts;
 mod reset;
 mod sealing;
@@ -35,12 +36,11 @@ use compared::Compared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_archive::Archive;
-use tallystone_counters::EventArchive;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Appended, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
+    Appended, ArchiveConfig, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, EventArchive, Events, Job, LeaseOrder, NamespaceConfig,
     NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
@@ -78,8 +78,8 @@ impl ArchiveFolder {
     fn new() -> ArchiveFolder {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("file://{}", folder.path().display());
-        let archive =
-            EventArchive { archive: Archive::open(&url).expect("an archive"), interval_ms: 1_000, keep_ms: 30_000 };
+        let config = ArchiveConfig { interval_ms: 1_000, ..ArchiveConfig::default() };
+        let archive = EventArchive::new(Archive::open(&url).expect("an archive"), &config);
         ArchiveFolder { folder, archive }
     }
 }

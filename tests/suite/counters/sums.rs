@@ -4,7 +4,7 @@ use super::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tallystone_counters::Deletions;
-use tallystone_counters::log::{EventScan, WINDOW_MS};
+use tallystone_counters::log::{EventScan, Unlogged, WINDOW_MS};
 use tallystone_counters::sums::{Period, PeriodSum, SumsPosition, sums};
 
 const PERIODS: [Period; 3] = [Period::Minute, Period::Hour, Period::Day];
@@ -21,8 +21,12 @@ impl Events for Slow<'_> {
         &self,
         events: &[NewEvent],
         is_wanted: &(dyn Fn(usize) -> bool + Sync),
-    ) -> Vec<Result<Appended, Refusal>> {
+    ) -> Vec<Result<Appended, Unlogged>> {
         self.store.append_while(events, is_wanted).await
+    }
+
+    async fn find_archived(&self, late: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        self.store.find_archived(late).await
     }
 
     async fn scan(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {

@@ -91,9 +91,8 @@ async fn sample(
     rig.flush().await?;
     let (dir, events) = (tempfile::tempdir()?, plan.sizes.archive_events);
     let url = Some(format!("file://{}/archive", dir.path().display()));
-    let archive = ArchiveConfig { url, interval_ms: NEVER_MS, keep_ms: 0, ..ArchiveConfig::default() }
-        .open()?
-        .context("it has an address")?;
+    let archive = ArchiveConfig { url, interval_ms: NEVER_MS, keep_ms: 0, ..ArchiveConfig::default() };
+    let archive = archive.open()?.context("it has an address")?;
     let accept_limit_ms = Some(FILL_ACCEPT_LIMIT_MS);
     let coalesce_ms = Some(plan.sizes.near_coalesce_ms);
     let config = NamespaceConfig { archived: Some(true), accept_limit_ms, coalesce_ms, ..NamespaceConfig::default() };
