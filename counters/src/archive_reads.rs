@@ -1,8 +1,10 @@
-//! How many reads of the archive this process has under way, and how long a caller waits for one (N15).
+//! How many reads of the archive this process has under way, and how long a caller waits for one (N15). Each may have some hundred
+//! thousand events in memory, and decodes them on a thread of its own.
 //!
 //! A read that has begun is a task: it keeps its place until the archive has answered, also if its caller has gone. Otherwise a
 //! folder that hangs would block one more thread of the process for each caller that gives up.
 
+use crate::metrics::archive_reads;
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tokio::time::timeout;
 const LATE_MAX: usize = 10_000;
 /// How long a late retry waits.
 const LATE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a list, a sum or an audit waits for one read.
+const SCAN_PATIENCE: Duration = Duration::from_secs(60);
 /// When a late retry for which there is no room may come next.
 const RETRY_AFTER_MS: u64 = 1_000;
 
@@ -21,12 +25,17 @@ const RETRY_AFTER_MS: u64 = 1_000;
 pub(crate) struct ArchiveReads {
     late: Lane,
     late_room: Semaphore,
+    scans: Lane,
 }
 
 impl ArchiveReads {
     /// So many of each kind at once.
     pub(crate) fn new(at_once: u32) -> ArchiveReads {
-        ArchiveReads { late: Lane::new(at_once, LATE_PATIENCE), late_room: Semaphore::new(LATE_MAX) }
+        ArchiveReads {
+            late: Lane::new("late", at_once, LATE_PATIENCE),
+            late_room: Semaphore::new(LATE_MAX),
+            scans: Lane::new("events", at_once, SCAN_PATIENCE),
+        }
     }
 
     /// Finds the answers to so many late retries.
@@ -42,17 +51,29 @@ impl ArchiveReads {
         let _room = self.late_room.try_acquire_many(count as u32).map_err(overloaded)?;
         Ok(self.late.read(find).await)
     }
+
+    /// Reads events of a counter.
+    ///
+    /// # Errors
+    /// Of the archive, or it has not answered in time.
+    pub(crate) async fn scan<T: Send + 'static>(
+        &self,
+        scan: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
+    ) -> Result<T, ArchiveError> {
+        self.scans.read(scan).await
+    }
 }
 
 /// Reads of one kind.
 struct Lane {
+    kind: &'static str,
     places: Arc<Semaphore>,
     patience: Duration,
 }
 
 impl Lane {
-    fn new(at_once: u32, patience: Duration) -> Lane {
-        Lane { places: Arc::new(Semaphore::new(at_once as usize)), patience }
+    fn new(kind: &'static str, at_once: u32, patience: Duration) -> Lane {
+        Lane { kind, places: Arc::new(Semaphore::new(at_once as usize)), patience }
     }
 
     /// Waits for a place, and reads.
@@ -63,8 +84,11 @@ impl Lane {
         let unavailable = |why: String| ArchiveError::Unavailable { why };
         let in_place = async {
             let place = self.places.clone().acquire_owned().await.map_err(|error| unavailable(error.to_string()))?;
+            let kind = self.kind;
             let task = tokio::spawn(async move {
+                archive_reads(kind, 1.0);
                 let answer = read.await;
+                archive_reads(kind, -1.0);
                 drop(place);
                 answer
             });
@@ -96,6 +120,25 @@ mod tests {
             assert!(matches!(answer, Ok(Err(ArchiveError::Unavailable { .. }))), "{answer:?}");
         }
         assert_eq!(begun.load(Ordering::SeqCst), 3, "a caller that gives up frees no place");
+    }
+
+    /// Sixty-four lists, sums and audits at once have no more events in memory than four.
+    #[tokio::test(start_paused = true)]
+    async fn n15_few_reads_of_events_are_under_way_at_once() {
+        let (reads, under_way) = (ArchiveReads::new(4), Arc::new(AtomicU32::new(0)));
+        let scan = |number: u32| {
+            let under_way = under_way.clone();
+            reads.scan(async move {
+                let now = under_way.fetch_add(1, Ordering::SeqCst) + 1;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                under_way.fetch_sub(1, Ordering::SeqCst);
+                Ok((number, now))
+            })
+        };
+        for (number, answer) in (0..).zip(join_all((0..64).map(scan)).await) {
+            let (answered, now) = answer.unwrap();
+            assert!(answered == number && now <= 4, "{now} at once");
+        }
     }
 
     #[tokio::test(start_paused = true)]

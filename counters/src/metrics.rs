@@ -12,6 +12,7 @@ const REFUSED: &str = "tallystone_counter_refused_total";
 const DIRTY: &str = "tallystone_counter_dirty";
 const WAITING_ITEMS: &str = "tallystone_counter_waiting_items";
 const WAITING_BYTES: &str = "tallystone_counter_waiting_bytes";
+const ARCHIVE_READS: &str = "tallystone_archive_reads";
 const JOBS: &str = "tallystone_counter_jobs_total";
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
@@ -22,6 +23,7 @@ pub(crate) fn describe() {
     describe_gauge!(DIRTY, "counters that wait for a rollup, by namespace; once for each shard in which they wait");
     describe_gauge!(WAITING_ITEMS, "adds and clears that wait for Redis");
     describe_gauge!(WAITING_BYTES, Unit::Bytes, "memory of the adds and clears that wait for Redis");
+    describe_gauge!(ARCHIVE_READS, "reads of the archive that are under way, by kind: late retries, or events for lists, sums and audits");
     describe_counter!(JOBS, "rollup jobs that were enqueued");
     for counted in [ADDS, DUPLICATES, JOBS] {
         counter!(counted).absolute(0);
@@ -30,6 +32,14 @@ pub(crate) fn describe() {
         counter!(REFUSED, "reason" => reason).absolute(0);
     }
     waiting(0, 0);
+    for kind in ["late", "events"] {
+        archive_reads(kind, 0.0);
+    }
+}
+
+/// So many more reads of the archive are under way.
+pub(crate) fn archive_reads(kind: &'static str, more: f64) {
+    gauge!(ARCHIVE_READS, "kind" => kind).increment(more);
 }
 
 /// Counts adds and clears, and duplicates among them. Refused ones are counted where they become a status.

@@ -7,6 +7,7 @@ use super::calls::{defect, of_archive, of_link};
 use super::layout::{Field, Layout, window_of};
 use super::pace;
 use super::record::{self, read};
+use crate::config::EventArchive;
 use crate::log::{Change, Event, EventScan, WINDOW_MS};
 use crate::names::{CounterName, Token};
 use crate::namespace::Placement;
@@ -15,7 +16,7 @@ use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
 use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
 use std::ops::Range;
-use tallystone_archive::{ArchivedEvent, Scope};
+use tallystone_archive::{ArchiveError, ArchivedEvent, Scan, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
 use tallystone_model::Applied;
 
@@ -125,8 +126,7 @@ impl RedisNamespace {
             shards: shards.iter().map(|shard| shard.number).collect(),
             times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
         };
-        let archive = self.archive()?;
-        let found = archive.scan(&self.tag, &scope, enough, OBJECTS_MAX).await;
+        let found = self.scan_objects(&scope, enough, OBJECTS_MAX).await?;
         let Some(mut found) = self.unless_new(found).await? else {
             return Ok(EventScan { events: Vec::new(), next_window: windows.end });
         };
@@ -134,7 +134,7 @@ impl RedisNamespace {
         if found.next_ms < (windows.start + 1) * WINDOW_MS {
             let times_ms = scope.times_ms.start..(windows.start + 1) * WINDOW_MS;
             let whole = Scope { times_ms, ..scope };
-            found = archive.scan(&self.tag, &whole, usize::MAX, usize::MAX).await.map_err(of_archive)?;
+            found = self.scan_objects(&whole, usize::MAX, usize::MAX).await?.map_err(of_archive)?;
         }
         let next_window = (found.next_ms / WINDOW_MS).clamp(windows.start, windows.end);
         let is_archived = |event: &ArchivedEvent| {
@@ -143,6 +143,17 @@ impl RedisNamespace {
         };
         let events = found.events.into_iter().filter(is_archived).map(event).collect::<Result<_, Refusal>>()?;
         Ok(EventScan { events, next_window })
+    }
+
+    async fn scan_objects(
+        &self,
+        scope: &Scope,
+        enough: usize,
+        objects_max: usize,
+    ) -> Result<Result<Scan, ArchiveError>, Refusal> {
+        let EventArchive { archive, reads, .. } = self.event_archive()?.clone();
+        let (tag, scope) = (self.tag.clone(), scope.clone());
+        Ok(reads.scan(async move { archive.scan(&tag, &scope, enough, objects_max).await }).await)
     }
 
     /// Reads what the log has of these windows.

@@ -67,6 +67,13 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
+    /// The memory that it takes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // With two ids in hex.
+        let groups = self.groups.len() * (size_of::<RowGroup>() + 4 * COUNTER_ID_BYTES);
+        self.parquet.memory_size() + groups + self.spans.len() * size_of::<ShardSpan>()
+    }
+
     /// The bytes of the row groups.
     pub(crate) fn bytes(&self) -> u64 {
         self.groups.iter().map(|group| group.bytes).sum()

@@ -12,12 +12,13 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of an object's end that are read first: nearly every footer is shorter.
 const TAIL_READ: u64 = 64 * 1_024;
-/// Footers in memory at most; then all are read again. One takes some kilobytes.
-const FOOTERS_MAX: usize = 2_048;
+/// The memory of footers that were read; beyond it all are read again. One takes some kilobytes, that of a merged object up to
+/// some megabytes.
+const FOOTERS_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 /// Objects that one call opens at once.
 const AT_ONCE: usize = 8;
 /// How often a slice is listed because an object of the list has gone.
@@ -38,16 +39,43 @@ pub(crate) struct Listed {
     bytes: u64,
 }
 
+/// Footers that were read.
+struct Footers {
+    by_path: HashMap<Path, Arc<Footer>>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Footers {
+    fn up_to(bytes_max: usize) -> Footers {
+        Footers { by_path: HashMap::new(), bytes: 0, bytes_max }
+    }
+
+    fn insert(&mut self, path: Path, footer: Arc<Footer>) {
+        let bytes = footer.memory_bytes();
+        if self.bytes + bytes > self.bytes_max {
+            *self = Footers::up_to(self.bytes_max);
+        }
+        if bytes <= self.bytes_max && self.by_path.insert(path, footer).is_none() {
+            self.bytes += bytes;
+        }
+    }
+}
+
 /// The objects of a store.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) store: Arc<dyn ObjectStore>,
-    footers: Arc<Mutex<HashMap<Path, Arc<Footer>>>>,
+    footers: Arc<Mutex<Footers>>,
 }
 
 impl Reader {
     pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Reader {
-        Reader { store, footers: Arc::default() }
+        Reader { store, footers: Arc::new(Mutex::new(Footers::up_to(FOOTERS_BYTES_MAX))) }
+    }
+
+    fn footers(&self) -> MutexGuard<'_, Footers> {
+        self.footers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of all objects in a slice, in no order.
@@ -107,7 +135,7 @@ impl Reader {
     /// The outer error: the object is not there, or the store does not reply.
     async fn open_one(&self, listed: Listed) -> Result<Result<Opened, ArchiveError>, object_store::Error> {
         let Listed { path, name, bytes } = listed;
-        let known = self.footers.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
+        let known = self.footers().by_path.get(&path).cloned();
         if let Some(footer) = known {
             return Ok(Ok(Opened { path, name, footer }));
         }
@@ -124,11 +152,7 @@ impl Reader {
             Ok(footer) => Arc::new(footer),
             Err(error) => return Ok(Err(error)),
         };
-        let mut footers = self.footers.lock().unwrap_or_else(PoisonError::into_inner);
-        if footers.len() >= FOOTERS_MAX {
-            footers.clear();
-        }
-        footers.insert(path.clone(), footer.clone());
+        self.footers().insert(path.clone(), footer.clone());
         Ok(Ok(Opened { path, name, footer }))
     }
 
@@ -138,5 +162,43 @@ impl Reader {
             None if bytes == 0 => Ok(Bytes::new()),
             None => self.store.get_range(path, 0..bytes).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Archive, NewObject, ShardSpan};
+    use object_store::memory::InMemory;
+
+    #[tokio::test]
+    async fn n15_the_footers_in_memory_have_a_bound() {
+        let archive = Archive::over(Arc::new(InMemory::new()));
+        for number in 0..40 {
+            let event = ArchivedEvent {
+                shard: 0,
+                counter_id: [7; COUNTER_ID_BYTES],
+                counter: None,
+                time_ms: number,
+                token: "t".into(),
+                delta: Some(1),
+            };
+            let spans = vec![ShardSpan { shard: 0, from_ms: number, to_ms: number + 1 }];
+            let object =
+                NewObject { slice_ms: 0, slice_length_ms: 1_000, written_ms: number, spans, events: vec![event] };
+            archive.write("ads", object).await.unwrap();
+        }
+        let all = async |reader: &Reader| reader.open("ads", 0, |_| [0..u64::MAX]).await.unwrap().0.len();
+        let reader = &archive.reader;
+        assert_eq!((all(reader).await, reader.footers().by_path.len()), (40, 40));
+        let of_ten = reader.footers().bytes / 4;
+        *reader.footers() = Footers::up_to(of_ten);
+        for _ in 0..3 {
+            assert_eq!(all(reader).await, 40);
+            let footers = reader.footers();
+            assert!(footers.bytes <= of_ten && !footers.by_path.is_empty(), "{} of {of_ten} bytes", footers.bytes);
+        }
+        *reader.footers() = Footers::up_to(of_ten / 1_000);
+        assert_eq!((all(reader).await, reader.footers().by_path.len()), (40, 0), "none fits");
     }
 }
