@@ -5,6 +5,7 @@ use crate::names::NamespaceName;
 use crate::refusal::REASONS;
 use crate::refusal::Refusal;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use std::time::Duration;
 
 const ADDS: &str = "tallystone_counter_adds_total";
 const DUPLICATES: &str = "tallystone_counter_duplicates_total";
@@ -13,6 +14,7 @@ const DIRTY: &str = "tallystone_counter_dirty";
 const WAITING_ITEMS: &str = "tallystone_counter_waiting_items";
 const WAITING_BYTES: &str = "tallystone_counter_waiting_bytes";
 const ARCHIVE_READS: &str = "tallystone_archive_reads";
+const ARCHIVE_BEHIND: &str = "tallystone_archive_behind_seconds";
 const JOBS: &str = "tallystone_counter_jobs_total";
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
@@ -24,6 +26,11 @@ pub(crate) fn describe() {
     describe_gauge!(WAITING_ITEMS, "adds and clears that wait for Redis");
     describe_gauge!(WAITING_BYTES, Unit::Bytes, "memory of the adds and clears that wait for Redis");
     describe_gauge!(ARCHIVE_READS, "reads of the archive that are under way, by kind: late retries, or events for lists, sums and audits");
+    describe_gauge!(
+        ARCHIVE_BEHIND,
+        Unit::Seconds,
+        "how long the oldest event that is not archived has been in Redis, at most, by namespace; 0: all are archived"
+    );
     describe_counter!(JOBS, "rollup jobs that were enqueued");
     for counted in [ADDS, DUPLICATES, JOBS] {
         counter!(counted).absolute(0);
@@ -35,6 +42,11 @@ pub(crate) fn describe() {
     for kind in ["late", "events"] {
         archive_reads(kind, 0.0);
     }
+}
+
+/// How far the archive of a namespace is behind.
+pub(crate) fn archive_behind(namespace: &NamespaceName, behind: Duration) {
+    gauge!(ARCHIVE_BEHIND, "namespace" => namespace.to_string()).set(behind.as_secs_f64());
 }
 
 /// So many more reads of the archive are under way.

@@ -69,10 +69,11 @@ struct Moved {
 }
 
 impl RedisNamespace {
-    /// Whether there may be events that are not archived.
-    pub async fn has_unarchived(&self) -> Result<bool, Refusal> {
+    /// From when on there may be events that are not archived, in Unix ms; `None`: there are none.
+    pub async fn unarchived_from_ms(&self) -> Result<Option<u64>, Refusal> {
         let states = try_join_all((0..SHARDS).map(|shard| self.reached(shard))).await?;
-        Ok(states.into_iter().any(|(latest_ms, archived_to_ms)| latest_ms >= archived_to_ms))
+        let unarchived = states.into_iter().filter(|(latest_ms, archived_to_ms)| latest_ms >= archived_to_ms);
+        Ok(unarchived.map(|(_, archived_to_ms)| archived_to_ms).min())
     }
 
     /// Moves events of all shards to the archive, in one object for each slice. Each shard goes as far as it is sealed and

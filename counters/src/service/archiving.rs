@@ -4,6 +4,7 @@
 
 use super::open::OpenNamespace;
 use super::rollup_queue::job_queue;
+use crate::names::NamespaceName;
 use crate::refusal::Refusal;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,13 +32,51 @@ pub fn archive_queue_config() -> QueueConfig {
     job_queue(EXCLUSIVITY_KEY, LEASE_MS, BACKOFF_MS)
 }
 
+/// The metric of how far the archive of a namespace is behind.
+struct Behind {
+    namespace: NamespaceName,
+    /// Up to then all events were archived, as far as this server knows, in Unix ms. A namespace that was idle for a year has
+    /// archived no later one.
+    caught_up_ms: u64,
+}
+
+impl Behind {
+    fn new(namespace: NamespaceName) -> Behind {
+        let behind = Behind { namespace, caught_up_ms: 0 };
+        behind.show(0);
+        behind
+    }
+
+    fn note(&self, unarchived_from_ms: Option<u64>, now_ms: u64) {
+        self.show(unarchived_from_ms.map_or(0, |from_ms| now_ms.saturating_sub(from_ms.max(self.caught_up_ms))));
+    }
+
+    fn show(&self, behind_ms: u64) {
+        crate::metrics::archive_behind(&self.namespace, Duration::from_millis(behind_ms));
+    }
+}
+
+impl Drop for Behind {
+    /// Another server or revision has the namespace, or it was deleted.
+    fn drop(&mut self) {
+        self.show(0);
+    }
+}
+
 /// Runs until the namespace is opened again in another revision.
 pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client, interval: Duration) {
+    let mut behind = Behind::new(open.name.clone());
     loop {
-        match Box::pin(open.store.has_unarchived()).await {
-            Ok(true) => {}
-            Ok(false) => {
-                if tokio::time::timeout(IDLE, open.dirtied.notified()).await.is_ok() {
+        let unarchived = Box::pin(open.store.unarchived_from_ms()).await;
+        if let Ok(from_ms) = unarchived {
+            behind.note(from_ms, open.store.now_ms());
+        }
+        match unarchived {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let dirtied = tokio::time::timeout(IDLE, open.dirtied.notified()).await;
+                behind.caught_up_ms = open.store.now_ms();
+                if dirtied.is_ok() {
                     // Nothing is old enough sooner.
                     tokio::time::sleep(interval).await;
                     continue;

@@ -61,7 +61,7 @@ impl TestNamespace {
             }
         }
         assert_eq!(self.events_keys().await, Vec::<String>::new(), "the log is empty");
-        assert!(!self.store.redis.has_unarchived().await.expect("states"));
+        assert_eq!(self.store.redis.unarchived_from_ms().await, Ok(None));
     }
 
     /// The keys of events in Redis, of all shards.

@@ -1,5 +1,6 @@
 //! Metrics of adds: each counts once, whatever its outcome and however it was sent (N2, N3).
 
+use super::house::until;
 use super::machines::Machines;
 use super::{lasting_address, now_ms};
 use crate::crash::machines::Server;
@@ -123,4 +124,26 @@ async fn every_add_and_every_refusal_counts_once() {
     client.clear(NS, NewClear::new("grpc")).await.expect("a clear");
     expect("add");
     assert_eq!(measured.seen().await, expected);
+}
+/// What waits for an archiver that does not come. The namespace is new, and its archive is no older than its first event.
+#[tokio::test]
+async fn n15_the_metrics_say_how_far_the_archive_is_behind() {
+    let (machines, metrics) = (Machines::start(0).await, lasting_address());
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("archive.toml");
+    let archive = format!("[archive]\nurl = \"file://{}/archive\"\ninterval_ms = 100\n", folder.path().display());
+    std::fs::write(&config, archive).expect("a file");
+    let (redis, queue) = (machines.redis.url(), machines.queues[0].url());
+    let of_redis = ["counters", "--redis-url", &redis, "--server", &queue, "--metrics-listen", &metrics];
+    let server = Server::start_as(&[&of_redis[..], &["--config", config.to_str().expect("text")]].concat()).await;
+    let client = CounterClient::builder(server.url()).connect().await.expect("a server that listens");
+    client.put_namespace(NS, NamespaceConfig::default()).await.expect("a namespace");
+    let behind_s = async || {
+        let series = format!("tallystone_archive_behind_seconds{{namespace=\"{NS}\"}} ");
+        metrics_page(&metrics).await.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok())
+    };
+    until(&behind_s, |behind_s| *behind_s == Some(0.0)).await;
+    client.add(NS, NewAdd::new("c", 1)).await.expect("an add");
+    let behind_s = until(&behind_s, |behind_s| behind_s.is_some_and(|behind_s| behind_s >= 1.0)).await;
+    assert!(behind_s.is_some_and(|behind_s| behind_s < 1_800.0), "{behind_s:?} s");
 }

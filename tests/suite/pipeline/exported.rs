@@ -123,7 +123,12 @@ impl Installation {
         let args = [&["server", "--config", path, "--metrics-listen", &queue], &of_redis[..]].concat();
         let server = Server::start_as(&args).await;
         let queue_url = server.url();
-        let args = [&["counters", "--server", &queue_url, "--metrics-listen", &counters], &of_redis[..]].concat();
+        let archiving = dir.path().join("archive.toml");
+        let archive = format!("[archive]\nurl = \"file://{}\"\n", dir.path().join("archive").display());
+        std::fs::write(&archiving, archive).expect("a file");
+        let archiving = ["--config", archiving.to_str().expect("text")];
+        let of_archive = [&of_redis[..], &archiving].concat();
+        let args = [&["counters", "--server", &queue_url, "--metrics-listen", &counters], &of_archive[..]].concat();
         let counting = Server::start_as(&args).await;
         let adds = Topics::create(kafka.address(), "exported", 2).await;
         let group = adds.group();
@@ -131,7 +136,7 @@ impl Installation {
         let counters_url = counting.url();
         let ingesting =
             Server::start_as(&[&args[..], &["--counters", &counters_url, "--metrics-listen", &ingest]].concat()).await;
-        let args = [&["rollup-worker", "--server", &queue_url, "--metrics-listen", &worker], &of_redis[..]].concat();
+        let args = [&["rollup-worker", "--server", &queue_url, "--metrics-listen", &worker], &of_archive[..]].concat();
         let rollup_worker = Running::start(program::command(&args));
         let ca = Ca::new(dir.path(), "ca");
         let files = ca.server(dir.path());
