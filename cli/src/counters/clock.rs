@@ -15,7 +15,8 @@ pub(super) struct ClockArgs {
     #[arg(value_name = "NAMESPACE")]
     namespaces: Vec<String>,
     /// Roll up all pending events, then set the namespaces that are ahead of Redis's clock back to this clock. No count
-    /// changes. Meanwhile adds and clears are refused (NAMESPACE_CHANGED). If the command is interrupted, run it again
+    /// changes. Meanwhile adds and clears are refused (NAMESPACE_CHANGED). If the command is interrupted, run it again.
+    /// A namespace whose archive has events of times ahead is refused
     #[arg(long)]
     reset: bool,
     #[command(flatten)]

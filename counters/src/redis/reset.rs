@@ -54,6 +54,8 @@ struct Reached {
     counted_to_ms: u64,
     /// The latest fence, in Unix ms.
     fence_ms: u64,
+    /// Up to when a shard is archived, the latest of all, in Unix ms. Without an archive: up to when events were dropped.
+    archived_to_ms: u64,
 }
 
 impl RedisNamespaces {
@@ -76,18 +78,21 @@ impl RedisNamespaces {
     /// No count changes. Events that were counted at times ahead stay listed there.
     ///
     /// # Errors
-    /// As [`clock_ahead`](RedisNamespaces::clock_ahead). After any error the same call may be made again.
+    /// As [`clock_ahead`](RedisNamespaces::clock_ahead). [`Refusal::Invalid`]: events at times ahead are in the archive. The log
+    /// would have these times again, and what the archive then gets of them replaces what it has. After any error the same call may be made again.
     pub async fn reset_clock(&self, name: &NamespaceName) -> Result<(), Refusal> {
         let namespace = self.found(name).await?;
         if namespace.config.counter_type == CounterType::BestEffort {
             return Ok(());
         }
-        self.right_ms().await?;
+        let right_ms = self.right_ms().await?;
         let reached = self.reached(&namespace).await?;
+        check_archive(&namespace, &reached, right_ms)?;
         let revision = reached.revision.max(namespace.revision + RESERVED - 1) + 1;
         let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
-        // No event can come any more that the counters' readers would not find here.
+        // No event can come any more that the counters' readers would not find here, and no archiver goes on.
         let reached = self.reached(&namespace).await?;
+        check_archive(&namespace, &reached, right_ms)?;
         for shard in 0..SHARDS {
             store.fence(shard, reached.counted_to_ms, None).await?;
         }
@@ -140,12 +145,27 @@ impl RedisNamespaces {
             reached.revision = reached.revision.max(number(STATE_REVISION)?);
             reached.latest = reached.latest.max(latest);
             reached.counted_to_ms = reached.counted_to_ms.max(sealed_to_ms).max((latest + 1) * WINDOW_MS);
+            reached.archived_to_ms = reached.archived_to_ms.max(number(STATE_PRUNED)?);
             for fence in [STATE_SEALED_TO, STATE_OPEN, STATE_SHOWN, STATE_PRUNED] {
                 reached.fence_ms = reached.fence_ms.max(number(fence)?);
             }
         }
         Ok(reached)
     }
+}
+
+/// # Errors
+/// [`Refusal::Invalid`]: the archive has events of later times than a reset leaves to the log.
+fn check_archive(namespace: &Namespace, reached: &Reached, right_ms: u64) -> Result<(), Refusal> {
+    let to_ms = reached.archived_to_ms;
+    if !namespace.config.archived || to_ms <= (right_ms / WINDOW_MS + 1) * WINDOW_MS {
+        return Ok(());
+    }
+    let why = format!(
+        "has an archive that is ahead of Redis's clock, and a reset would lose its events: possible in {} ms, at {to_ms}",
+        to_ms - right_ms
+    );
+    Err(Refusal::invalid("namespace", why))
 }
 
 impl RedisNamespace {

@@ -15,15 +15,17 @@ const HANGS: Duration = Duration::from_secs(86_400);
 const LATE: usize = 3;
 
 /// A namespace with one archived add, served without a queue.
-struct Archived {
+pub(super) struct Archived {
     service: Arc<CounterService>,
-    name: NamespaceName,
+    pub(super) namespaces: RedisNamespaces,
+    pub(super) name: NamespaceName,
     objects: Arc<ThrottledStore<InMemory>>,
-    clock_ms: Arc<AtomicU64>,
+    pub(super) clock_ms: Arc<AtomicU64>,
 }
 
 impl Archived {
-    async fn with_one_add() -> Archived {
+    /// Its clock is a minute after noon.
+    pub(super) async fn with_one_add() -> Archived {
         let redis = TestRedis::shared().await;
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
         let objects = Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()));
@@ -36,7 +38,7 @@ impl Archived {
         let name = NamespaceName::parse(format!("late-{:08x}", rand::random::<u32>())).expect("a namespace");
         let namespace = service.put_namespace(&name, Ok).await.expect("a namespace");
         assert!(namespace.config.archived);
-        let archived = Archived { service, name, objects, clock_ms };
+        let archived = Archived { service, namespaces: namespaces.clone(), name, objects, clock_ms };
         assert_eq!(archived.add("old", NOON_MS).await, counted(NOON_MS));
         archived.clock_ms.fetch_add(60_000, Ordering::SeqCst);
         let store = namespaces.open(&namespace).await.expect("its stores");
@@ -47,7 +49,8 @@ impl Archived {
         archived
     }
 
-    async fn add(&self, text: &str, time_ms: u64) -> Result<Appended, Refusal> {
+    /// The answer to an add of 1 to "c".
+    pub(super) async fn add(&self, text: &str, time_ms: u64) -> Result<Appended, Refusal> {
         let event = Some((token(text), time_ms));
         let (change, bounds) = (Change::Add(1), Bounds::default());
         let request = ChangeRequest { counter: counter("c"), change, event, bounds };

@@ -1,5 +1,6 @@
 //! A namespace that was written under a clock that was ahead is set back to the clock, and no count changes (X6, N3, N8).
 
+use super::late::Archived;
 use super::*;
 use std::time::Duration;
 use tallystone_counters::redis::ClockAhead;
@@ -169,4 +170,22 @@ async fn x6_n14_a_deletion_at_a_time_ahead_removes_nothing_that_is_added_after_a
     let hidden_to_ms = store.deleted_to(&name).await.expect("an answer").expect("a deleted counter");
     assert!(hidden_to_ms < added_ms, "events up to {hidden_to_ms} are not listed");
     assert!(store.read(&[gone]).await.expect("a checkpoint")[0].is_deleted);
+}
+
+/// The log would have times again that are archived, and what it then archives of them would replace what was there.
+#[tokio::test]
+async fn x6_n15_a_reset_of_a_namespace_whose_archive_is_ahead_is_refused() {
+    let archived = Archived::with_one_add().await;
+    archived.clock_ms.store(NOON_MS - 600_000, Ordering::SeqCst);
+    let refused = archived.namespaces.reset_clock(&archived.name).await;
+    assert!(matches!(refused, Err(Refusal::Invalid { field: "namespace", .. })), "{refused:?}");
+    let ahead = archived.namespaces.clock_ahead(&archived.name).await.expect("an answer");
+    assert!(ahead.ahead_ms > 600_000 && !ahead.is_reserved, "nothing has begun: {ahead:?}");
+    // The clock has reached what is archived, though not yet what was sealed.
+    archived.clock_ms.store(NOON_MS + 60_000, Ordering::SeqCst);
+    archived.namespaces.reset_clock(&archived.name).await.expect("a reset");
+    archived.clock_ms.fetch_add(1_000, Ordering::SeqCst);
+    assert_eq!(archived.add("old", NOON_MS).await, duplicate(NOON_MS));
+    let now_ms = archived.clock_ms.load(Ordering::SeqCst);
+    assert_eq!(archived.add("new", now_ms).await, counted(now_ms));
 }
