@@ -31,7 +31,7 @@ pub(super) fn defect(what: &str) -> Refusal {
 /// A failure of the archive, as a refusal.
 pub(super) fn of_archive(error: ArchiveError) -> Refusal {
     match error {
-        ArchiveError::Unavailable { .. } | ArchiveError::NoMark { .. } => {
+        ArchiveError::Unavailable { .. } | ArchiveError::Gone { .. } | ArchiveError::NoMark { .. } => {
             Refusal::Unavailable { applied: Applied::Unknown, why: format!("the archive: {error}") }
         }
         ArchiveError::Damaged { .. } => Refusal::DataLoss { why: format!("the archive: {error}") },

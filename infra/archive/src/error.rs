@@ -12,6 +12,13 @@ pub enum ArchiveError {
         /// The reason.
         why: String,
     },
+    /// An object has gone since its slice was listed: a merge has replaced it, or it is past its retention. The slice, read again,
+    /// has what was in it, or has nothing any more.
+    #[error("{path} has gone")]
+    Gone {
+        /// Its path.
+        path: String,
+    },
     /// The folder of the namespace has no mark: the archive never began, or this is another one.
     #[error("it has no mark of {namespace:?}: is it mounted, and the right one?")]
     NoMark {
@@ -46,7 +53,10 @@ impl ArchiveError {
 
 impl From<Error> for ArchiveError {
     fn from(error: Error) -> ArchiveError {
-        ArchiveError::Unavailable { why: error.to_string() }
+        match error {
+            Error::NotFound { path, .. } => ArchiveError::Gone { path },
+            error => ArchiveError::Unavailable { why: error.to_string() },
+        }
     }
 }
 

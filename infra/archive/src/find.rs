@@ -4,7 +4,7 @@ use crate::archive::{Archive, slice_of};
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, EventKey, Found};
 use crate::overlap::Later;
-use crate::reader::Opened;
+use crate::reader::{Opened, TRIES};
 use std::collections::{BTreeMap, HashSet};
 
 impl Archive {
@@ -23,14 +23,33 @@ impl Archive {
         }
         let mut found = vec![None; wanted.len()];
         for (slice_ms, numbers) in slices {
-            let times: Vec<_> =
-                numbers.iter().map(|number| wanted[*number].time_ms..wanted[*number].time_ms + 1).collect();
-            let (objects, _) = self.reader.open(namespace, slice_ms, |_| &times).await?;
-            for object in &objects {
-                self.find_in(object, &Later::than(object, &objects), wanted, &numbers, &mut found).await?;
+            let mut tries_left = TRIES;
+            loop {
+                tries_left -= 1;
+                match self.find_in_slice(namespace, slice_ms, wanted, &numbers, &mut found).await {
+                    Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
+                    done => break done?,
+                }
             }
         }
         Ok(found)
+    }
+
+    async fn find_in_slice(
+        &self,
+        namespace: &str,
+        slice_ms: u64,
+        wanted: &[EventKey],
+        numbers: &[usize],
+        found: &mut [Option<Found>],
+    ) -> Result<(), ArchiveError> {
+        let times: Vec<_> =
+            numbers.iter().map(|number| wanted[*number].time_ms..wanted[*number].time_ms + 1).collect();
+        let (objects, _) = self.reader.open(namespace, slice_ms, |_| &times).await?;
+        for object in &objects {
+            self.find_in(object, &Later::than(object, &objects), wanted, numbers, found).await?;
+        }
+        Ok(())
     }
 
     async fn find_in(

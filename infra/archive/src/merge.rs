@@ -50,7 +50,7 @@ impl Archive {
     /// `is_closed`, of which all events are archived. Returns how many objects it has deleted; 0: there was nothing to merge.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`]: an input is damaged. Nothing is replaced.
+    /// [`ArchiveError::Damaged`]: an input is damaged. Nothing is replaced. [`ArchiveError::Gone`]: another merge has been faster.
     pub async fn merge(&self, namespace: &str, slice_ms: u64, is_closed: bool) -> Result<u64, ArchiveError> {
         let folder = name::slice(namespace, slice_ms)?;
         let enough = if is_closed { 2 } else { MERGED_MAX };

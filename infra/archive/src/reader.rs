@@ -21,8 +21,8 @@ const TAIL_READ: u64 = 64 * 1_024;
 const FOOTERS_BYTES_MAX: usize = 64 * 1_024 * 1_024;
 /// Objects that one call opens at once.
 const AT_ONCE: usize = 8;
-/// How often a slice is listed because an object of the list has gone.
-const TRIES: usize = 3;
+/// How often a slice is read because an object of its list has gone.
+pub(crate) const TRIES: usize = 3;
 
 /// An object whose footer was read.
 #[derive(Clone)]
@@ -85,27 +85,22 @@ impl Reader {
 
     /// The objects of a slice that may have something of one of some spans of time, in the order of their times, and these
     /// spans: `wanted` chooses them, given the names of all objects.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Gone`]: the caller reads the slice again, up to [`TRIES`] times.
     pub(crate) async fn open<T: AsRef<[Range<u64>]>>(
         &self,
         namespace: &str,
         slice_ms: u64,
         wanted: impl Fn(&[Listed]) -> T,
     ) -> Result<(Vec<Opened>, T), ArchiveError> {
-        let mut gone = None;
-        for _ in 0..TRIES {
-            let mut listed = self.list(namespace, slice_ms).await?;
-            let wanted = wanted(&listed);
-            let times_ms = wanted.as_ref();
-            listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
-            listed.sort_by_key(|listed| listed.name.from_ms);
-            let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
-            match opened.try_collect::<Vec<_>>().await {
-                // It has been replaced since, or is past its retention.
-                Err(error @ object_store::Error::NotFound { .. }) => gone = Some(error.into()),
-                opened => return Ok((opened?.into_iter().collect::<Result<_, _>>()?, wanted)),
-            }
-        }
-        Err(gone.unwrap_or_else(|| ArchiveError::invalid("no try")))
+        let mut listed = self.list(namespace, slice_ms).await?;
+        let wanted = wanted(&listed);
+        let times_ms = wanted.as_ref();
+        listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
+        listed.sort_by_key(|listed| listed.name.from_ms);
+        let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
+        Ok((opened.try_collect().await?, wanted))
     }
 
     /// The events of a row group whose counters are wanted.
@@ -132,28 +127,24 @@ impl Reader {
         Ok(all.into_iter().filter_map(listed).collect())
     }
 
-    /// The outer error: the object is not there, or the store does not reply.
-    async fn open_one(&self, listed: Listed) -> Result<Result<Opened, ArchiveError>, object_store::Error> {
+    async fn open_one(&self, listed: Listed) -> Result<Opened, ArchiveError> {
         let Listed { path, name, bytes } = listed;
         let known = self.footers().by_path.get(&path).cloned();
         if let Some(footer) = known {
-            return Ok(Ok(Opened { path, name, footer }));
+            return Ok(Opened { path, name, footer });
         }
         let tail = self.tail(&path, bytes, TAIL_READ).await?;
         let whole = match Footer::length(&tail) {
             Some(length) if length <= tail.len() => tail.slice(tail.len() - length..),
             Some(length) if length as u64 <= bytes => self.tail(&path, bytes, length as u64).await?,
-            _ => return Ok(Err(ArchiveError::damaged(path.as_ref(), "it does not end as an object does"))),
+            _ => return Err(ArchiveError::damaged(path.as_ref(), "it does not end as an object does")),
         };
         if crc32c::crc32c(&whole) != name.footer_crc {
-            return Ok(Err(ArchiveError::damaged(path.as_ref(), "its footer has the wrong checksum")));
+            return Err(ArchiveError::damaged(path.as_ref(), "its footer has the wrong checksum"));
         }
-        let footer = match Footer::read(path.as_ref(), &whole) {
-            Ok(footer) => Arc::new(footer),
-            Err(error) => return Ok(Err(error)),
-        };
+        let footer = Arc::new(Footer::read(path.as_ref(), &whole)?);
         self.footers().insert(path.clone(), footer.clone());
-        Ok(Ok(Opened { path, name, footer }))
+        Ok(Opened { path, name, footer })
     }
 
     async fn tail(&self, path: &Path, bytes: u64, length: u64) -> Result<Bytes, object_store::Error> {

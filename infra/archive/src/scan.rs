@@ -2,16 +2,25 @@
 
 use crate::archive::{Archive, slice_of};
 use crate::error::ArchiveError;
-use crate::event::{COUNTER_ID_BYTES, Scan, Scope};
+use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, Scan, Scope};
 use crate::name::ObjectName;
 use crate::overlap::Later;
-use crate::reader::{Listed, Opened};
+use crate::reader::{Listed, Opened, TRIES};
 use std::ops::Range;
 
 /// Objects that one step opens together.
 const STEP_OBJECTS: usize = 16;
 /// Rows that one step decodes, about: what it holds in memory if all of them are the counter's.
 const STEP_ROWS: u64 = 262_144;
+
+/// What one step has read.
+struct Step {
+    events: Vec<ArchivedEvent>,
+    /// The first time that it has not read, in Unix ms.
+    to_ms: u64,
+    /// The number of objects that it has opened.
+    objects: usize,
+}
 
 impl Archive {
     /// The events of one counter in a scope, from its beginning: all of it, or the first part that has `enough` events or for
@@ -35,34 +44,55 @@ impl Archive {
             }
             let end_ms = scope.times_ms.end.min(slice_ms + scope.slice_length_ms);
             let rest = scan.next_ms..end_ms;
-            let objects_left = objects_max - read;
-            let step = |listed: &[Listed]| [step(listed, &rest, objects_left)];
-            let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, step).await?;
-            read += objects.len();
-            let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms);
-            for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
-                let later = Later::than(object, &objects);
-                for (number, group) in object.footer.groups.iter().enumerate() {
-                    if group.may_have(&scope.counter_id, &step_ms) {
-                        let wanted = scope.counter_id;
-                        let mut events = self.reader.events(object, number, move |id| *id == wanted).await?;
-                        events.retain(|event| {
-                            let is_in = step_ms.contains(&event.time_ms) && scope.shards.contains(&event.shard);
-                            is_in && later.leaves(event.shard, event.time_ms)
-                        });
-                        scan.events.append(&mut events);
-                    }
+            let mut tries_left = TRIES;
+            let mut step = loop {
+                tries_left -= 1;
+                match self.step(namespace, scope, slice_ms, &rest, objects_max - read).await {
+                    Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
+                    done => break done?,
                 }
-            }
-            scan.next_ms = step_ms.end;
+            };
+            read += step.objects;
+            scan.events.append(&mut step.events);
+            scan.next_ms = step.to_ms;
         }
         scan.events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
         Ok(scan)
     }
+
+    /// Reads the first part of the rest of a slice.
+    async fn step(
+        &self,
+        namespace: &str,
+        scope: &Scope,
+        slice_ms: u64,
+        rest: &Range<u64>,
+        objects_max: usize,
+    ) -> Result<Step, ArchiveError> {
+        let times_of_step = |listed: &[Listed]| [step_of(listed, rest, objects_max)];
+        let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, times_of_step).await?;
+        let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms);
+        let mut step = Step { events: Vec::new(), to_ms: step_ms.end, objects: objects.len() };
+        for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
+            let later = Later::than(object, &objects);
+            for (number, group) in object.footer.groups.iter().enumerate() {
+                if group.may_have(&scope.counter_id, &step_ms) {
+                    let wanted = scope.counter_id;
+                    let mut events = self.reader.events(object, number, move |id| *id == wanted).await?;
+                    events.retain(|event| {
+                        let is_in = step_ms.contains(&event.time_ms) && scope.shards.contains(&event.shard);
+                        is_in && later.leaves(event.shard, event.time_ms)
+                    });
+                    step.events.append(&mut events);
+                }
+            }
+        }
+        Ok(step)
+    }
 }
 
 /// The first part of a time that one step reads: up to where a few objects reach, and whatever else has something of it.
-fn step(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u64> {
+fn step_of(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u64> {
     let names: Vec<&ObjectName> = listed.iter().map(|listed| &listed.name).filter(|name| name.overlaps(rest)).collect();
     let mut begins: Vec<u64> = names.iter().map(|name| name.from_ms).collect();
     begins.sort_unstable();
