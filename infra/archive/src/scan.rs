@@ -1,6 +1,7 @@
 //! Reads the events of one counter in the order of their times.
 
 use crate::archive::{Archive, slice_of};
+use crate::encode::GROUP_ROWS;
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, Scan, Scope};
 use crate::name::ObjectName;
@@ -10,8 +11,12 @@ use std::ops::Range;
 
 /// Objects that one step opens together.
 const STEP_OBJECTS: usize = 16;
-/// Rows that one step decodes, about: what it holds in memory if all of them are the counter's.
+/// Rows that one step decodes, about, at most: what it holds in memory if all of them are the counter's.
 const STEP_ROWS: u64 = 262_144;
+/// Rows that the first step decodes for each event that is enough. Others may be of other counters, or of other times.
+const ROWS_PER_EVENT: u64 = 4;
+/// How many times as many rows each further step decodes: it lists the slice again.
+const MORE_ROWS: u64 = 4;
 
 /// What one step has read.
 struct Step {
@@ -35,6 +40,7 @@ impl Archive {
         self.check_mark(namespace).await?;
         let mut scan = Scan { events: Vec::new(), next_ms: scope.times_ms.start };
         let (slices, mut read) = (self.slices(namespace).await?, 0);
+        let mut rows_max = (enough as u64).saturating_mul(ROWS_PER_EVENT).clamp(GROUP_ROWS as u64, STEP_ROWS);
         while scan.next_ms < scope.times_ms.end && scan.events.len() < enough && read < objects_max {
             let slice_ms = slice_of(scan.next_ms, scope.slice_length_ms);
             if !slices.contains(&slice_ms) {
@@ -47,7 +53,7 @@ impl Archive {
             let mut tries_left = TRIES;
             let mut step = loop {
                 tries_left -= 1;
-                match self.step(namespace, scope, slice_ms, &rest, objects_max - read).await {
+                match self.step(namespace, scope, slice_ms, &rest, objects_max - read, rows_max).await {
                     Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
                     done => break done?,
                 }
@@ -55,6 +61,7 @@ impl Archive {
             read += step.objects;
             scan.events.append(&mut step.events);
             scan.next_ms = step.to_ms;
+            rows_max = (rows_max * MORE_ROWS).min(STEP_ROWS);
         }
         scan.events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
         Ok(scan)
@@ -68,10 +75,11 @@ impl Archive {
         slice_ms: u64,
         rest: &Range<u64>,
         objects_max: usize,
+        rows_max: u64,
     ) -> Result<Step, ArchiveError> {
         let times_of_step = |listed: &[Listed]| [step_of(listed, rest, objects_max)];
         let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, times_of_step).await?;
-        let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms);
+        let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms, rows_max);
         let mut step = Step { events: Vec::new(), to_ms: step_ms.end, objects: objects.len() };
         for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
             let later = Later::than(object, &objects);
@@ -105,9 +113,14 @@ fn step_of(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u6
     rest.start..bounds.min().unwrap_or(rest.start + 1).min(rest.end)
 }
 
-/// Where a step must end to decode about [`STEP_ROWS`] rows at most. The row groups of one counter are in the order of time in
+/// Where a step must end to decode about so many rows at most. The row groups of one counter are in the order of time in
 /// each object; those that begin at or before the start of the step are all read.
-fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms: &Range<u64>) -> u64 {
+fn end_of_step(
+    objects: &[Opened],
+    counter_id: &[u8; COUNTER_ID_BYTES],
+    step_ms: &Range<u64>,
+    rows_max: u64,
+) -> u64 {
     let groups = objects.iter().flat_map(|object| &object.footer.groups);
     let groups = groups.filter(|group| group.may_have(counter_id, step_ms));
     let mut groups: Vec<(u64, u64)> = groups.map(|group| (group.times_ms[0], group.rows)).collect();
@@ -115,7 +128,7 @@ fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms:
     let mut rows = 0;
     for (first_ms, of_group) in groups {
         rows += of_group;
-        if rows > STEP_ROWS && first_ms > step_ms.start {
+        if rows > rows_max && first_ms > step_ms.start {
             return first_ms;
         }
     }
