@@ -15,7 +15,7 @@ use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -71,23 +71,29 @@ struct Moved {
 impl RedisNamespace {
     /// From when on there may be events that are not archived, in Unix ms; `None`: there are none.
     pub async fn unarchived_from_ms(&self) -> Result<Option<u64>, Refusal> {
-        let states = try_join_all((0..SHARDS).map(|shard| self.reached(shard))).await?;
+        let mut failed = None;
+        let states = each(&mut failed, (0..SHARDS).map(|shard| self.reached(shard))).await;
         let unarchived = states.into_iter().filter(|(latest_ms, archived_to_ms)| latest_ms >= archived_to_ms);
-        Ok(unarchived.map(|(_, archived_to_ms)| archived_to_ms).min())
+        // Shards that can be read need no others to be archived.
+        match (unarchived.map(|(_, archived_to_ms)| archived_to_ms).min(), failed) {
+            (None, Some(refusal)) => Err(refusal),
+            (from_ms, _) => Ok(from_ms),
+        }
     }
 
     /// Moves events of all shards to the archive, in one object for each slice. Each shard goes as far as it is sealed and
-    /// settled, older than `keep_ms` of the archive, and within one slice.
+    /// settled, older than `keep_ms` of the archive, and within one slice. A shard that fails holds up no other.
     ///
     /// # Errors
-    /// [`Refusal::Unavailable`]: store or archive are unavailable, or another archiver has begun. Nothing is lost, and any archiver
-    /// goes on.
+    /// [`Refusal::Unavailable`]: a shard or the archive is unavailable, or another archiver has begun. Nothing is lost, and any
+    /// archiver goes on.
     pub async fn archive_pass(&self) -> Result<ArchivePass, Refusal> {
         let archive = self.archive()?;
         if !self.has_begun().await? {
             archive.begin(&self.tag).await.map_err(of_archive)?;
         }
-        let reached = try_join_all((0..SHARDS).map(|shard| self.reached(shard))).await?;
+        let mut failed = None;
+        let reached = each(&mut failed, (0..SHARDS).map(|shard| self.reached(shard))).await;
         // Before it begins: an object of a later archiver must not be among them.
         let mut slices: BTreeMap<u64, Reached> = BTreeMap::new();
         for slice_ms in reached.iter().map(|(_, to_ms)| self.slice_of(*to_ms)) {
@@ -96,16 +102,18 @@ impl RedisNamespace {
             }
         }
         let ticket = format!("{:016x}", rand::random::<u64>());
-        let begun = try_join_all((0..SHARDS).map(|shard| self.begin(shard, &ticket))).await?;
-        for begun in &begun {
-            self.drop_left(begun).await?;
-        }
+        let begin = async |shard| {
+            let begun = self.begin(shard, &ticket).await?;
+            self.drop_left(&begun).await?;
+            Ok(begun)
+        };
+        let begun = each(&mut failed, (0..SHARDS).map(begin)).await;
         let now_ms = begun.iter().map(|begun| begun.now_ms).max().unwrap_or_default();
         let mut pass = ArchivePass::default();
         // Nearly always one: a shard may wait in an earlier slice than the others.
         for (slice_ms, written) in slices {
             let in_slice = begun.iter().filter(|begun| self.slice_of(begun.archived_to_ms) == slice_ms);
-            let moved = try_join_all(in_slice.map(|begun| self.take(begun, now_ms))).await?;
+            let moved = each(&mut failed, in_slice.map(|begun| self.take(begun, now_ms))).await;
             pass.is_behind |= moved.iter().any(|moved| moved.is_behind);
             let moved: Vec<Moved> = moved.into_iter().filter(|moved| moved.from_ms < moved.to_ms).collect();
             let object = self.object(slice_ms, now_ms.max(written.written_ms + 1), &moved)?;
@@ -118,10 +126,13 @@ impl RedisNamespace {
                 pass.events += written.rows;
                 pass.bytes += written.bytes;
             }
-            try_join_all(moved.iter().map(|moved| self.mark_archived(moved, &ticket))).await?;
-            try_join_all(moved.iter().map(|moved| self.drop_moved(moved))).await?;
+            let end = async |moved: &Moved| {
+                self.mark_archived(moved, &ticket).await?;
+                self.drop_moved(moved).await
+            };
+            each(&mut failed, moved.iter().map(end)).await;
         }
-        Ok(pass)
+        failed.map_or(Ok(pass), Err)
     }
 
     /// The object of what a pass moves.
@@ -204,7 +215,9 @@ impl RedisNamespace {
     pub(crate) async fn has_begun(&self) -> Result<bool, Refusal> {
         let has_begun =
             async |shard| self.query::<bool>(shard, redis::cmd("EXISTS").arg(self.keys(shard).key(ARCHIVE))).await;
-        Ok(try_join_all((0..SHARDS).map(has_begun)).await?.contains(&true))
+        let mut failed = None;
+        let any = each(&mut failed, (0..SHARDS).map(has_begun)).await.contains(&true);
+        if any { Ok(true) } else { failed.map_or(Ok(false), Err) }
     }
 
     /// What the archive has answered; `None`: it was never begun, so nothing is archived.
@@ -382,6 +395,15 @@ impl RedisNamespace {
         }
         Ok(())
     }
+}
+
+/// What these calls return, of those that succeed. `failed`: the first refusal of this or an earlier step.
+async fn each<T>(
+    failed: &mut Option<Refusal>,
+    calls: impl Iterator<Item = impl Future<Output = Result<T, Refusal>>>,
+) -> Vec<T> {
+    let results = join_all(calls).await.into_iter();
+    results.filter_map(|result| result.map_err(|refusal| failed.get_or_insert(refusal).clone()).ok()).collect()
 }
 
 /// The events of the slots that a pass moves.

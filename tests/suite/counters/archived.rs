@@ -204,6 +204,30 @@ async fn n15_a_damaged_object_holds_up_the_merges_of_one_slice_only() {
     assert_eq!((after[damaged].len(), after[other].len()), (before[damaged].len(), 1));
 }
 
+/// A partition is unavailable, or has lost its data: the others are archived.
+#[tokio::test]
+async fn n15_a_shard_that_fails_holds_up_no_other() {
+    let mut ns = TestNamespace::new("failing", config()).await;
+    let adds: Vec<NewEvent> = (0..40).map(|n| add("c", &format!("t{n}"), NOON_MS - n, 1)).collect();
+    assert!(ns.store.append(&adds).await.iter().all(Result::is_ok));
+    let of_c: Vec<u16> = ns.pending("c").await.into_iter().map(|(shard, _)| shard).collect();
+    ns.pass(60_000);
+    ns.roll_up("c").await;
+    ns.seal_everything().await;
+    let other = (0..SHARDS).find(|shard| !of_c.contains(shard)).expect("it is not in all shards");
+    let mut connection = ns.redis.connection().await;
+    let state = ShardKeys::new(ns.store.redis.tag(), other).key("state");
+    let () = ::redis::cmd("DEL").arg(state).query_async(&mut connection).await.expect("deleted");
+    assert!(matches!(ns.store.redis.unarchived_from_ms().await, Ok(Some(_))), "the other shards say so");
+    // A pass covers a slice of ten minutes, and the log began an hour ago.
+    for _ in 0..8 {
+        let pass = ns.store.redis.archive_pass().await;
+        assert!(pass.is_err(), "of shard {other}: {pass:?}");
+    }
+    assert_eq!(ns.events_keys().await, Vec::<String>::new());
+    assert_eq!(ns.store.redis.append(&adds).await, adds.iter().map(|add| duplicate(add.time_ms.unwrap())).collect::<Vec<_>>());
+}
+
 /// A pass dies between any two of its steps: each event is somewhere, and counts once.
 #[tokio::test]
 async fn n15_an_archiver_may_die_at_any_step() {
