@@ -3,10 +3,7 @@
 
 use super::*;
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::path::Path;
-use std::pin::pin;
-use std::task::Poll;
 use tallystone_counters::Deletions;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::redis::ArchivePass;
@@ -29,17 +26,7 @@ impl TestNamespace {
             self.store.redis.merge_archive(&mut BTreeSet::new()).await?;
             Ok(pass)
         };
-        let mut pass = pin!(archive);
-        let mut left = steps;
-        poll_fn(|context| match pass.as_mut().poll(context) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => {
-                left -= 1;
-                Poll::Pending
-            }
-        })
-        .await
+        die_after(steps, archive).await
     }
 
     /// Seals all shards, as an archiver does that begins: the oracle has no archiver.

@@ -33,8 +33,11 @@ mod sums;
 mod windows;
 
 use compared::Compared;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use tallystone_archive::Archive;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
@@ -227,6 +230,20 @@ impl TestNamespace {
         self.roll_up(name).await;
         self.count(name).await
     }
+}
+
+/// Drops a future after so many steps, between two replies of a store, as a process that dies. `None`: it had not ended.
+async fn die_after<T>(steps: u64, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), steps);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 async fn open(

@@ -99,6 +99,53 @@ async fn n12_a_recount_makes_a_count_the_sum_of_its_events() {
     assert_eq!(ns.store.recounts(&counter("a")).await, Ok(vec![recounted]));
 }
 
+/// A recount dies between any two replies of the store, is repeated with its token, and has taken effect once.
+#[tokio::test]
+async fn n12_a_recount_may_die_at_any_step() {
+    let mut ns = namespace("deaths").await;
+    // Past the oracle, which does not die.
+    let store = ns.store.redis.clone();
+    let name = counter("a");
+    let (mut expected, mut died) = (0, 0);
+    for steps in 0.. {
+        expected += count_another(&mut ns, &format!("before {steps}")).await;
+        let mut audit = begin(&store, &name).await.expect("an audit");
+        while !audit.is_finished() {
+            audit = go_on(&store, &name, audit).await.expect("a page");
+        }
+        let text = format!("recount {steps}");
+        let request = if steps % 2 == 0 { of_events(&text, audit, 3) } else { of_count(&text, 3) };
+        let done = die_after(steps, recount(&store, &name, &request, 0)).await;
+        died += u64::from(done.is_none());
+        if steps % 3 == 0 {
+            expected += count_another(&mut ns, &format!("after {steps}")).await;
+        }
+        let again = recount(&store, &name, &request, 0).await.expect("a recount");
+        assert_eq!(again.new_count - again.old_count, 3, "{steps}");
+        expected += 3;
+        let recounts = store.recounts(&name).await.expect("recounts");
+        assert_eq!(recounts.iter().filter(|recounted| recounted.token == text).count(), 1, "{steps}");
+        expected += count_another(&mut ns, &format!("last {steps}")).await;
+        assert_eq!(store.read(std::slice::from_ref(&name)).await.expect("a checkpoint")[0].count, expected, "{steps}");
+        if let Some(done) = done {
+            assert_eq!(done, Ok(again));
+            break;
+        }
+    }
+    assert!(died > 5, "{died}");
+}
+
+/// One more add of the counter "a", rolled up. Returns its delta.
+async fn count_another(ns: &mut TestNamespace, text: &str) -> i64 {
+    let store = ns.store.redis.clone();
+    let now_ms = ns.now_ms();
+    assert_eq!(store.append(&[add("a", text, now_ms, 5)]).await, [counted(now_ms)]);
+    ns.pass(60_000);
+    let jobs = [ns.job(&counter("a"))];
+    assert!(roll_up(&store, &store, &jobs).await.remove(0).is_ok());
+    5
+}
+
 #[tokio::test]
 async fn n12_an_adjustment_stays_until_a_clear() {
     let mut ns = namespace("adjusted").await;
