@@ -1,5 +1,5 @@
 //! How many reads of the archive this process has under way, and how long a caller waits for one (N15). Each may have some hundred
-//! thousand events in memory, and decodes them on a thread of its own.
+//! thousand events in memory, and decodes them on a separate thread.
 //!
 //! A read that has begun is a task: it keeps its place until the archive has answered, also if its caller has gone. Otherwise a
 //! folder that hangs would block one more thread of the process for each caller that gives up.
@@ -21,7 +21,7 @@ const SCAN_PATIENCE: Duration = Duration::from_secs(60);
 /// When a late retry for which there is no room may come next.
 const RETRY_AFTER_MS: u64 = 1_000;
 
-/// The reads of the archive by one process. Late retries have places of their own.
+/// The reads of the archive by one process. Late retries have separate places.
 pub(crate) struct ArchiveReads {
     late: Lane,
     late_room: Semaphore,

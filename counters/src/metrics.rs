@@ -25,7 +25,10 @@ pub(crate) fn describe() {
     describe_gauge!(DIRTY, "counters that wait for a rollup, by namespace; once for each shard in which they wait");
     describe_gauge!(WAITING_ITEMS, "adds and clears that wait for Redis");
     describe_gauge!(WAITING_BYTES, Unit::Bytes, "memory of the adds and clears that wait for Redis");
-    describe_gauge!(ARCHIVE_READS, "reads of the archive that are under way, by kind: late retries, or events for lists, sums and audits");
+    describe_gauge!(
+        ARCHIVE_READS,
+        "reads of the archive that are under way, by kind: late retries, or events for lists, sums and audits"
+    );
     describe_gauge!(
         ARCHIVE_BEHIND,
         Unit::Seconds,

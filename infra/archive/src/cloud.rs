@@ -26,8 +26,7 @@ pub(crate) fn open(
     macro_rules! built {
         ($builder:ty) => {{
             let client = ClientOptions::new().with_connect_timeout(CONNECT_WITHIN).with_timeout(ANSWER_WITHIN);
-            let retry =
-                RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_FOR, ..RetryConfig::default() };
+            let retry = RetryConfig { max_retries: RETRIES_MAX, retry_timeout: RETRY_FOR, ..RetryConfig::default() };
             let builder = <$builder>::new().with_client_options(client).with_retry(retry).with_url(url.as_str());
             let builder = options.fold(builder, |builder, (key, value)| match key.parse() {
                 Ok(key) => builder.with_config(key, value),

@@ -212,7 +212,10 @@ async fn n15_a_shard_that_fails_holds_up_no_other() {
         assert!(pass.is_err(), "of shard {other}: {pass:?}");
     }
     assert_eq!(ns.events_keys().await, Vec::<String>::new());
-    assert_eq!(ns.store.redis.append(&adds).await, adds.iter().map(|add| duplicate(add.time_ms.unwrap())).collect::<Vec<_>>());
+    assert_eq!(
+        ns.store.redis.append(&adds).await,
+        adds.iter().map(|add| duplicate(add.time_ms.unwrap())).collect::<Vec<_>>()
+    );
 }
 
 /// A pass dies between any two of its steps: each event is somewhere, and counts once.

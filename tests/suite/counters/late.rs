@@ -1,4 +1,4 @@
-//! Late retries, which only the archive can answer (N15): nobody else waits for it.
+//! Late retries, which only the archive can answer (N15): no other call waits for it.
 
 use super::*;
 use crate::system::program::SOON;
@@ -31,8 +31,7 @@ impl Archived {
         let objects = Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()));
         let config = ArchiveConfig { keep_ms: 0, ..ArchiveConfig::default() };
         let archive = EventArchive::new(Archive::over(objects.clone()), &config);
-        let namespaces =
-            RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
         let namespaces = namespaces.with_archive(Some(archive));
         let service = CounterService::new(namespaces.clone(), None, CountersConfig::default().waiting());
         let name = NamespaceName::parse(format!("late-{:08x}", rand::random::<u32>())).expect("a namespace");

@@ -43,8 +43,8 @@ use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Appended, ArchiveConfig, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, EventArchive, Events, Job, LeaseOrder, NamespaceConfig,
-    NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
+    Appended, ArchiveConfig, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, EventArchive, Events, Job,
+    LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
 use tallystone_link::{Clock, ReplicaWait};
