@@ -40,4 +40,7 @@ if ! "$promtool" check rules "$queries"; then
   say "A query of deploy/grafana is not PromQL; query_N is the Nth \"expr\" of these files:" deploy/grafana/*.json
   exit 1
 fi
-[ "$(grep -c 'record:' "$queries")" -eq "$(cat deploy/grafana/*.json | grep -c '"expr":')" ]
+if [ "$(grep -c 'record:' "$queries")" -ne "$(cat deploy/grafana/*.json | grep -c '"expr":')" ]; then
+  say "Not every \"expr\" of deploy/grafana is on a line of its own: some were not checked."
+  exit 1
+fi

@@ -5,51 +5,41 @@
 //! folder that hangs would block one more thread of the process for each caller that gives up.
 
 use crate::metrics::archive_reads;
-use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_archive::ArchiveError;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Late retries that wait for the archive, in all namespaces together: some megabytes.
-const LATE_MAX: usize = 10_000;
-/// How long a late retry waits.
-const LATE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long late retries wait for the answer of the archive.
+const LATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a list, a sum or an audit waits for one read.
-const SCAN_PATIENCE: Duration = Duration::from_secs(60);
-/// When a late retry for which there is no room may come next.
-const RETRY_AFTER_MS: u64 = 1_000;
+const SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reads of the archive by one process. Late retries have separate places.
 pub(crate) struct ArchiveReads {
-    late: Lane,
-    late_room: Semaphore,
-    scans: Lane,
+    late: Limiter,
+    scans: Limiter,
 }
 
 impl ArchiveReads {
     /// So many of each kind at once.
     pub(crate) fn new(at_once: u32) -> ArchiveReads {
         ArchiveReads {
-            late: Lane::new("late", at_once, LATE_PATIENCE),
-            late_room: Semaphore::new(LATE_MAX),
-            scans: Lane::new("events", at_once, SCAN_PATIENCE),
+            late: Limiter::new("late", at_once, LATE_TIMEOUT),
+            scans: Limiter::new("events", at_once, SCAN_TIMEOUT),
         }
     }
 
-    /// Finds the answers to so many late retries.
+    /// Finds the answers to late retries.
     ///
     /// # Errors
-    /// [`Refusal::Overloaded`]: too many wait already. The inner one: of the archive, or it has not answered in time.
+    /// Of the archive, or it has not answered in time.
     pub(crate) async fn find<T: Send + 'static>(
         &self,
-        count: usize,
         find: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
-    ) -> Result<Result<T, ArchiveError>, Refusal> {
-        let overloaded = |_| Refusal::Overloaded { retry_after_ms: RETRY_AFTER_MS };
-        let _room = self.late_room.try_acquire_many(count as u32).map_err(overloaded)?;
-        Ok(self.late.read(find).await)
+    ) -> Result<T, ArchiveError> {
+        self.late.read(find).await
     }
 
     /// Reads events of a counter.
@@ -65,15 +55,15 @@ impl ArchiveReads {
 }
 
 /// Reads of one kind.
-struct Lane {
+struct Limiter {
     kind: &'static str,
     places: Arc<Semaphore>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Lane {
-    fn new(kind: &'static str, at_once: u32, patience: Duration) -> Lane {
-        Lane { kind, places: Arc::new(Semaphore::new(at_once as usize)), patience }
+impl Limiter {
+    fn new(kind: &'static str, at_once: u32, timeout: Duration) -> Limiter {
+        Limiter { kind, places: Arc::new(Semaphore::new(at_once as usize)), timeout }
     }
 
     /// Waits for a place, and reads.
@@ -82,20 +72,37 @@ impl Lane {
         read: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
     ) -> Result<T, ArchiveError> {
         let unavailable = |why: String| ArchiveError::Unavailable { why };
-        let in_place = async {
-            let place = self.places.clone().acquire_owned().await.map_err(|error| unavailable(error.to_string()))?;
-            let kind = self.kind;
-            let task = tokio::spawn(async move {
-                archive_reads(kind, 1.0);
-                let answer = read.await;
-                archive_reads(kind, -1.0);
-                drop(place);
-                answer
-            });
-            task.await.map_err(|error| unavailable(error.to_string()))?
-        };
-        let patience = self.patience;
-        timeout(patience, in_place).await.unwrap_or_else(|_| Err(unavailable(format!("no answer within {patience:?}"))))
+        let limit = self.timeout;
+        let place = timeout(limit, self.places.clone().acquire_owned()).await;
+        let place =
+            place.map_err(|_| unavailable(format!("other reads of this process have taken longer than {limit:?}")))?;
+        let under_way = UnderWay::of(place.map_err(|error| unavailable(error.to_string()))?, self.kind);
+        let task = tokio::spawn(async move {
+            let answer = read.await;
+            drop(under_way);
+            answer
+        });
+        let answered = timeout(limit, task).await.map_err(|_| unavailable(format!("no answer within {limit:?}")))?;
+        answered.map_err(|error| unavailable(error.to_string()))?
+    }
+}
+
+/// A read that is under way, until this is dropped: also if it panics.
+struct UnderWay {
+    _place: OwnedSemaphorePermit,
+    kind: &'static str,
+}
+
+impl UnderWay {
+    fn of(place: OwnedSemaphorePermit, kind: &'static str) -> UnderWay {
+        archive_reads(kind, 1.0);
+        UnderWay { _place: place, kind }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        archive_reads(self.kind, -1.0);
     }
 }
 
@@ -111,13 +118,13 @@ mod tests {
         let (reads, begun) = (ArchiveReads::new(3), Arc::new(AtomicU32::new(0)));
         let hang = || {
             let begun = begun.clone();
-            reads.find(1, async move {
+            reads.find(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 pending::<Result<(), ArchiveError>>().await
             })
         };
         for answer in join_all((0..20).map(|_| hang())).await {
-            assert!(matches!(answer, Ok(Err(ArchiveError::Unavailable { .. }))), "{answer:?}");
+            assert!(matches!(answer, Err(ArchiveError::Unavailable { .. })), "{answer:?}");
         }
         assert_eq!(begun.load(Ordering::SeqCst), 3, "a caller that gives up frees no place");
     }
@@ -141,23 +148,14 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn n15_late_retries_wait_within_a_bound() {
-        let reads = ArchiveReads::new(1);
-        let hang = || reads.find(LATE_MAX / 2, pending::<Result<(), ArchiveError>>());
-        let (one, two, three) = tokio::join!(hang(), hang(), hang());
-        assert!(one.is_ok() && two.is_ok());
-        assert_eq!(three.err(), Some(Refusal::Overloaded { retry_after_ms: RETRY_AFTER_MS }));
-    }
-
     #[tokio::test]
     async fn n15_a_read_that_is_answered_frees_its_place() {
         let reads = ArchiveReads::new(1);
         for number in 0..10 {
-            assert_eq!(reads.find(1, async move { Ok(number) }).await.unwrap().unwrap(), number);
+            assert_eq!(reads.find(async move { Ok(number) }).await.unwrap(), number);
         }
         let broken = async { Err::<(), _>(ArchiveError::Unavailable { why: "away".to_owned() }) };
-        assert!(reads.find(1, broken).await.unwrap().is_err());
-        assert!(reads.find(1, async { Ok(()) }).await.unwrap().is_ok());
+        assert!(reads.find(broken).await.is_err());
+        assert!(reads.find(async { Ok(()) }).await.is_ok());
     }
 }

@@ -24,8 +24,16 @@ pub(crate) struct StoreHealth {
 struct Partition {
     answers: AtomicBool,
     unavailable: Gauge,
-    /// When the log last said that it is unavailable.
-    logged_at: Mutex<Option<Instant>>,
+    logged: Mutex<Logged>,
+}
+
+/// What the log last said of a partition.
+#[derive(Default)]
+struct Logged {
+    /// That it is unavailable.
+    is_unavailable: bool,
+    /// When it last said so.
+    at: Option<Instant>,
 }
 
 impl StoreHealth {
@@ -33,7 +41,7 @@ impl StoreHealth {
     pub(crate) fn of(partitions: u16) -> Self {
         let partition = |unavailable: Gauge| {
             unavailable.set(0.0);
-            Partition { answers: AtomicBool::new(true), unavailable, logged_at: Mutex::default() }
+            Partition { answers: AtomicBool::new(true), unavailable, logged: Mutex::default() }
         };
         let partitions = metrics::partitions_unavailable(partitions).into_iter().map(partition).collect();
         StoreHealth { partitions, is_available: watch::Sender::new(true) }
@@ -56,8 +64,7 @@ impl StoreHealth {
         if partition.answers.swap(answers, Ordering::Relaxed) == answers {
             return;
         }
-        partition.unavailable.set(if answers { 0.0 } else { 1.0 });
-        partition.log(number, unavailable);
+        partition.note(number, unavailable);
         // Read under the lock of the sender: of two changes at once, the later one sees both.
         self.is_available.send_if_modified(|before| {
             let is_available = self.partitions.iter().any(|partition| partition.answers.load(Ordering::Relaxed));
@@ -72,17 +79,23 @@ impl StoreHealth {
 }
 
 impl Partition {
-    /// Logs that it is unavailable, and why; or that it answers again.
-    fn log(&self, number: u16, unavailable: Option<&Refusal>) {
-        let mut logged_at = self.logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Shows in the gauge whether it answers now. Logs that it is unavailable, and why; or that it answers again.
+    fn note(&self, number: u16, unavailable: Option<&Refusal>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of two changes at once, the later one of these sees both.
+        self.unavailable.set(if self.answers.load(Ordering::Relaxed) { 0.0 } else { 1.0 });
         match unavailable {
             // Where some calls fail and others do not, the log would be full of it.
-            Some(_) if logged_at.is_some_and(|at| at.elapsed() < LOG_EVERY) => {}
+            Some(_) if logged.at.is_some_and(|at| at.elapsed() < LOG_EVERY) => {}
             Some(refusal) => {
-                *logged_at = Some(Instant::now());
+                *logged = Logged { is_unavailable: true, at: Some(Instant::now()) };
                 tracing::warn!(partition = number, %refusal, "a partition of the store is unavailable");
             }
-            None => tracing::info!(partition = number, "a partition of the store answers again"),
+            None if logged.is_unavailable => {
+                logged.is_unavailable = false;
+                tracing::info!(partition = number, "a partition of the store answers again");
+            }
+            None => {}
         }
     }
 }

@@ -74,15 +74,18 @@ impl Archiver {
         let found = self.namespaces.get(&name).await?.filter(|namespace| namespace.tag() == tag);
         let Some(namespace) = found else { return Ok(()) };
         let store = self.namespaces.open(&namespace).await?;
-        loop {
+        let passed = loop {
             let begin = Instant::now();
             let pass = store.archive_pass().await;
             metrics::archived(&pass, begin.elapsed());
-            if !pass?.is_behind {
-                break;
+            match pass {
+                Ok(pass) if pass.is_behind => {}
+                done => break done,
             }
-        }
-        self.tidy(tag, &store).await
+        };
+        // Also after a pass that has failed for some shards: an unavailable partition stops no retention.
+        let tidied = self.tidy(tag, &store).await;
+        passed.and(tidied)
     }
 
     /// Merges objects, and once an hour deletes what is past its retention.

@@ -46,11 +46,19 @@ pub(super) async fn run(args: ClockArgs, output: Output) -> Result<(), CliError>
             args.namespaces.into_iter().map(NamespaceName::parse).collect::<Result<Vec<_>, _>>().map_err(failed)?
         }
     };
+    let mut last_error = None;
     for name in names {
-        let clock = of_namespace(&namespaces, &name, args.reset).await.map_err(|refusal| failed(refusal).at(&name))?;
-        output.one(&clock, shown)?;
+        match of_namespace(&namespaces, &name, args.reset).await {
+            Ok(clock) => output.one(&clock, shown)?,
+            // One that is refused does not concern the others.
+            Err(refusal) => {
+                if let Some(error) = last_error.replace(failed(refusal).at(&name)) {
+                    tracing::warn!("{error}");
+                }
+            }
+        }
     }
-    Ok(())
+    last_error.map_or(Ok(()), Err)
 }
 
 async fn of_namespace(

@@ -217,9 +217,12 @@ fn work() -> bool {
 
 fn work_on(shared: &Arc<Shared>, held: &mut Held, begin: Instant) -> bool {
     let now_ms = now_ms();
-    let mut has_more = held.set().step(now_ms);
+    // SAFETY: the engine's function reads two figures. 0: there is no `maxmemory`.
+    let has_memory = unsafe { (api().get_used_memory_ratio)() } < 1.0;
+    let mut step = || if has_memory { held.set().step(now_ms) } else { held.set().step_without_memory(now_ms) };
+    let mut has_more = step();
     while has_more && begin.elapsed() < BUDGET {
-        has_more = held.set().step(now_ms);
+        has_more = step();
     }
     if !held.has_job && now_ms >= held.retry_ms {
         held.retry_ms = 0;

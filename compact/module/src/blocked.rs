@@ -4,7 +4,7 @@
 //! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
 //! engine lets it write: while clients are paused (a failover), nothing may be replicated.
 //!
-//! The pages of all commands together have a bound. A command beyond it waits in line before its pages are read.
+//! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
 
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tallystone_compact::{Fetched, Page, PageFault, PageRef};
 
 /// How long a client waits for the disk.
@@ -35,6 +36,7 @@ pub(crate) static PAGES_HELD: AtomicUsize = AtomicUsize::new(0);
 /// A command whose pages are being read.
 struct Wait {
     client: Client,
+    since: Instant,
     shared: Weak<Shared>,
     ids: Vec<u64>,
     /// Pages that it holds.
@@ -71,8 +73,10 @@ impl Drop for Ready {
     }
 }
 
-/// Commands that wait in line, with the pages to read. Only the main thread takes the lock.
-static IN_LINE: Mutex<VecDeque<(Arc<Wait>, Vec<PageRef>)>> = Mutex::new(VecDeque::new());
+/// Commands whose pages are not being read yet, with these pages. Only the main thread takes the lock.
+static QUEUE: Mutex<VecDeque<(Arc<Wait>, Vec<PageRef>)>> = Mutex::new(VecDeque::new());
+/// So many commands are in the queue at most; each takes up to 24 KiB.
+const QUEUE_MAX: usize = 4_096;
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
 /// Commands that the engine does not let write. Only the main thread takes the lock.
 static PAUSED: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
@@ -83,6 +87,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Blocks the client of a command until its pages have been read. The engine then calls `resumed`.
 pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resumed: raw::CommandFunc) {
+    if lock(&QUEUE).len() >= QUEUE_MAX {
+        return context.reply_error("COLD too many commands wait for the disk; nothing was changed");
+    }
     WAITS.fetch_add(1, Relaxed);
     // SAFETY: the context is that of a command whose client may be blocked. The callbacks have the engine's signatures.
     let client = unsafe {
@@ -93,6 +100,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
     let Unread { shared, pages, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
+        since: Instant::now(),
         shared: Arc::downgrade(&shared),
         ids,
         held: AtomicUsize::new(0),
@@ -101,23 +109,44 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         rounds: AtomicU32::new(0),
         fetched: Mutex::default(),
     });
-    lock(&IN_LINE).push_back((wait, pages));
-    read_in_line();
+    lock(&QUEUE).push_back((wait, pages));
+    read_queued();
 }
 
-/// Reads the pages of the commands that wait in line, as far as there is room.
-fn read_in_line() {
+/// Reads the pages of the commands in the queue, as far as there is room. Nothing is read for a command whose client has had its answer,
+/// or has gone: with a disk that is too slow for all, those that come later would wait too long, too.
+fn read_queued() {
     let next = || {
-        let mut line = lock(&IN_LINE);
-        let (_, pages) = line.front()?;
+        let mut queue = lock(&QUEUE);
+        let (wait, pages) = queue.front()?;
         let held = PAGES_HELD.load(Relaxed);
-        (held == 0 || held + pages.len() <= PAGES_MAX).then(|| line.pop_front()).flatten()
+        (held == 0 || held + pages.len() <= PAGES_MAX || wait.is_late()).then(|| queue.pop_front()).flatten()
     };
-    while let Some((wait, pages)) = next() {
-        match wait.shared.upgrade().as_ref().and_then(|shared| shared.lock()) {
-            Some(held) => read(&wait, &held, &pages),
+    while let Some((wait, mut pages)) = next() {
+        let shared = wait.shared.upgrade();
+        match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
+            Some(mut held) => {
+                if !wait.ids.is_empty() {
+                    // Files may have been replaced meanwhile.
+                    pages = held.set().unread(wait.ids.iter().copied(), &Fetched::none());
+                }
+                if pages.is_empty() { unblock(&wait, Fetched::none()) } else { read(&wait, &held, &pages) }
+            }
             None => unblock(&wait, Fetched::none()),
         }
+    }
+}
+
+impl Wait {
+    /// Whether the engine has answered its client, or would not run the command any more.
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
+    }
+
+    /// Frees its pages. They are read again when it goes on.
+    fn free_pages(&self) {
+        PAGES_HELD.fetch_sub(self.held.swap(0, Relaxed), Relaxed);
+        reaper::free_pages(std::mem::take(&mut *lock(&self.fetched)));
     }
 }
 
@@ -163,6 +192,9 @@ unsafe extern "C" fn on_ready(_data: *mut c_void) {
 
 fn go_on(wait: Arc<Wait>) {
     if wait.is_write && is_paused() {
+        // Reads go on during a pause of writes, and need the room.
+        wait.free_pages();
+        read_queued();
         let mut paused = lock(&PAUSED);
         paused.push(wait);
         if paused.len() == 1 {
@@ -212,7 +244,7 @@ unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
         // SAFETY: `unblock` has made it, and the engine gives it back once.
         drop(unsafe { Box::from_raw(data.cast::<Ready>()) });
         background::after_ready();
-        read_in_line();
+        read_queued();
     });
 }
 
@@ -221,7 +253,7 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, ar
         // SAFETY: the context and arguments of this callback.
         let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
         let name = String::from_utf8_lossy(if args.len() > 0 { args.get(0) } else { b"" }).into_owned();
-        context.reply_error(&format!("COLD the disk did not answer in time; {name} has changed nothing"));
+        context.reply_error(&format!("COLD the pages were not read in time; {name} has changed nothing"));
         raw::OK
     })
 }

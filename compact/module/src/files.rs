@@ -4,13 +4,14 @@
 //! Each file is locked while its process lives, so that processes may share a folder.
 
 use crate::context::random;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tallystone_compact::{FileId, PAGE_BYTES, Page, PageFault, PageFiles, PageRef};
 
@@ -23,13 +24,24 @@ static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 /// Files that are open.
 pub(crate) static OPEN: AtomicU64 = AtomicU64::new(0);
 
-/// Lets the process open as many files as its hard limit allows: each cold table has one. Returns how many that are.
-pub(crate) fn allow_many() -> Option<u64> {
+/// The least number (file descriptor) of these files. The engine serves no client whose number is above `maxclients` and 128, so the low
+/// numbers are left to clients.
+static LOWEST: AtomicI32 = AtomicI32::new(0);
+/// As much as a limit of open files can be, for one that is infinite; and the highest [`LOWEST`], because a fork copies a table up to the
+/// greatest number in use.
+const LIMIT_MAX: u64 = 1 << 20;
+const LOWEST_MAX: u64 = 1 << 16;
+
+/// Lets the process open as many files as its hard limit allows: each cold table has one. Returns for how many cold tables that is.
+pub(crate) fn raise_open_files_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_err() {
-        return limit.current;
-    }
-    limit.maximum
+    let of = |limit: Option<u64>| limit.unwrap_or(LIMIT_MAX).min(LIMIT_MAX);
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok();
+    let (before, now) = (of(limit.current), of(if is_raised { limit.maximum } else { limit.current }));
+    // The engine has raised the limit to what its clients need, if it was lower.
+    let lowest = (2 * before).min(LOWEST_MAX).min(now / 2);
+    LOWEST.store(i32::try_from(lowest).unwrap_or(0), Relaxed);
+    now - lowest
 }
 
 /// Takes a folder for the files, and removes those whose process is gone. Returns how many.
@@ -111,6 +123,9 @@ impl Draft {
         let path = FOLDER.get().ok_or("no folder for cold tables")?.join(&name);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed)?;
+        let moved = fcntl_dupfd_cloexec(&file, LOWEST.load(Relaxed));
+        let file =
+            File::from(moved.inspect_err(|_| drop(std::fs::remove_file(&path))).map_err(|error| failed(error.into()))?);
         // Only a process that starts in this folder may hold it, and then deletes it: the file stays usable without its name.
         let _ = file.try_lock();
         OPEN.fetch_add(1, Relaxed);

@@ -24,9 +24,17 @@ impl<'a> Key<'a> {
         Key { raw, _command: PhantomData }
     }
 
-    /// The set of the key.
+    /// The set of the key. One that lacks pieces of its dump is neither read nor changed: what was changed would not be part of a
+    /// further dump, or be overwritten by the next piece.
     #[inline]
     pub(crate) fn set(&self) -> Result<&Arc<Shared>, Stop> {
+        let shared = self.set_in_any_state()?;
+        if shared.is_restoring() { Err(Stop::Restoring) } else { Ok(shared) }
+    }
+
+    /// The set of the key, also if pieces of its dump are still to come.
+    #[inline]
+    pub(crate) fn set_in_any_state(&self) -> Result<&Arc<Shared>, Stop> {
         // SAFETY: the engine's functions take null as a key that does not exist.
         unsafe {
             if (api().module_type_get_type)(self.raw) != datatype::kind() {

@@ -82,7 +82,7 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     main_thread::note();
     let config = config::Config::parse(args)?;
     let removed = files::open_folder(&config.dir)?;
-    let files_max = files::allow_many().map_or("any number of".to_owned(), |max| max.to_string());
+    let files_max = files::raise_open_files_limit();
     readers::start(config.readers);
     context.set_module_options(
         raw::OPTION_HANDLE_IO_ERRORS
@@ -98,7 +98,7 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     context::log(
         context::Level::Notice,
         &format!(
-            "cold tables in {folder}, {} readers, {files_max} open files; {removed} files of an earlier process removed",
+            "at most {files_max} cold tables in {folder}, {} readers; {removed} files of an earlier process removed",
             config.readers
         ),
     );

@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) is_awake: AtomicBool,
     /// Whether time alone makes work due, so that the set is in the queue of these.
     pub(crate) is_waiting: AtomicBool,
+    /// Whether pieces of a dump are still to come, or one has failed.
+    is_restoring: AtomicBool,
     /// Commands whose pages have been read, and that will run before the engine sleeps: files are not replaced meanwhile.
     pub(crate) ready: AtomicU32,
 }
@@ -109,7 +111,7 @@ impl Value {
     /// # Panics
     /// If there is none.
     pub(crate) fn from_held(held: Held) -> Value {
-        assert!(held.set.is_some(), "a value has a set");
+        let is_restoring = held.set.as_ref().expect("a value has a set").is_restoring();
         let mut registry = registry();
         let number = registry.next;
         let shared = Arc::new(Shared {
@@ -117,6 +119,7 @@ impl Value {
             number,
             is_awake: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
+            is_restoring: AtomicBool::new(is_restoring),
             ready: AtomicU32::new(0),
         });
         COUNT.fetch_add(1, Relaxed);
@@ -149,6 +152,20 @@ impl Shared {
     #[inline]
     pub(crate) fn lock(&self) -> Option<MutexGuard<'_, Held>> {
         self.held.lock().ok()
+    }
+
+    /// Whether the set lacks pieces of the dump that it is made of.
+    #[inline]
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.is_restoring.load(Relaxed)
+    }
+
+    /// Takes a piece of a dump. `None`: a bug has left the set half-changed.
+    pub(crate) fn restore(&self, mode: Mode, piece: &[u8]) -> Option<Result<(), Refusal>> {
+        let mut held = self.lock()?;
+        let taken = held.restore(mode, piece);
+        self.is_restoring.store(held.set().is_restoring(), Relaxed);
+        Some(taken)
     }
 
     /// The set, whatever happened to it; for a snapshot that has to say something.

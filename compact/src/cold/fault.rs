@@ -137,6 +137,12 @@ impl Faults {
         faults
     }
 
+    /// Whether this page, which has these ids, has caused damage.
+    pub(crate) fn has_page(&self, of: FileId, number: u32, first: u64, last: u64) -> bool {
+        let is_its = |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);
+        self.ranges.range(first..=last).any(|(_, range)| is_its(&range.fault))
+    }
+
     /// Forgets the damage that this page has caused, which has these ids.
     pub(crate) fn forget_page(&mut self, of: FileId, number: u32, first: u64, last: u64) {
         let is_its = |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);

@@ -65,7 +65,8 @@ impl<'a> View<'a> {
     }
 
     /// Folds a stretch: damaged ranges that begin in it, then its records in order. `read` is what reading its page gave, `None` if
-    /// there is no page. Returns the fault of the page. `Err`: it could not be read now, and nothing was visited.
+    /// there is no page. Returns the fault of the page. `Err`: it could not be read now, is not known as damaged, and nothing was
+    /// visited.
     pub(crate) fn fold(
         &self,
         stretch: u32,
@@ -76,7 +77,9 @@ impl<'a> View<'a> {
         let records = read.map_or(Ok(Vec::new()), |read| records(self.index, stretch, read));
         let (records, fault) = match records {
             Ok(records) => (records, None),
-            Err(unread @ PageFault::Unread(_)) => return Err(unread),
+            Err(unread @ PageFault::Unread(_)) if !self.faults.has_page(self.file, stretch, first, last) => {
+                return Err(unread);
+            }
             Err(fault) => (Vec::new(), Some(fault)),
         };
         let mut faults = self.faults.part(first, last, self.file);

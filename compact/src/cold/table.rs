@@ -172,11 +172,16 @@ impl ColdTable {
     }
 
     /// Whether the bytes of a page are what was written, each of its records included. Remembers the answer, also if it changed.
-    /// A page that could not be read is neither.
-    pub(crate) fn check(&mut self, page: u32, read: &Result<Page, PageFault>) -> Result<(), Damage> {
+    /// A page that could not be read is neither, unless the caller says that it is damaged.
+    pub(crate) fn check(
+        &mut self,
+        page: u32,
+        read: &Result<Page, PageFault>,
+        unread_is_damaged: bool,
+    ) -> Result<(), Damage> {
         let Some((first, last)) = self.index.range(page) else { return Ok(()) };
         let fault = page_fault(&self.index, page, read);
-        if let Some(PageFault::Unread(_)) = fault {
+        if matches!(fault, Some(PageFault::Unread(_))) && !unread_is_damaged {
             return Ok(());
         }
         self.faults.forget_page(self.file, page, first, last);

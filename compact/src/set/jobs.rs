@@ -69,6 +69,11 @@ impl Unsorted for SpillJob {
 impl CounterSet {
     /// A bounded piece of background work, some 100 µs at most. Returns whether there is more.
     pub fn step(&mut self, now_ms: u64) -> bool {
+        self.step_without_memory(now_ms) | self.start_first() | self.preallocate()
+    }
+
+    /// The same, without what allocates tables: the host has no memory left.
+    pub fn step_without_memory(&mut self, now_ms: u64) -> bool {
         let forgotten = self.tokens.forget(self.options.token_window_ms, now_ms);
         let mut more = forgotten | self.cache.step();
         for _ in 0..GROUPS_STEP {
@@ -83,7 +88,7 @@ impl CounterSet {
                 break;
             }
         }
-        more | self.free_some() | self.start_first() | self.preallocate()
+        more | self.free_some()
     }
 
     /// Makes a segment of the first table ready, or gives slots to some ids that wait for them.

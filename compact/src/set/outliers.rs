@@ -57,6 +57,11 @@ impl Outliers {
         (above <= count.min(KNOWN_MAX - 1)).then(|| self.slots[below] + 1)
     }
 
+    /// The lowest of the greatest known ids in the extend dictionary, so many as a roll may move; `None`: there are fewer.
+    pub(crate) fn greatest_strays(&self) -> Option<u64> {
+        self.extend.iter().nth_back(KNOWN_MAX - 1).copied()
+    }
+
     /// The greatest id with a slot.
     pub(crate) fn top(&self) -> Option<u64> {
         self.slots.back().copied()

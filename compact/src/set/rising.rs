@@ -111,10 +111,11 @@ impl Rising {
         let is_full = used >= shape.fill_slots;
         if !table.reaches(id) {
             // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
-            // moved on; then those that come until the next table is ready are strays, too.
+            // moved on. Until the next table is ready, further ids become strays, too.
             let (is_below, extend_ids) = (id < table.origin, table.extend.len() as u64);
             let late = self.strays.checked_sub(shape.strays_max).filter(|_| !is_below && may_roll);
-            if late.is_none_or(|ids| !self.is_next_ready(ids, shape)) {
+            let ends_range = late.is_some_and(|ids| self.is_next_ready(ids, shape)) && id >= self.next_begin(id);
+            if !ends_range {
                 if !may_roll && may_refuse && extend_ids >= shape.strays_max {
                     return Err(Refusal::Full);
                 }
@@ -124,7 +125,7 @@ impl Rising {
                 let found = table.insert_extend(id, hash);
                 return Ok((table, found));
             }
-            self.roll(self.outliers.top().map_or(id, |top| top + 1), id, shape);
+            self.roll(self.next_begin(id), id, shape);
         } else if is_full && may_roll {
             // A few ids above this one are outliers: they move, and do not end the range of the table.
             if let Some(first) = self.outliers.border(id, shape.outliers_max)
@@ -145,6 +146,13 @@ impl Rising {
         let found = self.hot(place).make_room(id, hash);
         self.outliers.add(id, found == Found::Extend);
         Ok((self.hot(place), found))
+    }
+
+    /// Where the range after that of the last table begins, if this id ends it: above all ids with slots, and so that a bounded number
+    /// of strays moves.
+    fn next_begin(&self, id: u64) -> u64 {
+        let above_slots = self.outliers.top().map_or(id, |top| top + 1);
+        self.outliers.greatest_strays().map_or(above_slots, |strays| strays.max(above_slots))
     }
 
     /// Whether the set may get a further table.

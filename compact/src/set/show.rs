@@ -218,7 +218,22 @@ impl CounterSet {
     /// # Errors
     /// This page is needed.
     pub fn check(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+        self.check_part_at(cursor, fetched, false)
+    }
+
+    /// The same; a page that cannot be read is damaged from now on. An operator has given it up.
+    ///
+    /// # Errors
+    /// This page is needed.
+    pub fn check_and_mark(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+        self.check_part_at(cursor, fetched, true)
+    }
+
+    fn check_part_at(&mut self, cursor: u64, fetched: &Fetched, marks: bool) -> Result<(u64, Vec<String>), PageRef> {
         let from = Cursor::from_number(cursor);
+        if marks {
+            self.judge(from, fetched, true);
+        }
         let mut seen = Vec::new();
         let mut faults = Vec::new();
         let step = self.walk(from, &mut |page| fetched.get(page).cloned(), &mut |folded| match folded {
@@ -235,7 +250,7 @@ impl CounterSet {
                 next.map_or(0, Cursor::number)
             }
         };
-        let place = self.judge(from, fetched);
+        let place = self.judge(from, fetched, marks);
         // The records do not replace those that commands have read, and a check says nothing of how well the cache serves.
         let cache = std::mem::replace(&mut self.cache, RecordCache::new(0));
         // Each record is found by its id, with the same values.
@@ -257,13 +272,13 @@ impl CounterSet {
 
     /// Remembers whether the page of this step is damaged, or forgets damage that is no longer there. Returns the place and the
     /// serial of the part of this step.
-    fn judge(&mut self, from: Cursor, fetched: &Fetched) -> Option<(usize, u32)> {
+    fn judge(&mut self, from: Cursor, fetched: &Fetched, marks: bool) -> Option<(usize, u32)> {
         let Met { serial, place, .. } = self.shelf_from(from.serial())?;
         if let Some(Body::Cold(cold)) = self.tables.part_mut(place) {
             let page = from.page_of(serial, cold);
             if let Some(read) = fetched.get(page) {
                 // The walk has reported it.
-                let _ = cold.check(page.page, read);
+                let _ = cold.check(page.page, read, marks);
             }
         }
         Some((place, serial))

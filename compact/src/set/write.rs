@@ -114,7 +114,8 @@ impl CounterSet {
     /// Ids that are not damaged do not change. Returns how many records were taken.
     ///
     /// # Errors
-    /// `Invalid` if the number of values does not match.
+    /// `Invalid`: the number of values does not match, an id is not of the range or comes twice, or a value of an unsigned field is
+    /// below 0.
     pub fn repair(&mut self, first: u64, last: u64, ids: &[u64], values: &[i64]) -> Result<u64, Refusal> {
         let numbers = &self.shape.numbers;
         if values.len() != ids.len() * numbers.len() || first > last {
@@ -127,6 +128,14 @@ impl CounterSet {
         };
         let records = ids.iter().copied().zip(values.chunks(numbers.len()).map(record));
         let records: BTreeMap<u64, Record> = records.collect();
+        if records.len() < ids.len() || ids.iter().any(|id| !(first..=last).contains(id)) {
+            return Err(Refusal::invalid("the ids of a repair are distinct, and from first to last"));
+        }
+        let signed: Vec<bool> = self.schema.live().map(|(_, field)| field.signed).collect();
+        if values.chunks(numbers.len()).any(|row| row.iter().zip(&signed).any(|(value, signed)| *value < 0 && !signed))
+        {
+            return Err(Refusal::invalid("a repair has no value below 0 for an unsigned field"));
+        }
         let Tables::Rising(rising) = &mut self.tables else { return Ok(0) };
         let (Some(begin), Some(end)) = (rising.place(first), rising.place(last)) else { return Ok(0) };
         let mut repaired = 0;

@@ -49,7 +49,7 @@ impl RedisNamespace {
             let first_ms = if is_all { Some(0) } else { archive.first_slice_ms(&tag).await? };
             Ok((found, first_ms.unwrap_or(u64::MAX)))
         };
-        let found = reads.find(count, find).await?;
+        let found = reads.find(find).await;
         Ok(self.unless_new(found).await?.unwrap_or_else(|| (vec![None; count], u64::MAX)))
     }
 }

@@ -92,7 +92,11 @@ impl RedisNamespaces {
         let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
         // No event can come any more that the counters' readers would not find here, and no archiver goes on.
         let reached = self.reached(&namespace).await?;
-        check_archive(&namespace, &reached, right_ms)?;
+        if let Err(refusal) = check_archive(&namespace, &reached, right_ms) {
+            // An archiver was faster. The shards follow the reserved revision, so the registry has to have it, too.
+            self.publish(name, &namespace, revision).await?;
+            return Err(refusal);
+        }
         for shard in 0..SHARDS {
             store.fence(shard, reached.counted_to_ms, None).await?;
         }
@@ -108,6 +112,11 @@ impl RedisNamespaces {
         for shard in 0..SHARDS {
             store.fence(shard, fence_ms, Some(reached.latest)).await?;
         }
+        self.publish(name, &namespace, revision).await
+    }
+
+    /// Gives the namespace the revision that its shards follow.
+    async fn publish(&self, name: &NamespaceName, namespace: &Namespace, revision: u64) -> Result<(), Refusal> {
         for _ in 0..TRIES {
             let latest = self.found(name).await?;
             if latest.incarnation != namespace.incarnation {

@@ -174,7 +174,7 @@ impl CounterService {
         // The archive may take long. What waits for it takes no room from what waits for the store.
         drop(place);
         for (open, indices, events) in late {
-            for (index, result) in indices.into_iter().zip(open.store.find_archived(&events).await) {
+            for (index, result) in indices.into_iter().zip(open.late.answers(events).await) {
                 results[index] = result;
             }
         }

@@ -41,8 +41,8 @@ struct Behind {
 }
 
 impl Behind {
-    fn new(namespace: NamespaceName) -> Behind {
-        let behind = Behind { namespace, caught_up_ms: 0 };
+    fn new(namespace: NamespaceName, now_ms: u64) -> Behind {
+        let behind = Behind { namespace, caught_up_ms: now_ms };
         behind.show(0);
         behind
     }
@@ -65,8 +65,9 @@ impl Drop for Behind {
 
 /// Runs until the namespace is opened again in another revision.
 pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client, interval: Duration) {
-    let mut behind = Behind::new(open.name.clone());
+    let mut behind = Behind::new(open.name.clone(), open.store.now_ms());
     loop {
+        let read_ms = open.store.now_ms();
         let unarchived = Box::pin(open.store.unarchived_from_ms()).await;
         if let Ok(from_ms) = unarchived {
             behind.note(from_ms, open.store.now_ms());
@@ -75,7 +76,8 @@ pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client, interval: Durat
             Ok(Some(_)) => {}
             Ok(None) => {
                 let dirtied = tokio::time::timeout(IDLE, open.dirtied.notified()).await;
-                behind.caught_up_ms = open.store.now_ms();
+                // Without a notification, other servers may have added since.
+                behind.caught_up_ms = if dirtied.is_ok() { open.store.now_ms() } else { read_ms };
                 if dirtied.is_ok() {
                     // Nothing is old enough sooner.
                     tokio::time::sleep(interval).await;

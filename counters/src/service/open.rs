@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tallystone_serving::WaitingRoom;
+use tallystone_serving::{WaitingBounds, WaitingRoom};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,6 +26,12 @@ const CACHED: Pace = Pace { wait: Duration::ZERO, in_flight: 2 };
 
 /// Reads that wait for rollups are checked together, one flush after the other.
 const CHECKS: Pace = Pace { wait: Duration::from_millis(25), in_flight: 1 };
+
+/// Late retries go to the archive together, one look-up after the other: a namespace with many takes no place of others.
+const LATE: Pace = Pace { wait: Duration::from_millis(5), in_flight: 1 };
+
+/// Late retries of a namespace that wait for the archive: some megabytes.
+const LATE_BOUNDS: WaitingBounds = WaitingBounds { items_max: 10_000, bytes_max: 16 << 20 };
 
 /// The outcome of an event that went to the store.
 pub(super) enum Stored {
@@ -43,6 +49,35 @@ impl From<Refusal> for Stored {
     }
 }
 
+/// Retries of events that have left the store.
+pub(super) struct LateRetries {
+    room: WaitingRoom,
+    gather: Gather<NewEvent, Result<Appended, Refusal>>,
+}
+
+impl LateRetries {
+    fn of(log: impl Events + Clone + 'static) -> LateRetries {
+        let room = WaitingRoom::new(LATE_BOUNDS, |_, _| {});
+        let gather = Gather::start(LATE, room.clone(), move |events: Vec<NewEvent>, _| {
+            let log = log.clone();
+            async move { log.find_archived(&events).await }
+        });
+        LateRetries { room, gather }
+    }
+
+    /// The answers of the archive.
+    ///
+    /// # Errors
+    /// For each: [`Refusal::Overloaded`], too many wait already; or as `find_archived`.
+    pub(super) async fn answers(&self, events: Vec<NewEvent>) -> Vec<Result<Appended, Refusal>> {
+        let (count, bytes) = (events.len(), events.len() * size_of::<NewEvent>());
+        match self.room.take(count, bytes) {
+            Ok(place) => self.gather.call(events, &Arc::new(place)).await,
+            Err(overloaded) => vec![Err(overloaded.into()); count],
+        }
+    }
+}
+
 /// Its parts use only the traits of the store that they name.
 pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) name: NamespaceName,
@@ -52,6 +87,7 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) store: S,
     pub(super) events: Gathers<NewEvent, Stored>,
     pub(super) cached: Gathers<(CounterName, i64), Result<(), Refusal>>,
+    pub(super) late: LateRetries,
     pub(super) exact_checks: Gathers<Required, Result<Exact, Refusal>>,
     pub(super) touches: Arc<Touches>,
     /// Notified when a counter is dirty.
@@ -96,6 +132,7 @@ impl OpenNamespace {
                     move || gather_checks(checks.clone(), room.clone()),
                 )
             },
+            late: LateRetries::of(store.clone()),
             touches,
             dirtied: Notify::new(),
             refused: AtomicBool::new(false),

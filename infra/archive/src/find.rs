@@ -43,8 +43,7 @@ impl Archive {
         numbers: &[usize],
         found: &mut [Option<Found>],
     ) -> Result<(), ArchiveError> {
-        let times: Vec<_> =
-            numbers.iter().map(|number| wanted[*number].time_ms..wanted[*number].time_ms + 1).collect();
+        let times: Vec<_> = numbers.iter().map(|number| wanted[*number].time_ms..wanted[*number].time_ms + 1).collect();
         let (objects, _) = self.reader.open(namespace, slice_ms, |_| &times).await?;
         for object in &objects {
             self.find_in(object, &Later::than(object, &objects), wanted, numbers, found).await?;

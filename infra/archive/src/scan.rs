@@ -115,12 +115,7 @@ fn step_of(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u6
 
 /// Where a step must end to decode about so many rows at most. The row groups of one counter are in the order of time in
 /// each object; those that begin at or before the start of the step are all read.
-fn end_of_step(
-    objects: &[Opened],
-    counter_id: &[u8; COUNTER_ID_BYTES],
-    step_ms: &Range<u64>,
-    rows_max: u64,
-) -> u64 {
+fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms: &Range<u64>, rows_max: u64) -> u64 {
     let groups = objects.iter().flat_map(|object| &object.footer.groups);
     let groups = groups.filter(|group| group.may_have(counter_id, step_ms));
     let mut groups: Vec<(u64, u64)> = groups.map(|group| (group.times_ms[0], group.rows)).collect();

@@ -392,11 +392,7 @@ impl ObjectStore for Merging {
         self.objects.put_multipart_opts(path, options).await
     }
 
-    async fn get_opts(
-        &self,
-        path: &object_store::path::Path,
-        options: GetOptions,
-    ) -> object_store::Result<GetResult> {
+    async fn get_opts(&self, path: &object_store::path::Path, options: GetOptions) -> object_store::Result<GetResult> {
         let before = |left: usize| left.checked_sub(1);
         let is_part = options.range.is_some();
         if is_part && self.reads_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, before) == Ok(1) {
@@ -412,17 +408,11 @@ impl ObjectStore for Merging {
         self.objects.delete_stream(paths)
     }
 
-    fn list(
-        &self,
-        prefix: Option<&object_store::path::Path>,
-    ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+    fn list(&self, prefix: Option<&object_store::path::Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         self.objects.list(prefix)
     }
 
-    async fn list_with_delimiter(
-        &self,
-        prefix: Option<&object_store::path::Path>,
-    ) -> object_store::Result<ListResult> {
+    async fn list_with_delimiter(&self, prefix: Option<&object_store::path::Path>) -> object_store::Result<ListResult> {
         self.objects.list_with_delimiter(prefix).await
     }
 
@@ -448,7 +438,7 @@ async fn n15_a_read_that_meets_a_merge_is_repeated() {
             let span = span(0, number * 10, number * 10 + 10);
             writer.write(NS, object(number, vec![span], vec![event.clone()])).await.unwrap();
         }
-        let archive = |reads| Archive::over(Arc::new(Merging { objects: objects.clone(), reads_left: reads.into() }));
+        let archive = |reads: usize| Archive::over(Arc::new(Merging { objects: objects.clone(), reads_left: reads.into() }));
         let scanned = archive(reads).scan(NS, &scope(1, 0, 50), 100, 100).await;
         assert!(scanned.as_ref().is_ok_and(|scan| scan.events == events), "read {reads}: {scanned:?}");
         for (number, event) in (10..).zip(&events) {

@@ -178,7 +178,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "first\n").unwrap();
         let access = RedisAccess { password_file: Some(file.path().to_owned()), ..RedisAccess::default() };
-        let primary = access.primary("redis://h:1").ok().expect("a good address");
+        let primary = access.primary("redis://h:1").unwrap();
         let password = async || {
             let client = primary.client().await.map_err(|error| error.to_string())?;
             Ok::<_, String>(client.get_connection_info().redis_settings().password().unwrap_or_default().to_owned())

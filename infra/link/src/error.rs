@@ -21,8 +21,6 @@ pub struct LinkError {
 
 /// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
 const DISK_ERROR: &str = "MISCONF";
-/// The codes of a node that is giving the slot of the command to another one, key by key.
-const OF_MOVING_SLOTS: [&str; 2] = ["ASK", "TRYAGAIN"];
 const DISK_ERRORS: &str = "tallystone_store_disk_errors_total";
 
 /// Shows the counter of such answers from 0 on.
@@ -37,6 +35,12 @@ pub(crate) const MOVED: &str = "MOVED";
 /// Whether Redis has answered as a replica does. Its address may already lead to the new primary.
 pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {
     matches!(code, Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
+}
+
+/// Whether a node is giving the slot of the command to another one, key by key. A module answers `TRYAGAIN` for other reasons, too.
+fn is_moving(error: &RedisError) -> bool {
+    let is_of_keys = || error.detail().is_some_and(|detail| detail.contains("rehashing"));
+    error.code() == Some("ASK") || error.code() == Some("TRYAGAIN") && is_of_keys()
 }
 
 fn disk_error(error: &RedisError) -> String {
@@ -115,12 +119,13 @@ impl From<LinkError> for Refusal {
             Some("OOM") => Refusal::StoreFull { of: Resource::Memory },
             // Refused before anything was executed.
             Some(DISK_ERROR) => Refusal::Unavailable { applied: Applied::No, why: disk_error(&error.source) },
-            Some(code) if OF_MOVING_SLOTS.contains(&code) => {
+            Some(_) if is_moving(&error.source) => {
                 Refusal::Unavailable { applied: Applied::No, why: slot_moves(&error.source) }
             }
             // The same: loading, a replica, an unknown script.
             Some(
-                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | MOVED,
+                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN"
+                | MOVED,
             ) => Refusal::Unavailable { applied: Applied::No, why },
             // A defect (wrong type, an error in a script): a retry would fail again.
             Some(_) if !error.lost => Refusal::Internal(why),

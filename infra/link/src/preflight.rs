@@ -178,6 +178,10 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
     if link.replicas().fsync && number < VERSION_OF_WAITAOF {
         return Err(ConnectError::WaitAof { found: version });
     }
+    if link.replicas().fsync {
+        // The right to it: without it, each write would be executed and then refused.
+        link.call(redis::cmd("WAITAOF").arg(0).arg(0).arg(1)).await.map_err(unreachable)?;
+    }
     let cluster = link.info("cluster").await.map_err(unreachable)?;
     if cluster.get("cluster_enabled") == Some(1) && !link.is_on_cluster() {
         return Err(ConnectError::Cluster { url: url.to_owned() });

@@ -22,7 +22,7 @@ const READINGS_A_WALK: u32 = 6;
 /// Ages that are requested from the store at once.
 const AT_ONCE: usize = 32;
 /// The longest time for one reading of a partition.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The queues of a partition with their messages.
 type Depths = BTreeMap<QueueName, Depth>;
@@ -31,12 +31,16 @@ type Depths = BTreeMap<QueueName, Depth>;
 pub(crate) async fn read_often<S: QueueStates>(store: Arc<S>, board: Arc<Board>, health: StoreHealth) {
     for reading in 0_u32.. {
         if reading.is_multiple_of(READINGS_A_WALK) {
-            let walks = board.partitions().map(|number| within_patience(&health, number, walk(&*store, number)));
+            let walks = board.partitions().map(|number| within_timeout(&health, number, walk(&*store, number)));
             let walked = join_all(walks).await;
+            let answered = board.partitions().zip(&walked).filter(|(_, walked)| walked.is_ok());
+            answered.for_each(|(number, _)| board.has_read(number, Instant::now()));
             board.rank(&walked.into_iter().map(Result::ok).collect::<Vec<_>>());
         }
-        join_all((0..).zip(board.to_read()).map(async |(number, queues)| {
-            if within_patience(&health, number, read(&*store, &board, queues)).await.is_ok() {
+        // A partition of which nothing is read says nothing of whether it answers.
+        let queues = (0..).zip(board.to_read()).filter(|(_, queues)| !queues.is_empty());
+        join_all(queues.map(async |(number, queues)| {
+            if within_timeout(&health, number, read(&*store, &board, queues)).await.is_ok() {
                 board.has_read(number, Instant::now());
             }
         }))
@@ -46,13 +50,13 @@ pub(crate) async fn read_often<S: QueueStates>(store: Arc<S>, board: Arc<Board>,
 }
 
 /// A reading of one partition, which ends in time whether the partition answers or not.
-async fn within_patience<T>(
+async fn within_timeout<T>(
     health: &StoreHealth,
     partition: u16,
     reading: impl Future<Output = Result<T, Refusal>>,
 ) -> Result<T, Refusal> {
     let late = || Refusal::Unavailable { applied: Applied::No, why: "Redis did not answer a reading".to_owned() };
-    let read = timeout(PATIENCE, reading).await.unwrap_or_else(|_| Err(late()));
+    let read = timeout(TIMEOUT, reading).await.unwrap_or_else(|_| Err(late()));
     health.saw_partition(partition, &read);
     if let Err(refusal) = &read {
         tracing::debug!(partition, %refusal, "the depths of queues were not read");
@@ -79,9 +83,6 @@ async fn read<S: QueueStates>(
     queues: Vec<(QueueName, Option<Reading>)>,
 ) -> Result<(), Refusal> {
     let (names, last): (Vec<QueueName>, Vec<Option<Reading>>) = queues.into_iter().unzip();
-    if names.is_empty() {
-        return Ok(());
-    }
     let states = store.queue_states(&names).await?;
     let read = names.into_iter().zip(last).zip(states).map(async |((queue, last), state)| {
         let reading = match state {

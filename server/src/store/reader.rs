@@ -223,13 +223,12 @@ impl PartitionReader {
         }
         let by_key: HashMap<&str, &Shard> = keys.iter().map(String::as_str).zip(&shards).collect();
         let (mut events, mut losses) = (Vec::new(), Vec::new());
+        // Nothing of the reader changes before all calls have succeeded: a read that fails is repeated as a whole.
+        let (mut decoded, mut new_queues) = (Vec::new(), None);
         for (key, entries) in found.into_iter().flatten() {
             if key == self.shared.keyspace.new_queues() {
                 let entries: Vec<(String, Value)> = read(entries)?;
-                answer.new_queues = true;
-                // A queue is registered before it is created: if no queue was registered, no event is missing.
-                answer.complete_to_ms = 0;
-                self.new_queues = entries.into_iter().next_back().map_or(String::new(), |(id, _)| id);
+                new_queues = Some(entries.into_iter().next_back().map_or(String::new(), |(id, _)| id));
                 continue;
             }
             let shard = by_key.get(key.as_str()).copied();
@@ -238,6 +237,15 @@ impl PartitionReader {
             if let Some(lost_to_ms) = self.count_losses(shard, &entries).await? {
                 losses.push(Loss { shard: shard.clone(), lost_to_ms });
             }
+            decoded.push((shard, entries));
+        }
+        if let Some(last) = new_queues {
+            answer.new_queues = true;
+            // A queue is registered before it is created: if no queue was registered, no event is missing.
+            answer.complete_to_ms = 0;
+            self.new_queues = last;
+        }
+        for (shard, entries) in decoded {
             self.take(shard, entries, count, &mut answer, &mut events);
             answer.shards.insert(shard.clone());
         }

@@ -8,7 +8,7 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tallystone_tests::compact::{Engine, Node, Reply, Setup};
+use tallystone_tests::compact::{Engine, FailingDisk, Node, Reply, Setup, eventually};
 
 const PAGE: u64 = 4_096;
 
@@ -104,6 +104,41 @@ fn w3_a_page_that_the_file_has_no_more_is_refused_and_the_others_are_served() {
     wire.done("SAVE");
     let log = node.log();
     assert!(log.contains(&format!("page {} of {name} is missing in a copy of a counter set", pages - 1)), "{log}");
+}
+
+/// A read that fails says nothing of the bytes: nothing is lost, and no snapshot leaves records out.
+#[test]
+fn w3_a_disk_that_fails_to_read_loses_nothing() {
+    let disk = FailingDisk::new();
+    let plain = Setup::new(Engine::Redis).start();
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync().program(&disk.program(plain.program())));
+    let mut wire = node.wire();
+    wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+    disk.set_fails(true);
+    assert_eq!(wire.run("CT.GET k 5").code(), Some("IOERR"));
+    assert_eq!(wire.run("CT.INCRBY k 5 likes 1").code(), Some("IOERR"));
+    assert!(node.faults("k").iter().any(|fault| fault.starts_with("IOERR ")));
+    let saved = |node: &Node, status: &str| {
+        node.wire().done("BGSAVE");
+        eventually("the child has ended", || node.info("persistence", "rdb_bgsave_in_progress") == "0");
+        assert_eq!(node.info("persistence", "rdb_last_bgsave_status"), status, "{}", node.log());
+    };
+    saved(&node, "err");
+    let entries = std::fs::read_dir(node.dir()).expect("a folder").flatten();
+    let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(names.iter().all(|name| !name.starts_with("temp-")), "{names:?}");
+    disk.set_fails(false);
+    assert_eq!(wire.run("CT.GET k 5 likes").to_string(), "[6]");
+    assert_eq!((node.faults("k"), wire.run("CT.INFO k").field("damaged_ranges").int()), (vec![], 0));
+    saved(&node, "ok");
+    // A page that stays unreadable is given up by an operator: then it is a damaged one.
+    disk.set_fails(true);
+    let marked = wire.run("CT.CHECK k 0 MARK").to_string();
+    assert!(marked.contains("DAMAGED page 0 of "), "{marked}");
+    assert_eq!(wire.run("CT.GET k 5").code(), Some("DAMAGED"));
+    disk.set_fails(false);
+    assert_eq!(node.faults("k"), Vec::<String>::new(), "a check that can read it finds it sound");
+    assert_eq!(wire.run("CT.GET k 5 likes").to_string(), "[6]");
 }
 
 #[test]

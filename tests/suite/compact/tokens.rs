@@ -47,3 +47,33 @@ fn w4_a_repeated_token_is_not_replicated() {
     (0..10).for_each(|_| once.again(&node, "k"));
     assert_eq!(bytes(), before);
 }
+
+/// In a full set, new ids of the same command may have taken the place of a record that became 0.
+#[test]
+fn w4_a_command_that_is_taken_back_leaves_each_value_as_it_was() {
+    for order in ["RISING", "RANDOM"] {
+        let node = Setup::new(Engine::Redis).without_fsync().start();
+        let mut wire = node.wire();
+        wire.done(&format!("CT.CREATE k ORDER {order} TABLE_SLOTS 64 TABLES_MAX 2 PROBE_MAX 1 SCHEMA a 8"));
+        let (mut known, mut full) = (Vec::new(), Vec::new());
+        for id in (0..400_u64).map(|id| id * 7) {
+            match wire.run(&format!("CT.INCRBY k {id} a 1")).code() {
+                None => known.push(id),
+                Some(code) => {
+                    assert_eq!(code, "FULL");
+                    full.push(id);
+                }
+            }
+        }
+        assert!(known.len() > 50 && full.len() > 100, "{order}: {} and {}", known.len(), full.len());
+        for (number, id) in known.iter().enumerate() {
+            let new: String = (0..9).map(|place| format!(" {} a 1", full[(number * 9 + place) % full.len()])).collect();
+            let reply = wire.run(&format!("CT.MINCRBY k {id} a -1{new} TOKEN t{number} TIME {}", now_ms()));
+            assert!(reply.items().iter().all(|item| item.code().is_some()), "{order}: {reply}");
+            assert_eq!(wire.run(&format!("CT.GET k {id}")).to_string(), "[1]", "{order}, id {id}: {reply}");
+        }
+        for id in known {
+            assert_eq!(wire.run(&format!("CT.GET k {id}")).to_string(), "[1]", "{order}, id {id}");
+        }
+    }
+}

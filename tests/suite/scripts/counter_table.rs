@@ -38,7 +38,8 @@ impl CounterTable {
         let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
         let folder = tempfile::tempdir().expect("a folder");
         let archive = Archive::open(&format!("file://{}", folder.path().display())).expect("an archive");
-        let namespaces = namespaces.with_archive(Some(EventArchive::new(archive, &ArchiveConfig { keep_ms: 0, ..ArchiveConfig::default() })));
+        let namespaces = namespaces
+            .with_archive(Some(EventArchive::new(archive, &ArchiveConfig { keep_ms: 0, ..ArchiveConfig::default() })));
         let name = format!("table-{number}-{:08x}", rand::random::<u32>());
         let name = NamespaceName::parse(name).expect("a namespace");
         let redis = redis.connection().await;

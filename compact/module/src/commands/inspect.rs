@@ -13,7 +13,7 @@ pub(super) struct Info;
 /// `CT.TABLES key [FROM serial]`
 pub(super) struct Tables;
 
-/// `CT.CHECK key [cursor]`
+/// `CT.CHECK key [cursor [MARK]]`
 pub(super) struct Check;
 
 /// `CT.SCAN key cursor [COUNT n]`
@@ -37,7 +37,7 @@ impl Command for Info {
             return Err(Stop::Arity);
         }
         let key = call.open_read();
-        let figures = key.set()?.lock().ok_or(Stop::Broken)?.set().info();
+        let figures = key.set_in_any_state()?.lock().ok_or(Stop::Broken)?.set().info();
         reply(call, &figures);
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Command for Tables {
         // No serial is greater, and none is there.
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let key = call.open_read();
-        let tables = key.set()?.lock().ok_or(Stop::Broken)?.set().tables(from, TABLES_MAX);
+        let tables = key.set_in_any_state()?.lock().ok_or(Stop::Broken)?.set().tables(from, TABLES_MAX);
         call.context.reply_array(tables.len());
         tables.iter().for_each(|figures| reply(call, figures));
         Ok(())
@@ -71,16 +71,24 @@ impl Command for Check {
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         let mut cursor = match call.args.len() {
             2 => 0,
-            3 => id(call.args.get(2))?,
+            3 | 4 => id(call.args.get(2))?,
             _ => return Err(Stop::Arity),
         };
+        let marks = call.args.len() == 4;
+        if marks && !call.args.get(3).eq_ignore_ascii_case(b"MARK") {
+            return Err(Stop::text("ERR syntax error"));
+        }
         let key = call.open_read();
-        let shared = key.set()?;
+        let shared = key.set_in_any_state()?;
         let mut held = shared.lock().ok_or(Stop::Broken)?;
         let (begin, from) = (Instant::now(), cursor);
         let mut faults = Vec::new();
         loop {
-            match held.set().check(cursor, call.fetched) {
+            let checked = match marks {
+                true => held.set().check_and_mark(cursor, call.fetched),
+                false => held.set().check(cursor, call.fetched),
+            };
+            match checked {
                 Ok((next, found)) => {
                     cursor = next;
                     faults.extend(found);
@@ -116,7 +124,7 @@ impl Command for Scan {
         let mut held = shared.lock().ok_or(Stop::Broken)?;
         let set = held.set();
         let fields = set.schema().live().count();
-        // The last group or page that it visits may have some hundred ids more than requested.
+        // The last group or page that it visits may have up to 1,024 ids more than requested.
         let most = (IDS_MAX.min(VALUES_MAX / fields) / 4).max(1) as u64;
         let count = count.clamp(1, most) as usize;
         let scan = match set.scan(cursor, count, call.fetched) {

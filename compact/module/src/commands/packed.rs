@@ -228,8 +228,8 @@ fn take_back(call: &Call<'_>, set: &mut CounterSet, scratch: &Scratch, counted: 
             Some(refused) => counted.refused.push(refused),
             None => {
                 let before = [(*number, value.wrapping_sub(*delta))];
-                // It had this value a moment ago, in a place that it still has.
-                let undone = set.set(Mode::Decide, *id, &before, call.fetched);
+                // A new id of the command may have taken the slot of one that became 0: nothing is refused now.
+                let undone = set.set(Mode::Apply, *id, &before, call.fetched);
                 debug_assert_eq!(undone, Ok(()));
                 counted.refused.push((place, Refused::Aborted));
             }

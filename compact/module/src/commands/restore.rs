@@ -54,8 +54,8 @@ fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {
         key.put(value)?;
         shared
     } else {
-        let shared = key.set()?.clone();
-        shared.lock().ok_or(Stop::Broken)?.restore(call.mode(), piece)?;
+        let shared = key.set_in_any_state()?.clone();
+        shared.restore(call.mode(), piece).ok_or(Stop::Broken)??;
         shared
     };
     call.context.reply_ok();

@@ -17,6 +17,8 @@ pub(crate) enum Stop {
     NoSet,
     /// The key exists.
     Busy,
+    /// Pieces of its dump are still to come.
+    Restoring,
     /// The set was left half-changed by a bug.
     Broken,
     /// Pages have to be read first.
@@ -68,6 +70,7 @@ impl Stop {
             Stop::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Stop::NoSet => "NOSET there is no counter set at this key",
             Stop::Busy => "BUSYKEY the key exists",
+            Stop::Restoring => "RESTORING pieces of the dump of this counter set are missing (CT.RESTORE)",
             Stop::Broken => "ERR a bug has left this counter set half-changed; restart the server to load it again",
             Stop::Unread(_) | Stop::Cold => {
                 "COLD the records are on disk, and more than 16 pages of them are not read while the server waits"

@@ -14,25 +14,42 @@ const END: u64 = 0;
 
 /// What to do with a page that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unread {
+enum OnReadError {
     /// End the dump.
     Fail,
-    /// Go on as if it were damaged: the caller cannot fail.
-    Leave,
+    /// Read it again, and then go on as if it were damaged: the caller cannot fail.
+    LeaveOut,
 }
+
+/// Attempts to read a page that must not be left out.
+const ATTEMPTS: u32 = 3;
+/// Pages that the log names for each value.
+const NAMED_MAX: u32 = 16;
 
 /// Gives all pieces of a value to `emit`. Returns whether they are the whole value. The log names each page whose records are not in
 /// what is written, because that may replace the last copy of them.
-fn dump(value: &Value, unread: Unread, emit: &mut dyn FnMut(&[u8])) -> bool {
+fn dump(value: &Value, on_read_error: OnReadError, emit: &mut dyn FnMut(&[u8])) -> bool {
     let mut held = value.shared.lock_anyway();
     let (set, files) = held.parts();
+    let mut named = 0;
     let mut read = |page: PageRef| {
-        let read = files.read(page);
+        let mut read = files.read(page);
+        for _ in 1..ATTEMPTS {
+            if matches!(read, Err(PageFault::Unread(_))) && on_read_error == OnReadError::LeaveOut {
+                read = files.read(page);
+            }
+        }
         let Err(fault) = &read else { return read };
-        let name = files.get(page.file).map_or("a file", |file| &file.name);
-        log(Level::Warning, &format!("page {} of {name} is missing in a copy of a counter set: {fault}", page.page));
-        match (fault, unread) {
-            (PageFault::Unread(_), Unread::Leave) => Err(PageFault::Missing),
+        named += 1;
+        if named <= NAMED_MAX {
+            let name = files.get(page.file).map_or("a file", |file| &file.name);
+            log(
+                Level::Warning,
+                &format!("page {} of {name} is missing in a copy of a counter set: {fault}", page.page),
+            );
+        }
+        match (fault, on_read_error) {
+            (PageFault::Unread(_), OnReadError::LeaveOut) => Err(PageFault::Missing),
             _ => read,
         }
     };
@@ -52,11 +69,13 @@ fn dump_for(io: *mut raw::Io, value: *mut c_void, emit: &mut dyn FnMut(&[u8])) {
                 return false;
             }
         }
-        dump(value, if is_child { Unread::Fail } else { Unread::Leave }, emit)
+        dump(value, if is_child { OnReadError::Fail } else { OnReadError::LeaveOut }, emit)
     });
     if !is_whole && is_child {
         log(Level::Warning, "a counter set is not saved: the child process ends");
-        std::process::exit(1);
+        // By a signal: the engine then removes what it has written, which it does not after an exit code. And nothing that
+        // runs at an exit can wait for a thread that the fork has not copied.
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }
 
@@ -144,7 +163,7 @@ pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
     }
     let mut held = Held::empty();
     let mut failed: Option<Refusal> = None;
-    let is_whole = dump(value, Unread::Fail, &mut |piece| {
+    let is_whole = dump(value, OnReadError::Fail, &mut |piece| {
         if failed.is_none() {
             failed = held.restore(Mode::Apply, piece).err();
         }

@@ -47,6 +47,7 @@ table! {
         calloc c"RedisModule_Calloc" (usize, usize) -> *mut c_void;
         realloc c"RedisModule_Realloc" (*mut c_void, usize) -> *mut c_void;
         free c"RedisModule_Free" (*mut c_void);
+        get_used_memory_ratio c"RedisModule_GetUsedMemoryRatio" () -> f32;
 
         set_module_attribs c"RedisModule_SetModuleAttribs" (*mut Ctx, *const c_char, c_int, c_int);
         is_module_name_busy c"RedisModule_IsModuleNameBusy" (*const c_char) -> c_int;

@@ -395,6 +395,17 @@ fn w3_a_page_that_cannot_be_read_now_is_not_damaged() {
     assert_eq!(job.run(FileId(9), &mut |_| unread(), write).unwrap_err(), "it cannot be read: EIO");
     set.abort_merge(serial);
     assert_eq!(set.read_field(2, 0, &disk.fetch(page)), Ok(4));
+    // An operator gives the page up: it is damaged, and nothing waits for it any more.
+    let (_, faults) = set.check_and_mark(0, &failing).unwrap();
+    assert!(faults.iter().any(|fault| fault.starts_with("DAMAGED page 0 of 1 ")), "{faults:?}");
+    assert_eq!(set.totals().damaged, 1);
+    let mut read = |wanted: PageRef| if wanted == page { unread() } else { disk.read(wanted) };
+    set.dump(&mut read, &mut |_| {}).unwrap();
+    let Some(Job::Merge(_, job)) = set.next_job() else { panic!("the merge is due again") };
+    assert_eq!(job.run(FileId(9), &mut read, write).unwrap().damaged_pages().collect::<Vec<_>>(), [0]);
+    // A later check that can read it forgets the damage.
+    set.check(0, &disk.fetch(page)).unwrap();
+    assert_eq!(set.totals().damaged, 0);
 }
 
 #[test]

@@ -1,0 +1,25 @@
+/* While the file that TALLYSTONE_TEST_EIO names exists, reads of cold files (*.cold) fail in the process that preloads this. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fails(int file) {
+    const char *mark = getenv("TALLYSTONE_TEST_EIO");
+    if (!mark || access(mark, F_OK) != 0) return 0;
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path);
+    return length >= 5 && memcmp(path + length - 5, ".cold", 5) == 0;
+}
+
+ssize_t pread64(int file, void *bytes, size_t count, off64_t at) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real) real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    if (!fails(file)) return real(file, bytes, count, at);
+    errno = EIO;
+    return -1;
+}

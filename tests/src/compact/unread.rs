@@ -1,0 +1,52 @@
+//! A Redis whose disk fails to read cold files when a test wants it: a small library that the C compiler makes and the process preloads.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const SOURCE: &str = include_str!("unread.c");
+
+/// A disk that can fail.
+pub struct FailingDisk {
+    dir: TempDir,
+}
+
+impl FailingDisk {
+    /// It does not fail yet.
+    #[expect(clippy::new_without_default, reason = "it is a compiled library, not a value")]
+    pub fn new() -> FailingDisk {
+        let disk = FailingDisk { dir: TempDir::new().expect("a temporary folder") };
+        std::fs::write(disk.path("unread.c"), SOURCE).expect("a file");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(disk.path("unread.so"));
+        let compiled = compiler.arg(disk.path("unread.c")).arg("-ldl").output().expect("a C compiler, `cc`");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        disk
+    }
+
+    /// A program that starts this one with such a disk.
+    pub fn program(&self, program: &Path) -> PathBuf {
+        let path = self.path("redis-server");
+        let [library, mark] = ["unread.so", "fails"].map(|name| self.path(name).display().to_string());
+        let program = program.display();
+        let text = format!("#!/bin/sh\nLD_PRELOAD={library} TALLYSTONE_TEST_EIO={mark} exec {program} \"$@\"\n");
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
+        path
+    }
+
+    /// Whether reads fail from now on.
+    pub fn set_fails(&self, fails: bool) {
+        let mark = self.path("fails");
+        if fails {
+            std::fs::write(mark, "").expect("a file");
+        } else {
+            std::fs::remove_file(mark).expect("it failed before");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
