@@ -10,7 +10,7 @@ use tallystone_counters::namespace::PublishedTo;
 use tallystone_counters::publish::{CounterSets, Published, PublishedCount, Unpublished};
 use tallystone_counters::{Checkpoint, CounterName};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Counts that wait at most, about 10 MB of memory. Those beyond are dropped.
@@ -21,6 +21,8 @@ const BATCH_MAX: usize = 1_000;
 const TOGETHER: Duration = Duration::from_millis(5);
 /// The pause before a Redis that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two reports that a disk does not give records.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Publishes counts, until it is stopped.
 pub(crate) struct Publisher {
@@ -110,23 +112,25 @@ impl Publisher {
         }
     }
 
-    /// Publishes all counts that wait now. Returns false if the Redis does not answer: they wait again.
+    /// Publishes all counts that wait now. Returns false if some wait again: the Redis does not answer, or cannot read their records.
     async fn publish_waiting(&self, reports: &mut Reports) -> bool {
         let Waiting { counts, .. } = std::mem::take(&mut *self.waiting());
-        let mut is_available = true;
+        let (mut is_available, mut are_all_sent) = (true, true);
         for (to, counts) in counts {
             let counts: Vec<PublishedCount> = counts.into_values().collect();
             for batch in counts.chunks(BATCH_MAX) {
-                is_available = is_available && self.publish(&to, batch, reports).await;
-                if !is_available {
+                let sent = if is_available { self.publish(&to, batch, reports).await } else { Sent::NotAvailable };
+                is_available = is_available && sent != Sent::NotAvailable;
+                if sent != Sent::Yes {
+                    are_all_sent = false;
                     self.wait_again(&to, batch);
                 }
             }
         }
-        is_available
+        are_all_sent
     }
 
-    async fn publish(&self, to: &PublishedTo, batch: &[PublishedCount], reports: &mut Reports) -> bool {
+    async fn publish(&self, to: &PublishedTo, batch: &[PublishedCount], reports: &mut Reports) -> Sent {
         let published = self.sets.publish(to, batch).await;
         reports.report(to, &published);
         match published {
@@ -134,12 +138,13 @@ impl Publisher {
                 metrics::published(Outcome::Published, set);
                 metrics::published(Outcome::Older, older);
                 metrics::published(Outcome::Negative, negative);
-                true
+                Sent::Yes
             }
-            Err(Unpublished::Unavailable(_)) => false,
+            Err(Unpublished::Unavailable(_)) => Sent::NotAvailable,
+            Err(Unpublished::Unreadable(_)) => Sent::Later,
             Err(_) => {
                 metrics::published(Outcome::Refused, batch.len());
-                true
+                Sent::Yes
             }
         }
     }
@@ -152,6 +157,17 @@ impl Publisher {
     }
 }
 
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// It was published, or refused.
+    Yes,
+    /// This batch is to be sent again; others are not concerned.
+    Later,
+    /// No batch can be sent now.
+    NotAvailable,
+}
+
 /// Logs what is wrong with a field once, until it is another thing.
 #[derive(Default)]
 struct Reports {
@@ -159,6 +175,8 @@ struct Reports {
     failing: HashMap<PublishedTo, Unpublished>,
     /// Fields of which a count below 0 was reported.
     negative: HashSet<PublishedTo>,
+    /// Fields of which counts could not be set because of the disk, and when that was reported.
+    unreadable: HashMap<PublishedTo, Instant>,
 }
 
 impl Reports {
@@ -175,6 +193,14 @@ impl Reports {
                 }
                 if *negative > 0 && self.negative.insert(to.clone()) {
                     tracing::warn!(key, field, "counts below 0 are not published: the field is unsigned");
+                }
+            }
+            // Other batches of the field may go on meanwhile, so this would alternate with them.
+            Err(Unpublished::Unreadable(why)) => {
+                let is_due = self.unreadable.get(to).is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+                if is_due {
+                    tracing::warn!(key, field, %why, "some counts are not published yet");
+                    self.unreadable.insert(to.clone(), Instant::now());
                 }
             }
             Err(why) if self.failing.get(to) != Some(why) => {

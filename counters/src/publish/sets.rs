@@ -48,9 +48,12 @@ pub struct Published {
 /// Why counts were not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unpublished {
-    /// The Redis does not answer, or cannot take counts now: it is full, or its disk does not answer. They may be sent again.
+    /// The Redis does not answer, or is full. The counts may be sent again.
     #[error("{0}")]
     Unavailable(String),
+    /// The records of some of these counts cannot be read from disk now. They may be sent again; others are not concerned.
+    #[error("{0}")]
+    Unreadable(String),
     /// It has no counter set at this key.
     #[error("{0}")]
     NoSet(String),
@@ -163,8 +166,11 @@ impl CounterSets {
             (Some("NOSET"), _) => Unpublished::NoSet(format!("the Redis at {} has no counter set '{key}'", self.shown)),
             (Some("OVERFLOW"), _) => Unpublished::Negative,
             // Memory or the disk may come back: the counts wait, as long as there is room for them.
-            (Some(code @ ("OOM" | "COLD" | "IOERR")), _) => {
+            (Some(code @ "OOM"), _) => {
                 Unpublished::Unavailable(format!("the Redis at {}: {code} {detail}", self.shown))
+            }
+            (Some(code @ ("COLD" | "IOERR")), _) => {
+                Unpublished::Unreadable(format!("the counter set '{key}' at {}: {code} {detail}", self.shown))
             }
             (_, _) if detail.starts_with("unknown command") => {
                 let why = format!("the Redis at {} has no counter sets: Tallystone's module is not loaded", self.shown);

@@ -438,7 +438,8 @@ async fn n15_a_read_that_meets_a_merge_is_repeated() {
             let span = span(0, number * 10, number * 10 + 10);
             writer.write(NS, object(number, vec![span], vec![event.clone()])).await.unwrap();
         }
-        let archive = |reads: usize| Archive::over(Arc::new(Merging { objects: objects.clone(), reads_left: reads.into() }));
+        let archive =
+            |reads: usize| Archive::over(Arc::new(Merging { objects: objects.clone(), reads_left: reads.into() }));
         let scanned = archive(reads).scan(NS, &scope(1, 0, 50), 100, 100).await;
         assert!(scanned.as_ref().is_ok_and(|scan| scan.events == events), "read {reads}: {scanned:?}");
         for (number, event) in (10..).zip(&events) {

@@ -23,7 +23,13 @@ const NOTIFY_EVERY: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct LightFlows {
     last: [Option<(Arc<str>, Instant)>; 2],
-    slow_at: Option<Instant>,
+    /// The flows with slow small flushes, the last two; and when others were notified of each.
+    slow: [Option<SlowFlow>; 2],
+}
+
+struct SlowFlow {
+    flow: Arc<str>,
+    slow_at: Instant,
     notified_at: Option<Instant>,
 }
 
@@ -45,19 +51,30 @@ impl LightFlows {
         self.last.iter().flatten().any(|(light, at)| light != flow && at.elapsed() < RECENT)
     }
 
-    /// Whether other servers are to be notified now, after a flush of this cost that took so long.
-    pub(super) fn is_to_be_notified(&mut self, cost: u64, took: Duration) -> bool {
+    /// Whether other servers are to be notified of this flow now, after a flush of this cost that took so long.
+    pub(super) fn is_to_be_notified(&mut self, flow: &Arc<str>, cost: u64, took: Duration) -> bool {
         if cost > LIGHT_COST_MAX {
             return false;
         }
         let now = Instant::now();
+        let place = self.slow.iter().position(|slow| slow.as_ref().is_some_and(|slow| slow.flow == *flow));
+        let slow = match place {
+            Some(place) => &mut self.slow[place],
+            None if took > SLOW => {
+                // The one that was slow longest ago makes room.
+                self.slow.sort_by_key(|slow| slow.as_ref().map(|slow| slow.slow_at));
+                self.slow[0] = Some(SlowFlow { flow: flow.clone(), slow_at: now, notified_at: None });
+                &mut self.slow[0]
+            }
+            None => return false,
+        };
+        let Some(slow) = slow else { return false };
         if took > SLOW {
-            self.slow_at = Some(now);
+            slow.slow_at = now;
         }
-        let is_within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now - at < time);
-        let is_due = is_within(self.slow_at, SLOW_FOR) && !is_within(self.notified_at, NOTIFY_EVERY);
+        let is_due = now - slow.slow_at < SLOW_FOR && slow.notified_at.is_none_or(|at| now - at >= NOTIFY_EVERY);
         if is_due {
-            self.notified_at = Some(now);
+            slow.notified_at = Some(now);
         }
         is_due
     }
@@ -84,13 +101,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn s5_other_servers_are_notified_of_small_flushes_after_a_slow_one_and_not_of_each() {
-        let mut light = LightFlows::default();
-        assert!(!light.is_to_be_notified(1, SLOW) && !light.is_to_be_notified(LIGHT_COST_MAX + 1, 2 * SLOW));
-        assert!(light.is_to_be_notified(1, 2 * SLOW));
-        assert!(!light.is_to_be_notified(1, 2 * SLOW), "just now");
+        let (mut light, [a, b, c]) = (LightFlows::default(), ["a", "b", "c"].map(Arc::from));
+        assert!(!light.is_to_be_notified(&a, 1, SLOW) && !light.is_to_be_notified(&a, LIGHT_COST_MAX + 1, 2 * SLOW));
+        assert!(light.is_to_be_notified(&a, 1, 2 * SLOW));
+        assert!(!light.is_to_be_notified(&a, 1, 2 * SLOW), "just now");
+        assert!(light.is_to_be_notified(&b, 1, 2 * SLOW), "another flow");
         tokio::time::advance(NOTIFY_EVERY).await;
-        assert!(light.is_to_be_notified(1, SLOW), "the steps have made it fast");
+        assert!(light.is_to_be_notified(&a, 1, SLOW), "the steps have made it fast");
+        assert!(!light.is_to_be_notified(&c, 1, SLOW), "it never was slow");
         tokio::time::advance(SLOW_FOR).await;
-        assert!(!light.is_to_be_notified(1, SLOW));
+        assert!(!light.is_to_be_notified(&a, 1, SLOW));
     }
 }

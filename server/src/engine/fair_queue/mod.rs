@@ -229,7 +229,7 @@ impl Permit {
     /// The flow, if other servers are to be notified that its small flushes are slow: the store has answered the flush in
     /// this time.
     pub(super) fn slow_flow(&self, took: Duration) -> Option<Arc<str>> {
-        let is_slow = self.least == 0 && self.queue.lock().light.is_to_be_notified(self.held, took);
+        let is_slow = self.least == 0 && self.queue.lock().light.is_to_be_notified(&self.flow, self.held, took);
         is_slow.then(|| self.flow.clone())
     }
 
