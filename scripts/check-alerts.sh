@@ -41,6 +41,6 @@ if ! "$promtool" check rules "$queries"; then
   exit 1
 fi
 if [ "$(grep -c 'record:' "$queries")" -ne "$(cat deploy/grafana/*.json | grep -c '"expr":')" ]; then
-  say "Not every \"expr\" of deploy/grafana is on a line of its own: some were not checked."
+  say "Not every \"expr\" of deploy/grafana has a separate line: some were not checked."
   exit 1
 fi

@@ -1,6 +1,5 @@
 //! Why a counter was not changed, or not read.
 
-use crate::log::Appended;
 use tallystone_model::Applied;
 use tallystone_serving::Overloaded;
 
@@ -181,12 +180,6 @@ impl Refusal {
 
 impl From<Refusal> for Result<(), Refusal> {
     fn from(refusal: Refusal) -> Result<(), Refusal> {
-        Err(refusal)
-    }
-}
-
-impl From<Refusal> for Result<Appended, Refusal> {
-    fn from(refusal: Refusal) -> Result<Appended, Refusal> {
         Err(refusal)
     }
 }

@@ -27,7 +27,7 @@ const CACHED: Pace = Pace { wait: Duration::ZERO, in_flight: 2 };
 /// Reads that wait for rollups are checked together, one flush after the other.
 const CHECKS: Pace = Pace { wait: Duration::from_millis(25), in_flight: 1 };
 
-/// Late retries go to the archive together, one look-up after the other: a namespace with many takes no place of others.
+/// Late retries go to the archive together, one read after the other: a namespace with many takes no place of others.
 const LATE: Pace = Pace { wait: Duration::from_millis(5), in_flight: 1 };
 
 /// Late retries of a namespace that wait for the archive: some megabytes.
@@ -46,6 +46,12 @@ pub(super) enum Stored {
 impl From<Refusal> for Stored {
     fn from(refusal: Refusal) -> Stored {
         Stored::Done(Err(refusal))
+    }
+}
+
+impl From<Refusal> for Result<Appended, Refusal> {
+    fn from(refusal: Refusal) -> Result<Appended, Refusal> {
+        Err(refusal)
     }
 }
 

@@ -132,7 +132,7 @@ async fn n12_a_recount_may_die_at_any_step() {
             break;
         }
     }
-    assert!(died > 5, "{died}");
+    assert!(died >= 3, "{died}");
 }
 
 /// One more add of the counter "a", rolled up. Returns its delta.
