@@ -179,7 +179,8 @@ mod tests {
                 NewObject { slice_ms: 0, slice_length_ms: 1_000, written_ms: number, spans, events: vec![event] };
             archive.write("ads", object).await.unwrap();
         }
-        let all = async |reader: &Reader| reader.open("ads", 0, |_| [0..u64::MAX]).await.unwrap().0.len();
+        static EVER: Range<u64> = 0..u64::MAX;
+        let all = async |reader: &Reader| reader.open("ads", 0, |_| std::slice::from_ref(&EVER)).await.unwrap().0.len();
         let reader = &archive.reader;
         assert_eq!((all(reader).await, reader.footers().by_path.len()), (40, 40));
         let of_ten = reader.footers().bytes / 4;

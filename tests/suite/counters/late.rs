@@ -21,6 +21,8 @@ pub(super) struct Archived {
     pub(super) name: NamespaceName,
     objects: Arc<ThrottledStore<InMemory>>,
     pub(super) clock_ms: Arc<AtomicU64>,
+    /// It ends with its last user.
+    _redis: Arc<TestRedis>,
 }
 
 impl Archived {
@@ -37,7 +39,7 @@ impl Archived {
         let name = NamespaceName::parse(format!("late-{:08x}", rand::random::<u32>())).expect("a namespace");
         let namespace = service.put_namespace(&name, Ok).await.expect("a namespace");
         assert!(namespace.config.archived);
-        let archived = Archived { service, namespaces: namespaces.clone(), name, objects, clock_ms };
+        let archived = Archived { service, namespaces: namespaces.clone(), name, objects, clock_ms, _redis: redis };
         assert_eq!(archived.add("old", NOON_MS).await, counted(NOON_MS));
         archived.clock_ms.fetch_add(60_000, Ordering::SeqCst);
         let store = namespaces.open(&namespace).await.expect("its stores");
