@@ -30,6 +30,9 @@ const PAGES_MAX: usize = 16_384;
 /// Commands that have waited since the start.
 pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
 
+/// The answer to a client that has waited for too long.
+pub(crate) const TOO_LATE: &str = "COLD the pages were not read in time";
+
 /// Pages that are read, or being read, for commands that have not run yet.
 pub(crate) static PAGES_HELD: AtomicUsize = AtomicUsize::new(0);
 
@@ -58,6 +61,8 @@ unsafe impl Sync for Client {}
 /// What a command gets when it runs again.
 struct Ready {
     fetched: Fetched,
+    /// Its client has waited for too long: the command must not read pages while the engine waits.
+    is_late: bool,
     held: usize,
     shared: Weak<Shared>,
 }
@@ -87,7 +92,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Blocks the client of a command until its pages have been read. The engine then calls `resumed`.
 pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resumed: raw::CommandFunc) {
-    if lock(&QUEUE).len() >= QUEUE_MAX {
+    read_queued();
+    if lock(&QUEUE).len() + lock(&PAUSED).len() >= QUEUE_MAX {
         return context.reply_error("COLD too many commands wait for the disk; nothing was changed");
     }
     WAITS.fetch_add(1, Relaxed);
@@ -113,8 +119,8 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
     read_queued();
 }
 
-/// Reads the pages of the commands in the queue, as far as there is room. Nothing is read for a command whose client has had its answer,
-/// or has gone: with a disk that is too slow for all, those that come later would wait too long, too.
+/// Reads the pages of the commands in the queue, as far as there is room. Nothing is read for a command whose client has had its answer:
+/// with a disk that is too slow for all, those that come later would wait too long, too. Nor for one that must not write now.
 fn read_queued() {
     let next = || {
         let mut queue = lock(&QUEUE);
@@ -123,6 +129,10 @@ fn read_queued() {
         (held == 0 || held + pages.len() <= PAGES_MAX || wait.is_late()).then(|| queue.pop_front()).flatten()
     };
     while let Some((wait, mut pages)) = next() {
+        if wait.is_write && !wait.is_late() && is_paused() {
+            pause(wait);
+            continue;
+        }
         let shared = wait.shared.upgrade();
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
@@ -194,15 +204,15 @@ fn go_on(wait: Arc<Wait>) {
     if wait.is_write && is_paused() {
         // Reads go on during a pause of writes, and need the room.
         wait.free_pages();
-        read_queued();
-        let mut paused = lock(&PAUSED);
-        paused.push(wait);
-        if paused.len() == 1 {
-            readers::submit([Task::Pause(wake_engine)]);
-        }
-        return;
+        pause(wait);
+        return read_queued();
     }
     let fetched = std::mem::take(&mut *lock(&wait.fetched));
+    if wait.held.load(Relaxed) == 0 {
+        // After a pause. Its pages are chosen when they are read.
+        lock(&QUEUE).push_back((wait, Vec::new()));
+        return read_queued();
+    }
     if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
     {
@@ -216,12 +226,22 @@ fn go_on(wait: Arc<Wait>) {
     unblock(&wait, fetched);
 }
 
+/// Sets a command aside that the engine does not let write.
+fn pause(wait: Arc<Wait>) {
+    let mut paused = lock(&PAUSED);
+    paused.push(wait);
+    if paused.len() == 1 {
+        readers::submit([Task::Pause(wake_engine)]);
+    }
+}
+
 /// The command runs again before the engine sleeps next.
 fn unblock(wait: &Wait, fetched: Fetched) {
     if let Some(shared) = wait.shared.upgrade() {
         shared.ready.fetch_add(1, Relaxed);
     }
-    let ready = Box::new(Ready { fetched, held: wait.held.load(Relaxed), shared: wait.shared.clone() });
+    let (is_late, held, shared) = (wait.is_late(), wait.held.load(Relaxed), wait.shared.clone());
+    let ready = Box::new(Ready { fetched, is_late, held, shared });
     // SAFETY: each handle is unblocked once, also if its client is gone; the engine gives `ready` to `free_private`.
     unsafe {
         (api().measure_time_end)(wait.client.0);
@@ -229,14 +249,14 @@ fn unblock(wait: &Wait, fetched: Fetched) {
     }
 }
 
-/// The pages of a command that runs again. They are given once.
+/// The pages of a command that runs again. They are given once. `None`: its client has waited for too long.
 ///
 /// # Safety
 /// The context is that of the reply callback of a client that `unblock` has given its data.
-pub(crate) unsafe fn take_fetched(context: &Context<'_>) -> Fetched {
+pub(crate) unsafe fn take_fetched(context: &Context<'_>) -> Option<Fetched> {
     // SAFETY: the caller's promise. The engine frees the data after the callback, and nothing else refers to it.
     let ready = unsafe { &mut *(api().get_blocked_client_private_data)(context.raw()).cast::<Ready>() };
-    std::mem::take(&mut ready.fetched)
+    (!ready.is_late).then(|| std::mem::take(&mut ready.fetched))
 }
 
 unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
@@ -253,7 +273,7 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, ar
         // SAFETY: the context and arguments of this callback.
         let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
         let name = String::from_utf8_lossy(if args.len() > 0 { args.get(0) } else { b"" }).into_owned();
-        context.reply_error(&format!("COLD the pages were not read in time; {name} has changed nothing"));
+        context.reply_error(&format!("{TOO_LATE}; {name} has changed nothing"));
         raw::OK
     })
 }

@@ -9,7 +9,8 @@ use super::{PAGE_BYTES, PageRef};
 /// more often costs time.
 const TUNE_RECORDS: usize = 16;
 
-/// Values of a page at most: a command that goes over all of them takes less than 1 ms.
+/// Records and values of a page at most: a command that goes over all of them takes less than 1 ms.
+const RECORDS_MAX: usize = 1_024;
 const VALUES_MAX: usize = 4_096;
 
 /// The records of the next page. Its size is known exactly at each record.
@@ -32,7 +33,7 @@ impl Draft {
     /// Adds a record, if the page has room for it.
     pub(super) fn add(&mut self, id: u64, values: &[i64]) -> bool {
         debug_assert!(!values.is_empty() && values.len() <= COLUMNS_MAX);
-        if self.values.len() + values.len() > VALUES_MAX {
+        if self.ids.len() >= RECORDS_MAX || self.values.len() + values.len() > VALUES_MAX {
             return false;
         }
         self.ids.push(id);

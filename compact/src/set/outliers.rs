@@ -57,9 +57,10 @@ impl Outliers {
         (above <= count.min(KNOWN_MAX - 1)).then(|| self.slots[below] + 1)
     }
 
-    /// The lowest of the greatest known ids in the extend dictionary, so many as a roll may move; `None`: there are fewer.
-    pub(crate) fn greatest_strays(&self) -> Option<u64> {
-        self.extend.iter().nth_back(KNOWN_MAX - 1).copied()
+    /// The lowest of the known ids in the extend dictionary up to this one, so many as a roll may move; `None`: there are fewer. Ids
+    /// far above it do not count: they move with each roll, and would end no range.
+    pub(crate) fn strays_up_to(&self, id: u64) -> Option<u64> {
+        self.extend.range(..=id).nth_back(KNOWN_MAX - 1).copied()
     }
 
     /// The greatest id with a slot.

@@ -152,7 +152,7 @@ impl Rising {
     /// of strays moves.
     fn next_begin(&self, id: u64) -> u64 {
         let above_slots = self.outliers.top().map_or(id, |top| top + 1);
-        self.outliers.greatest_strays().map_or(above_slots, |strays| strays.max(above_slots))
+        self.outliers.strays_up_to(id).map_or(above_slots, |strays| strays.max(above_slots))
     }
 
     /// Whether the set may get a further table.
@@ -190,8 +190,10 @@ impl Rising {
             true => shape.first_table(),
             false => self.spares.pop().unwrap_or_else(|| shape.table(0)),
         };
-        table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
         let (slots, extend) = self.outliers.take_from(first);
+        // By the lowest id that the table gets: this one may be far above those that follow.
+        let lowest = slots.first().into_iter().chain(extend.first()).fold(id, |lowest, moved| lowest.min(*moved));
+        table.origin = first.max(lowest.saturating_sub(shape.geometry.key_max / 2));
         self.begin();
         if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
             for id in slots.into_iter().chain(extend) {

@@ -51,7 +51,7 @@ pub enum Unpublished {
     /// The Redis does not answer, or is full. The counts may be sent again.
     #[error("{0}")]
     Unavailable(String),
-    /// The records of some of these counts cannot be read from disk now. They may be sent again; others are not concerned.
+    /// The records of some of these counts cannot be read from disk now, or a set is being restored. They may be sent again; others are not concerned.
     #[error("{0}")]
     Unreadable(String),
     /// It has no counter set at this key.
@@ -169,7 +169,7 @@ impl CounterSets {
             (Some(code @ "OOM"), _) => {
                 Unpublished::Unavailable(format!("the Redis at {}: {code} {detail}", self.shown))
             }
-            (Some(code @ ("COLD" | "IOERR")), _) => {
+            (Some(code @ ("COLD" | "IOERR" | "RESTORING")), _) => {
                 Unpublished::Unreadable(format!("the counter set '{key}' at {}: {code} {detail}", self.shown))
             }
             (_, _) if detail.starts_with("unknown command") => {

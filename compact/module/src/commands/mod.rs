@@ -139,7 +139,9 @@ unsafe extern "C" fn entry_resumed<C: Command>(ctx: *mut raw::Ctx, argv: *mut *m
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || {
         // SAFETY: this is the reply callback of a client that was unblocked with its pages.
-        let mut fetched = unsafe { blocked::take_fetched(&context) };
+        let Some(mut fetched) = (unsafe { blocked::take_fetched(&context) }) else {
+            return context.reply_error(&format!("{}; nothing was changed", blocked::TOO_LATE));
+        };
         resume::<C>(&context, &args, &mut fetched);
         reaper::free_pages(fetched);
     })

@@ -473,6 +473,32 @@ fn w1_a_range_that_ids_leave_ends_with_little_new_memory_in_one_command() {
     }
 }
 
+/// Ids of a far future that come now and then do not keep later ids from beginning tables.
+#[test]
+fn w2_far_ids_do_not_end_the_tables_of_a_set() {
+    const GAP: u64 = 1 << 32;
+    let mut set = set(Order::Rising, 1 << 12);
+    let (mut next, mut far) = (1 << 40, 1 << 62);
+    for number in 0..60_000 {
+        next += GAP;
+        count(&mut set, Mode::Decide, next).unwrap();
+        if number % 40 == 0 {
+            far += 1;
+            count(&mut set, Mode::Decide, far).unwrap();
+        }
+        set.step(0);
+    }
+    let last = set.tables(0, usize::MAX).last().map_or(0, |last| figure(last, "first_id")) as u64;
+    assert!(
+        far - (1 << 62) > 1_024 && next - last < 2_000 * GAP,
+        "the last of {} tables begins early",
+        hot_tables(&set)
+    );
+    for id in ((1 << 40) + GAP..=next).step_by(GAP as usize).chain((1 << 62) + 1..=far) {
+        assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1), "{id}");
+    }
+}
+
 /// A split makes memory ready, then moves groups. Fields are added in each of these times.
 #[test]
 fn w2_a_table_of_several_segments_is_converted_while_it_splits() {
