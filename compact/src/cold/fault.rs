@@ -21,6 +21,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// The damage that a page of this file causes.
+    pub(crate) fn of_page(file: FileId, name: &str, page: u32) -> Fault {
+        Fault::Damaged { origin: Some(file), file: name.to_owned(), page }
+    }
+
     /// Whether a page of this file has caused it.
     fn is_of(&self, file: FileId) -> bool {
         matches!(self, Fault::Damaged { origin, .. } if *origin == Some(file))
@@ -139,19 +144,24 @@ impl Faults {
 
     /// Whether this page, which has these ids, has caused damage.
     pub(crate) fn has_page(&self, of: FileId, number: u32, first: u64, last: u64) -> bool {
-        let is_its = |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);
-        self.ranges.range(first..=last).any(|(_, range)| is_its(&range.fault))
+        self.begins_of_page(of, number, first, last).next().is_some()
     }
 
     /// Forgets the damage that this page has caused, which has these ids.
     pub(crate) fn forget_page(&mut self, of: FileId, number: u32, first: u64, last: u64) {
-        let is_its = |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);
-        let ranges = self.ranges.range(first..=last).filter(|(_, range)| is_its(&range.fault));
-        let begins: Vec<u64> = ranges.map(|(&begin, _)| begin).collect();
+        let begins: Vec<u64> = self.begins_of_page(of, number, first, last).collect();
         self.damaged -= begins.len();
         for begin in begins {
             self.ranges.remove(&begin);
         }
+    }
+
+    /// Where the ranges begin that this page, which has these ids, has damaged.
+    fn begins_of_page(&self, of: FileId, number: u32, first: u64, last: u64) -> impl Iterator<Item = u64> + '_ {
+        let is_its =
+            move |fault: &Fault| matches!(fault, Fault::Damaged { page, .. } if fault.is_of(of) && *page == number);
+        let ranges = self.ranges.range(first..=last).filter(move |(_, range)| is_its(&range.fault));
+        ranges.map(|(&begin, _)| begin)
     }
 
     /// Forgets the repaired ranges that `earlier` has too.

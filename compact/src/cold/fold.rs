@@ -93,7 +93,7 @@ impl<'a> View<'a> {
 
     /// What a damaged page of this file is recorded as.
     pub(crate) fn page_damage(&self, page: u32) -> Fault {
-        Fault::Damaged { origin: Some(self.file), file: self.name.to_owned(), page }
+        Fault::of_page(self.file, self.name, page)
     }
 
     fn fold_records(

@@ -353,7 +353,7 @@ impl ColdTable {
     /// Remembers that a page is damaged, and returns what that means for an id.
     fn note_damage(&mut self, page: u32, id: u64) -> Damage {
         let (first, last) = self.index.range(page).unwrap_or((id, id));
-        let fault = Fault::Damaged { origin: Some(self.file), file: self.name.clone(), page };
+        let fault = Fault::of_page(self.file, &self.name, page);
         self.faults.add(first, last, &fault);
         let unknown = || Damage { file: self.name.clone(), page, first, last };
         self.faults.damage_at(id).unwrap_or_else(unknown)

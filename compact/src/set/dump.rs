@@ -161,8 +161,11 @@ impl<'a> Dump<'a> {
 
 impl CounterSet {
     /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables, also of one whose pieces are still to come; the ranges of
-    /// pages that cannot be trusted are refused after a restore too. `Err`: a page could not be read, and the dump is of no use. Of a set that is being restored, the dump ends where the pieces
+    /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
     /// have ended so far, so that the later ones follow in the copy too. If a piece has failed, the copy takes no further ones either.
+    ///
+    /// # Errors
+    /// A page could not be read, and the dump is of no use.
     pub fn dump(
         &self,
         read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,

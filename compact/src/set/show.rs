@@ -229,11 +229,10 @@ impl CounterSet {
         self.check_part_at(cursor, fetched, true)
     }
 
+    /// `marks`: a page that cannot be read is damaged from now on.
     fn check_part_at(&mut self, cursor: u64, fetched: &Fetched, marks: bool) -> Result<(u64, Vec<String>), PageRef> {
         let from = Cursor::from_number(cursor);
-        if marks {
-            self.judge(from, fetched, true);
-        }
+        let place = self.judge(from, fetched, marks);
         let mut seen = Vec::new();
         let mut faults = Vec::new();
         let step = self.walk(from, &mut |page| fetched.get(page).cloned(), &mut |folded| match folded {
@@ -250,7 +249,6 @@ impl CounterSet {
                 next.map_or(0, Cursor::number)
             }
         };
-        let place = self.judge(from, fetched, marks);
         // The records do not replace those that commands have read, and a check says nothing of how well the cache serves.
         let cache = std::mem::replace(&mut self.cache, RecordCache::new(0));
         // Each record is found by its id, with the same values.

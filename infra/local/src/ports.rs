@@ -7,8 +7,11 @@ use std::net::{Ipv4Addr, TcpListener};
 /// Another process may take a free port before the service binds it, also one that a service has for itself.
 const TRIES: usize = 3;
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> io::Result<u16> {
+/// A port of loopback that was free a moment ago.
+///
+/// # Errors
+/// The system has none.
+pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 

@@ -70,6 +70,23 @@ impl Server {
     }
 }
 
+/// Restarts one server after the other, three times each, while the load goes on.
+async fn restart_each(servers: &mut [Server; 2], acknowledged: &AtomicUsize) {
+    for round in 0..3 {
+        for server in servers.iter_mut() {
+            let until = acknowledged.load(Ordering::SeqCst) + BETWEEN;
+            let goes_on = async {
+                while acknowledged.load(Ordering::SeqCst) < until {
+                    sleep(POLL).await;
+                }
+            };
+            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
+            server.stop().await;
+            server.start().await;
+        }
+    }
+}
+
 /// One address for both, as a Service of Kubernetes or HAProxy has it: a new connection goes to the next server that
 /// accepts it.
 async fn balancer(ports: [u16; 2]) -> SocketAddr {
@@ -133,19 +150,7 @@ async fn o3_servers_are_restarted_one_by_one_under_load_without_a_failed_call() 
             worker.run_until(done.cancelled(), run).await.expect("a worker that goes on")
         }
     });
-    for round in 0..3 {
-        for server in &mut servers {
-            let until = acknowledged.load(Ordering::SeqCst) + BETWEEN;
-            let goes_on = async {
-                while acknowledged.load(Ordering::SeqCst) < until {
-                    sleep(POLL).await;
-                }
-            };
-            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
-            server.stop().await;
-            server.start().await;
-        }
-    }
+    restart_each(&mut servers, &acknowledged).await;
     stopping.store(true, Ordering::SeqCst);
     for producer in producers {
         producer.await.expect("no failed call");
@@ -195,19 +200,7 @@ async fn o3_counters_are_restarted_one_by_one_under_load_without_a_failed_call()
             })
         })
         .collect();
-    for round in 0..3 {
-        for server in &mut servers {
-            let until = acknowledged.load(Ordering::SeqCst) + BETWEEN;
-            let goes_on = async {
-                while acknowledged.load(Ordering::SeqCst) < until {
-                    sleep(POLL).await;
-                }
-            };
-            timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
-            server.stop().await;
-            server.start().await;
-        }
-    }
+    restart_each(&mut servers, &acknowledged).await;
     stopping.store(true, Ordering::SeqCst);
     for caller in callers {
         caller.await.expect("no failed call");

@@ -12,7 +12,7 @@ use crate::shape::BATCH;
 use anyhow::{Context, Result, ensure};
 use std::time::Instant;
 use tallystone_assembly::Config;
-use tallystone_local::{ClusterNode, PrivateRedis, PrivateRedisOptions, make_cluster};
+use tallystone_local::{ClusterNode, PrivateRedis, PrivateRedisOptions, free_port, make_cluster};
 use tempfile::TempDir;
 
 const PRIMARIES: usize = 3;
@@ -62,10 +62,6 @@ impl Nodes {
             process.stop().await;
         }
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The result of one sample.
