@@ -91,14 +91,14 @@ impl Shared {
     }
 
     /// The store has no such queue. `had_it`: it had, as far as this server knew, so the whole store may be another one.
+    /// The queue is forgotten only afterwards, so that every call that meets the loss says so, not only the first.
     async fn no_queue(&self, shard: &Shard, had_it: bool) -> Refusal {
-        let was_cached = self.forget(shard).is_some();
-        if (had_it || was_cached)
+        if (had_it || self.cached(shard).is_some())
             && let Err(error) = self.verify_identity().await
-            && let lost @ Refusal::DataLoss { .. } = error.into()
         {
-            return lost;
+            return error.into();
         }
+        self.forget(shard);
         Refusal::QueueNotFound { queue: shard.queue.to_string() }
     }
 

@@ -161,7 +161,12 @@ async fn x7_an_emptied_store_is_refused_until_an_operator_accepts_it() {
         async move { client.dequeue(wait).await }
     });
     scene.flush().await;
-    // The first call that misses its queue finds out at once: it is not made again as another one.
+    // The first calls that miss their queue find out at once, also where they do so together: none of them says that the
+    // queue was deleted, and it is not made again as another one.
+    let reads = futures::future::join_all((0..16).map(|_| scene.queues.get_queue(QUEUE))).await;
+    for read in reads {
+        assert_eq!(read.map(drop).map_err(reason), lost());
+    }
     assert_eq!(scene.enqueue("first").await, lost());
     let lost_at = Instant::now();
     until(NOTICED + BUSY, || async { scene.add().await == lost() }).await;
