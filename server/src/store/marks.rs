@@ -149,12 +149,17 @@ impl Shared {
     /// Drops what this server keeps of queues that were deleted through another one.
     async fn forget_deleted(&self) -> Result<(), Refusal> {
         let cached: Vec<Shard> = self.views.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let mut deleted = Vec::new();
         for shards in cached.chunks(STATES_READ) {
-            for (shard, state) in shards.iter().zip(self.raw_states(shards).await?) {
-                if state.is_none() {
-                    self.forget(shard);
-                }
-            }
+            let states = self.raw_states(shards).await?;
+            deleted.extend(shards.iter().zip(states).filter(|(_, state)| state.is_none()).map(|(shard, _)| shard));
+        }
+        // A store that lost its data has none of them: what was cached is how a call finds that out.
+        if !deleted.is_empty() {
+            self.verify_identity().await?;
+        }
+        for shard in deleted {
+            self.forget(shard);
         }
         Ok(())
     }
