@@ -4,12 +4,14 @@ use crate::answer::answers;
 use crate::script::scripts;
 use std::fmt::Write;
 
-/// The names of the keys of a partition, in the order of KEYS. Lua knows them as `K_LOG`, `K_STATE` and `K_DELTAS`.
-pub const NAMES: [&str; 3] = [
+/// The names of the keys of a partition, in the order of KEYS. Lua knows them as `K_LOG`, `K_STATE`, `K_DELTAS` and
+/// `K_LATE`.
+pub const NAMES: [&str; 4] = [
     "log",   // stream: views that were accepted, many in each entry
     "state", // hash: holder, expires_ms, epoch of the owner; full: the epoch if the owner has no memory for more pairs; position
-    // in the log; settled: up to where deltas have their answers
+    // in the log; settled and late_settled: up to where deltas and late deltas have their answers
     "deltas", // stream: what to add to which counters
+    "late", // stream of at most one record: deltas whose first token came too late
 ];
 /// Hash: the secret of the pairs, the number of partitions, and the id of the log in tokens.
 pub const LAYOUT: &str = "tc:views:layout";

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- commit: moves the position of a partition past views that were deduplicated, with what they have added (V3).
--- KEYS log state deltas pairs…
+-- KEYS log state deltas late pairs…
 -- ARGV now_ms (lib/clock), lease_ms, epoch, from, to, keep_from (log), deltas ('': none), full (1: the owner has no memory for
 --      more pairs, 0, '': as before), then for each key of pairs: keep_from, pairs ('': none)
 -- RETURNS {OK} | {FENCED}: another process owns the partition
@@ -16,8 +16,8 @@ if (position or '0-0') ~= ARGV[4] then return {FENCED} end
 redis.call('HSET', K_STATE, 'position', ARGV[5])
 redis.call('XTRIM', K_LOG, 'MINID', ARGV[6])
 if ARGV[7] ~= '' then redis.call('XADD', K_DELTAS, '*', 'd', ARGV[7]) end
-for number = 4, #KEYS do
-  local keep_from, pairs = ARGV[number * 2 + 1], ARGV[number * 2 + 2]
+for number = 5, #KEYS do
+  local keep_from, pairs = ARGV[number * 2 - 1], ARGV[number * 2]
   redis.call('XTRIM', KEYS[number], 'MINID', '~', keep_from)
   if pairs ~= '' then redis.call('XADD', KEYS[number], ARGV[5], 'p', pairs) end
 end

@@ -17,6 +17,8 @@ const FRESH: Duration = Duration::from_millis(100);
 const SERVED: Duration = Duration::from_secs(1);
 /// How long a reader waits for the counters if it can have an earlier count instead.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a reader waits for a count that it can do without.
+const SOON: Duration = Duration::from_secs(1);
 /// After a failed call, readers with an earlier count get it at once for so long.
 const AWAY: Duration = Duration::from_secs(1);
 /// Counters of one call.
@@ -94,7 +96,11 @@ impl Reads {
     /// [`Refusal::NoCount`]: they do not answer, and this process has no earlier count.
     pub(crate) async fn get(&self, key: CounterKey) -> Result<KnownCount, Refusal> {
         let Some(earlier) = self.known.get(&key) else {
-            return self.request(key).await.map_err(|_| Refusal::NoCount);
+            // It is requested also then, so that it is there when the counters are.
+            let is_away = self.known.is_away();
+            let count = self.request(key);
+            let read = if is_away { timeout(PATIENCE, count).await.ok() } else { Some(count.await) };
+            return read.and_then(Result::ok).ok_or(Refusal::NoCount);
         };
         let age = earlier.read_at.elapsed();
         if age < FRESH {
@@ -113,6 +119,11 @@ impl Reads {
         }
         metrics::old_count();
         Ok(earlier)
+    }
+
+    /// The same count, if the counters answer within a second or this process has an earlier one.
+    pub(crate) async fn get_soon(&self, key: CounterKey) -> Option<KnownCount> {
+        timeout(SOON, self.get(key)).await.ok()?.ok()
     }
 
     /// Requests a count, which comes when the counters have answered. Without a reader it is read, too.
@@ -275,6 +286,18 @@ mod tests {
             advance(Duration::from_secs(2)).await;
             assert_eq!(reads.get(key("v")).await.unwrap().count, expected, "a call of {call_ms} ms");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v5_a_count_that_is_not_known_holds_up_no_reader_for_long() {
+        let (reads, _) = slow(Duration::from_secs(60));
+        let began = Instant::now();
+        assert!(reads.get_soon(key("v")).await.is_none());
+        assert_eq!(began.elapsed(), SOON);
+        *lock(&reads.known.failed_at) = Some(Instant::now());
+        let began = Instant::now();
+        assert_eq!(reads.get(key("v")).await.unwrap_err(), Refusal::NoCount);
+        assert_eq!(began.elapsed(), PATIENCE);
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,9 +40,10 @@ struct ReadKind {
 pub struct Counts {
     /// Views, each pair of video and user once in a window.
     pub views: i64,
-    /// Every view, if the namespace counts them.
+    /// Every view, if the namespace counts them and the counters answer.
     pub page_views: Option<i64>,
-    /// The day, and how many users have seen the video on it, if the namespace counts them.
+    /// The day, and how many users have seen the video on it, if the namespace counts them and the counters
+    /// answer: after midnight no process has an earlier count of the day.
     pub daily_visitors: Option<(Date, i64)>,
     /// How long ago the oldest of these counts was read from the counters.
     pub age: Duration,
@@ -113,12 +114,17 @@ impl ViewService {
                 _ => None,
             };
             let counter = day.map_or_else(|| video.to_owned(), |day| day_prefix(day) + video);
-            let known = self.reads.get((counters.clone(), counter)).await?;
+            let key = (counters.clone(), counter);
+            let known = match kind.name {
+                KindName::Views => Some(self.reads.get(key).await?),
+                _ => self.reads.get_soon(key).await,
+            };
             Ok::<_, Refusal>((kind.name, day, known))
         });
         let read = try_join_all(read).await?;
         let mut counts = Counts { views: 0, page_views: None, daily_visitors: None, age: Duration::ZERO };
         for (name, day, known) in read {
+            let Some(known) = known else { continue };
             match name {
                 KindName::Views => counts.views = known.count,
                 KindName::PageViews => counts.page_views = Some(known.count),

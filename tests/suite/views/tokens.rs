@@ -79,3 +79,25 @@ async fn v3_a_record_of_an_earlier_version_that_has_counted_counts_no_more() {
     http.until_count("/v1/videos/sent/views", 6).await;
     http.until_count("/v1/videos/waiting/views", 5).await;
 }
+
+/// What the counters refuse as too old is sent again at once: behind a backlog it would be too old each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_long_backlog_of_old_records_counts() {
+    const RECORDS: u64 = 3_000;
+    let house = House::without_rollups().await;
+    let (log, counters) = (house.redis.url(), house.clients[0].clone());
+    let config = NamespaceConfig {
+        counter_type: Some(CounterType::Accurate),
+        accept_limit_ms: Some(100),
+        ..NamespaceConfig::default()
+    };
+    counters.put_namespace(NAMESPACE, config).await.expect("a namespace");
+    let mut redis = house.redis.connection().await;
+    let an_hour_ago_ms = wall_ms() - 3_600_000;
+    for number in 0..RECORDS {
+        write(&mut redis, &format!("{}-0", an_hour_ago_ms + number), &record(true, "v", 1)).await;
+    }
+    let stage = Stage::start_on(house, &log, ViewsConfig { partitions: 1, ..ViewsConfig::default() }).await;
+    until(async || counters.get(NAMESPACE, "v").await.expect("a counter").count, |count| *count == RECORDS as i64).await;
+    drop(stage);
+}

@@ -30,8 +30,17 @@ pub struct Ownership {
     epoch: u64,
     /// Views up to here are deduplicated.
     pub position: StreamId,
-    /// Deltas up to here have their answers.
-    pub settled: StreamId,
+    /// Deltas up to here have their answers, the late ones by themselves.
+    pub settled: Settled,
+}
+
+/// Up to where the records of both streams of deltas have their answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// In the stream that commits write.
+    pub deltas: StreamId,
+    /// In the stream of what came too late for its first token. It is sent first.
+    pub late: StreamId,
 }
 
 /// Why an owner must stop.
@@ -66,6 +75,8 @@ pub struct Entry {
 pub struct WaitingDeltas {
     /// Its id, and so its time.
     pub at: StreamId,
+    /// Whether an earlier token of these deltas came too late.
+    pub is_late: bool,
     /// The token of its adds. No other record has it, also of another log that the same counters count.
     pub token: String,
     /// What to add.
@@ -118,7 +129,8 @@ impl Partition {
         }
         let epoch = reply.number()?;
         let mut position = || StreamId::parse(&reply.text()?).ok_or_else(|| defect("no position"));
-        Ok(Acquired::Owned(Ownership { epoch, position: position()?, settled: position()? }))
+        let (position, settled) = (position()?, Settled { deltas: position()?, late: position()? });
+        Ok(Acquired::Owned(Ownership { epoch, position, settled }))
     }
 
     /// Commits, and renews the lease. The same commit may be sent again until its answer comes. `is_full`: no more views are
@@ -162,17 +174,19 @@ impl Partition {
         self.owned(&command).await
     }
 
-    /// Drops the record of deltas at `to`, which follows the settled one at `from`; `again` are those of its deltas that came
-    /// too late: they become a new record. The same call may be sent again until its answer comes.
+    /// Drops a record of deltas, which follows what is settled; `again` are those of its deltas that came too late: they become
+    /// the late record. The same call may be sent again until its answer comes.
     pub async fn settle(
         &self,
         owner: &Ownership,
-        (from, to): (StreamId, StreamId),
+        settled: Settled,
+        (is_late, at): (bool, StreamId),
         again: &Deltas,
     ) -> Result<(), OwnerError> {
+        let from = if is_late { settled.late } else { settled.deltas };
         let mut command = self.call(ViewScript::Settle, &[]);
-        command.arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
-        command.arg(to.next().to_string()).arg(write_deltas(again));
+        command.arg(owner.epoch).arg(u8::from(is_late)).arg(from.to_string()).arg(at.to_string());
+        command.arg(at.next().to_string()).arg(write_deltas(again));
         self.owned(&command).await
     }
 
@@ -190,15 +204,28 @@ impl Partition {
         Ok(entries.into_iter().map(|(position, views)| Entry { position, views }).collect())
     }
 
-    /// The next record of deltas after a position.
-    pub async fn next_deltas(&self, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {
-        let found = self.range(NAMES[2], &format!("({after}"), 1).await?.pop();
+    /// The next record of deltas that has no answer: the late one, if there is one.
+    pub async fn next_deltas(&self, settled: Settled) -> Result<Option<WaitingDeltas>, OwnerError> {
+        match self.next_of(NAMES[3], settled.late).await? {
+            None => self.next_of(NAMES[2], settled.deltas).await,
+            late => Ok(late),
+        }
+    }
+
+    async fn next_of(&self, stream: &str, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {
+        let is_late = stream == NAMES[3];
+        let found = self.range(stream, &format!("({after}"), 1).await?.pop();
         let read = |(at, bytes): (StreamId, Vec<u8>)| {
             let (deltas, is_named) = read_deltas(&bytes).ok_or_else(|| defect("deltas that cannot be read"))?;
             let Partition { number, log_id, .. } = self;
             // A record of an earlier version may have counted with its token.
-            let token = if is_named { format!("v{log_id}/{number}/{at}") } else { format!("v{number}/{at}") };
-            Ok(WaitingDeltas { at, token, deltas })
+            let token = match (is_late, is_named) {
+                // Both streams may have the same id.
+                (true, _) => format!("v{log_id}/{number}/late/{at}"),
+                (false, true) => format!("v{log_id}/{number}/{at}"),
+                (false, false) => format!("v{number}/{at}"),
+            };
+            Ok(WaitingDeltas { at, is_late, token, deltas })
         };
         found.map(read).transpose()
     }

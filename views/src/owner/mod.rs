@@ -34,6 +34,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How often an owner of pairs advances the time of a log that gets no views: only that ends their windows, and so frees them.
 const ADVANCE_EVERY: Duration = Duration::from_secs(5);
+/// While deltas wait for the counters, a commit follows another one after this time: fewer and larger records wait.
+const COMMIT_BEHIND: Duration = Duration::from_secs(1);
 /// The pause before a failed call is repeated, and between two attempts to take a partition over.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -138,7 +140,8 @@ impl Owner {
                 }
             }
             if entries.len() < ENTRIES_MAX {
-                sleep(COMMIT_EVERY).await;
+                let is_behind = sending.oldest().is_some_and(|oldest| oldest > COMMIT_BEHIND);
+                sleep(if is_behind { COMMIT_BEHIND } else { COMMIT_EVERY }).await;
             }
         }
     }
@@ -158,16 +161,26 @@ impl Owner {
         let mut settled = owner.settled;
         loop {
             let next = until_answered(|| self.partition.next_deltas(settled)).await?;
-            sending.oldest_ms.store(next.as_ref().map_or(0, |waiting| waiting.at.ms), Ordering::Relaxed);
+            // The late record is younger than what waits behind it.
+            if !next.as_ref().is_some_and(|waiting| waiting.is_late) {
+                sending.oldest_ms.store(next.as_ref().map_or(0, |waiting| waiting.at.ms), Ordering::Relaxed);
+            }
             let Some(waiting) = next else {
                 let _ = timeout(RENEW_EVERY, sending.committed.notified()).await;
                 continue;
             };
-            let at = waiting.at;
+            let (at, is_late) = (waiting.at, waiting.is_late);
             let again = self.sink.send(number, waiting).await;
             metrics::sent_again(&again);
-            until_answered(|| self.partition.settle(&owner, (settled, at), &again)).await?;
-            settled = at;
+            until_answered(|| self.partition.settle(&owner, settled, (is_late, at), &again)).await?;
+            if is_late { settled.late = at } else { settled.deltas = at }
+            if is_late && !again.is_empty() {
+                tracing::warn!(
+                    partition = number,
+                    "new deltas come too late: the counters are slow, or their clock is ahead of this log's"
+                );
+                sleep(PAUSE).await;
+            }
         }
     }
 }

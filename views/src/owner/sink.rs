@@ -52,7 +52,7 @@ impl Sink {
 
     /// Sends a record of deltas until each has a definite answer, and returns those that came too late: they have certainly
     /// not counted.
-    pub(super) async fn send(&self, partition: u16, WaitingDeltas { at, token, deltas }: WaitingDeltas) -> Deltas {
+    pub(super) async fn send(&self, partition: u16, WaitingDeltas { at, token, deltas, .. }: WaitingDeltas) -> Deltas {
         let token = IdempotencyToken::new(token, at.ms);
         let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
         for ((namespace, counter), delta) in deltas {
