@@ -44,7 +44,7 @@ pub struct ArchiveConfig {
     pub interval_ms: u64,
     /// How long events stay in Redis at least: retries that come sooner need no archive.
     pub keep_ms: u64,
-    /// Reads of the archive by a process at once: so many late retries, and so many of lists, sums and audits.
+    /// Reads of the archive by a process at once. The maximum is for late retries, and again for lists, sums and audits.
     pub reads_max: u32,
 }
 
