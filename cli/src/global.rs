@@ -80,7 +80,7 @@ pub(crate) struct Telemetry {
     )]
     pub(crate) otlp_headers_file: Option<PathBuf>,
 
-    /// Which part of the traces that begin here is recorded, from 0 to 1 [default: 1]
+    /// Fraction of the traces started here that is recorded, from 0 to 1 [default: 1]
     #[arg(
         long,
         global = true,

@@ -7,7 +7,7 @@
 --      | {AGAIN, leases expired, errored by that}: the call did bounded background work and leased nothing; more such work is due
 --      | {OVERTAKEN}: a later try of this slot came first; nothing was done
 -- WHY the due work first: a message whose invisibility or lease has ended competes with the pending ones. WHY not all of it where
--- more than DUE_MANY are due: callers get what is runnable meanwhile. Only who found too few calls again.
+-- more than DUE_MANY are due: callers get what is runnable meanwhile. Only a caller that got too few calls again.
 --@include shard
 --@include record
 --@include event

@@ -151,7 +151,7 @@ impl Schedule {
         self.is_leader.load(Ordering::Relaxed)
     }
 
-    /// Who is no longer the leader forgets everything.
+    /// A server that is no longer the leader forgets everything.
     pub(super) fn set_leader(&self, is_leader: bool) {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {

@@ -16,7 +16,7 @@ pub(super) struct ClockArgs {
     namespaces: Vec<String>,
     /// Roll up all pending events, then set the namespaces that are ahead of Redis's clock back to this clock. No count
     /// changes. Meanwhile adds and clears are refused (NAMESPACE_CHANGED). If the command is interrupted, run it again.
-    /// A namespace whose archive has events of times ahead is refused
+    /// A namespace is refused if its archive has events later than Redis's clock
     #[arg(long)]
     reset: bool,
     #[command(flatten)]

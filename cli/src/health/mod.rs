@@ -21,8 +21,8 @@ pub(crate) struct HealthArgs {
     #[arg(value_name = "SERVICE", default_value = "", hide_default_value = true)]
     service: String,
 
-    /// Check the process of this machine that listens on this port of loopback or of all addresses, with or without TLS, instead of
-    /// --server. Its certificate is not verified. A port of --metrics-listen serves, too
+    /// Instead of --server, check the process that listens on this port of this machine (on loopback or on all addresses), with or
+    /// without TLS. Its certificate is not verified. A port of --metrics-listen works, too
     #[arg(long, value_name = "PORT", conflicts_with = "service")]
     port: Option<u16>,
 

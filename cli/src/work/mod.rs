@@ -42,7 +42,7 @@ SIGKILL, its guard process kills the group. A command can run on without a lease
 are both killed, the worker is stopped with SIGSTOP, or a process of the command leaves its group (setsid). \
 Use the fencing token to reject the late writes of such a command.
 
-Environment of CMD: that of the worker, without the variables that configure servers and may have their passwords. Of \
+Environment of CMD: that of the worker, without the variables that configure servers, because these may contain passwords. Of \
 those that begin with TALLYSTONE_, only SERVER, COUNTERS, NAMESPACE, CONFIG, DATA_DIR, LOG_FORMAT, PROGRAM, \
 REDIS_SERVER and SERVICES_DIR stay. Added are:
   TALLYSTONE_QUEUE          the queue

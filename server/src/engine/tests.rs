@@ -273,7 +273,7 @@ async fn an_index_that_is_being_built_is_waited_for() {
     rig.enqueue("q", &["a"]).await;
     rig.store.building.store(3, Ordering::SeqCst);
     let building = rig.engine.dequeue(&queue("q"), request(1), Instant::now()).await;
-    assert!(matches!(building, Err(Refusal::IndexBuilding { .. })), "who does not wait hears of it");
+    assert!(matches!(building, Err(Refusal::IndexBuilding { .. })), "a call that does not wait gets the refusal");
     let leases = rig.wait("q", HOUR).await.unwrap().unwrap();
     assert_eq!(leases.len(), 1);
 }

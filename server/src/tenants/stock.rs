@@ -164,7 +164,7 @@ impl Stock {
         match kept {
             Ok(kept) => {
                 let ended = Instant::now();
-                // Who waits for a partition that does not answer takes none of the store's time.
+                // Waiting for a partition that does not answer takes none of the store's time.
                 let took = if is_whole { ended - began } else { Duration::ZERO };
                 self.state().read = Some(Reading { kept, ended, took });
                 before.count_as_read();

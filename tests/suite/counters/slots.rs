@@ -68,7 +68,7 @@ async fn n3_records_are_found_after_the_layout_of_slots_changes() {
     let (other, third) = (ns.server(&ns.config, 1).await, ns.server(&ns.config, 1).await);
     let (other, third) = (other.expect("its stores"), third.expect("its stores"));
     all_answer(&other, &[add("c", "other", NOON_MS, 1)], counted(NOON_MS)).await;
-    // Each time more than 6 for each slot, each time in a later window; the other server hears of it from the answers.
+    // Each time more than 6 for each slot, each time in a later window; the other server learns it from the answers.
     let mut bursts = Vec::new();
     for (number, size) in [110, 210, 400, 800, 60].into_iter().enumerate() {
         let now_ms = ns.now_ms();
@@ -205,7 +205,7 @@ async fn n3_a_token_counts_once_though_the_store_lost_a_layout_and_another_has_t
     let before = saved(&ns).await;
     assert_eq!(append(&ns.store, &burst(110, ns.now_ms())).await, 110);
     assert_eq!(slots(&ns, "c").await, [16, 32]);
-    // Its next call hears of it.
+    // Its next call learns it.
     assert_eq!(append(&ns.store, &burst(1, ns.now_ms())).await, 1);
     lose_writes_since(&ns, &before).await;
     assert_eq!(append(&other, &burst(500, ns.now_ms())).await, 500);

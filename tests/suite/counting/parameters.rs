@@ -230,7 +230,7 @@ async fn n10_a_worker_rolls_up_rollup_batch_count_counters_at_once() {
         house.put(NS, config).await;
         let before = house.records(NS).len();
         let adds = |_| (0..500).map(|number| NewAdd::new(format!("c{number}"), 1)).collect::<Vec<_>>();
-        // The worker hears of it within a second or so, and then takes more.
+        // The worker reads it within about a second, and then takes more.
         let read = async || {
             house.clients[0].add_many(NS, adds(())).await.expect("adds");
             sleep(Duration::from_millis(200)).await;

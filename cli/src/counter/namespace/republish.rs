@@ -19,8 +19,8 @@ pub(crate) struct RepublishArgs {
     /// The namespaces
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Create the counter set with its default options, or add the fields that it lacks, where they are missing; WIDTH is
-    /// that of the counts in bits, such as 24, or i24 for counts that may be negative [default width: 20]
+    /// Create the counter set with its default options if it is missing, and add the fields that it lacks. WIDTH: bits of a
+    /// count, such as 24, or i24 for counts that may be negative [default width: 20]
     #[arg(long, value_name = "WIDTH", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     create: Option<String>,
     /// Address of the Redis with the counter sets [default: that of the counters]

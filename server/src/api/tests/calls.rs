@@ -167,7 +167,7 @@ async fn a_store_that_is_unavailable_says_whether_it_wrote_and_comes_back_by_its
     let info = details.error_info().unwrap();
     assert_eq!((status.code(), info.reason.as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
     assert_eq!(info.metadata["applied"], "no");
-    // Who may wait waits for the store, too; who may not hears of it.
+    // A call that may wait also waits for the store; another one gets the error.
     let away = because(Code::Unavailable, "STORE_UNAVAILABLE");
     assert_eq!(refused(server.queue.dequeue(dequeue("q", 1, 0)).await), away);
     assert_eq!(refused(server.queue.dequeue(dequeue("q", 1, 50)).await), away);
