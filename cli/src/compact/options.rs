@@ -29,26 +29,26 @@ pub(super) struct FixedOptions {
 /// Options that can be changed.
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// The percentage of used slots at which the next table begins, 10 to 95 [default: 90]
+    /// The percentage of used slots at which the next table begins, 10 to 95 [default of a new set: 90]
     #[arg(long, value_name = "PERCENT")]
     fill_percent: Option<u64>,
-    /// The maximum number of groups of 16 slots that a search examines, 1 to 64 [default: 8]
+    /// The maximum number of groups of 16 slots that a search examines, 1 to 64 [default of a new set: 8]
     #[arg(long, value_name = "N")]
     probe_max: Option<u64>,
-    /// Tables that are allocated before an id needs them, 0 to 64 [default: 0]
+    /// Tables that are allocated before an id needs them, 0 to 64 [default of a new set: 0]
     #[arg(long, value_name = "N")]
     tables_preallocated: Option<u64>,
-    /// The maximum number of tables in memory; beyond it, new ids are refused; 0: no maximum [default: 0]
+    /// The maximum number of tables in memory; beyond it, new ids are refused; 0: no maximum [default of a new set: 0]
     #[arg(long, value_name = "N")]
     tables_max: Option<u64>,
     /// While the counter set takes more bytes of memory than this, such as 8G, the tables with the lowest ids move to files; 0: never
-    /// [default: 0]
+    /// [default of a new set: 0]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_max: Option<u64>,
-    /// Bytes of memory for records that were read from files [default: 16M]
+    /// Bytes of memory for records that were read from files [default of a new set: 16M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     cache_bytes: Option<u64>,
-    /// How long a token is remembered, up to a week; 0s: tokens are refused [default: 10m]
+    /// How long a token is remembered, up to a week; 0s: tokens are refused [default of a new set: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     token_window: Option<u64>,
 }

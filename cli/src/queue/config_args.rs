@@ -7,33 +7,33 @@ use tallystone_client::{Backoff, BackoffKind, PriorityClasses, QueueConfig};
 /// What can be changed after the queue was created.
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {
-    /// Length of the leases of messages without their own setting [server's default: 30s]
+    /// Length of the leases of messages without their own setting [default of a new queue: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// How long a new message without its own setting is invisible [server's default: 0s]
+    /// How long a new message without its own setting is invisible [default of a new queue: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     invisibility: Option<u64>,
-    /// Number of attempts before a message becomes errored [server's default: 5]
+    /// Number of attempts before a message becomes errored [default of a new queue: 5]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// How long completed and canceled messages are kept [server's default: 10m]
+    /// How long completed and canceled messages are kept [default of a new queue: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     retention: Option<u64>,
-    /// How long errored messages are kept [server's default: 30d]
+    /// How long errored messages are kept [default of a new queue: 30d]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     errored_retention: Option<u64>,
-    /// Maximum number of errored messages; beyond it the oldest are removed [server's default: 100000]
+    /// Maximum number of errored messages; beyond it the oldest are removed [default of a new queue: 100000]
     #[arg(long, value_name = "N")]
     max_errored: Option<u64>,
-    /// Maximum bytes of payload of all errored messages; beyond it the oldest are removed [server's default:
+    /// Maximum bytes of payload of all errored messages; beyond it the oldest are removed [default of a new queue:
     /// 1073741824, which is 1 GiB]
     #[arg(long, value_name = "BYTES")]
     max_errored_bytes: Option<u64>,
     /// How long the queue remembers the id of a message after the message ended, even if the message is removed earlier;
-    /// with 0s, it knows the id only as long as it keeps the message [server's default: 0s]
+    /// with 0s, it knows the id only as long as it keeps the message [default of a new queue: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     id_window: Option<u64>,
-    /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
+    /// Maximum number of live messages (invisible, pending and running); 0 for no limit [default of a new queue: 0]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
     /// Whether to refuse new messages
@@ -42,7 +42,8 @@ pub(super) struct ConfigArgs {
     /// Whether to stop leasing messages to workers, as `queue pause` does
     #[arg(long, value_name = "BOOL")]
     dequeue_blocked: Option<bool>,
-    /// How the delay after a failed attempt grows [server's default: exponential]
+    /// How the delay after a failed attempt grows. With `queue update`, it replaces all four backoff settings: those without a
+    /// flag get the defaults below [default of a new queue: exponential]
     #[arg(long, value_enum)]
     backoff: Option<BackoffName>,
     /// The delay after the first failed attempt

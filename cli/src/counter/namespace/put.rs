@@ -30,55 +30,55 @@ pub(crate) struct PutArgs {
 #[derive(Args, Debug)]
 #[group(id = "config", multiple = true)]
 pub(crate) struct ConfigArgs {
-    /// What the counts promise; a namespace cannot change to or from best-effort [server's default: eventual]
+    /// What the counts promise; a namespace cannot change to or from best-effort [default of a new namespace: eventual]
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     counter_type: Option<TypeName>,
-    /// Roughly how many counters the namespace has; with low, every counter is rolled up continuously [server's
-    /// default: high]
+    /// Roughly how many counters the namespace has; with low, every counter is rolled up continuously [default of a new
+    /// namespace: high]
     #[arg(long, value_enum)]
     cardinality: Option<CardinalityName>,
-    /// For best-effort: how long a counter is kept after its last add; 0s for no limit [server's default: 0s]
+    /// For best-effort: how long a counter is kept after its last add; 0s for no limit [default of a new namespace: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     ttl: Option<u64>,
-    /// Maximum age of an event when it arrives; an older one is refused [server's default: 5s]
+    /// Maximum age of an event when it arrives; an older one is refused [default of a new namespace: 5s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     accept_limit: Option<u64>,
-    /// All adds to a counter within this time share one rollup [server's default: 10s]
+    /// All adds to a counter within this time share one rollup [default of a new namespace: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     coalesce: Option<u64>,
-    /// Number of counters that a worker rolls up in one batch [server's default: 128]
+    /// Number of counters that a worker rolls up in one batch [default of a new namespace: 128]
     #[arg(long, value_name = "N")]
     rollup_batch_count: Option<u32>,
-    /// The number of rollup queues [server's default: 8]
+    /// The number of rollup queues [default of a new namespace: 8]
     #[arg(long, value_name = "N")]
     num_queues: Option<u32>,
-    /// Size of each rollup queue in bytes; a job counts as 512 bytes [server's default: 16777216, which is 16 MiB]
+    /// Size of each rollup queue in bytes; a job counts as 512 bytes [default of a new namespace: 16777216, which is 16 MiB]
     #[arg(long, value_name = "BYTES")]
     capacity_bytes: Option<u64>,
-    /// Number of shards for the events of one counter, 1 to 8; fixed at creation [server's default: 4]
+    /// Number of shards for the events of one counter, 1 to 8; fixed at creation [default of a new namespace: 4]
     #[arg(long, value_name = "N")]
     buckets_per_id: Option<u32>,
-    /// Length of one bucket of the event log, in seconds; fixed at creation [server's default: 600]
+    /// Length of one bucket of the event log, in seconds; fixed at creation [default of a new namespace: 600]
     #[arg(long, value_name = "N")]
     seconds_per_bucket: Option<u32>,
     /// Length of one slice of the event log, in seconds, whose events are deleted together; a multiple of
-    /// --seconds-per-bucket [server's default: 86400]
+    /// --seconds-per-bucket [default of a new namespace: 86400]
     #[arg(long, value_name = "N")]
     seconds_per_slice: Option<u32>,
-    /// How long after an event the server recognizes its token; a later retry is refused [server's default: 6days]
+    /// How long after an event the server recognizes its token; a later retry is refused [default of a new namespace: 6days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     close_after: Option<u64>,
-    /// How long events are kept; older ones are deleted once they are rolled up [server's default: 7days]
+    /// How long events are kept; older ones are deleted once they are rolled up [default of a new namespace: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
-    /// For eventual: a counter without an add or a clear for this long is deleted; 0s for never [server's default: 0s]
+    /// For eventual: a counter without an add or a clear for this long is deleted; 0s for never [default of a new namespace: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     expire_after: Option<u64>,
     /// For eventual and accurate: the counter set to which rollups publish the counts of counters whose names are numbers,
-    /// and the field of the counts in it [server's default: none]
+    /// and the field of the counts in it [default of a new namespace: none]
     #[arg(long, num_args = 2, value_names = ["KEY", "FIELD"])]
     publish_to: Option<Vec<String>>,
-    /// For eventual and accurate: whether events leave Redis for the archive; it cannot become false [server's default:
+    /// For eventual and accurate: whether events leave Redis for the archive; it cannot become false [default of a new namespace:
     /// true if the server has an archive]
     #[arg(long, value_name = "BOOL")]
     archived: Option<bool>,
@@ -86,7 +86,7 @@ pub(crate) struct ConfigArgs {
     #[arg(long, conflicts_with = "publish_to")]
     no_publish: bool,
     /// For eventual and accurate: `counter crossings` lists each time that a count passes this one; with PREFIX=, only of
-    /// counters whose names begin with it; up to 32; replaces the current list [server's default: none]
+    /// counters whose names begin with it; up to 32; replaces the current list [default of a new namespace: none]
     #[arg(long = "threshold", value_name = "[PREFIX=]COUNT", value_parser = parse_threshold, allow_hyphen_values = true)]
     thresholds: Vec<Threshold>,
     /// Remove all thresholds
