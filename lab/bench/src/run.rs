@@ -27,7 +27,7 @@ pub struct RunArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Compare with another build: run both programs alternately and print the ratio of each figure
     #[arg(long, value_name = "PROGRAM")]
     pub against: Option<PathBuf>,
-    /// With --against: number of pairs of runs for each figure
+    /// With --against: number of pairs of runs for each figure; fewer than 15 decide nothing
     #[arg(long, value_name = "N", default_value_t = 15, requires = "against",
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub pairs: u32,

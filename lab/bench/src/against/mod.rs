@@ -85,8 +85,8 @@ pub(crate) async fn run(comparison: Comparison, machine: &Machine, json: bool) -
         println!("{}", table(&rows));
         println!(
             "Ratio: this build ÷ {}, inverted where lower is better: above 1, this build is better. {INTERVAL} of {} \
-             pairs.\nNo worse: the interval is at or above {RATIO_MIN}. Undecided: {RATIO_MIN} lies within it; more pairs \
-             narrow it.",
+             pairs.\nNo worse: the interval is at or above {RATIO_MIN}. Undecided: {RATIO_MIN} lies within it (more pairs narrow \
+             it), or there are too few pairs.",
             comparison.other.display(),
             comparison.pairs
         );
@@ -165,6 +165,7 @@ fn settings_line(settings: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::verdict::PAIRS_MIN;
     use super::*;
     use crate::report::Better;
 
@@ -176,7 +177,7 @@ mod tests {
     fn rows_are_matched_by_order_and_judged_as_this_build_says() {
         let ours = vec![row("rate", "/s", Some(Better::Higher), 100.0), row("time", "ms", Some(Better::Lower), 2.0)];
         let other = vec![row("the rate", "/s", None, 50.0), row("the time", "ms", None, 1.0)];
-        let rows = compare(&[(ours.clone(), other.clone()), (ours, other)]).unwrap();
+        let rows = compare(&vec![(ours, other); PAIRS_MIN]).unwrap();
         let verdicts: Vec<(&str, Verdict)> = rows.iter().map(|row| (row.what.as_str(), row.verdict)).collect();
         assert_eq!(verdicts, [("rate", Verdict::NoWorse), ("time", Verdict::Worse)]);
         let text = table(&rows).to_string();

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 /// A build is no worse when its ratio is at least this.
 pub(super) const RATIO_MIN: f64 = 0.97;
+/// Fewer pairs decide nothing: the variance of so few runs is itself uncertain.
+pub(super) const PAIRS_MIN: usize = 15;
 
 /// What the interval of the ratio shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,11 +19,14 @@ pub(super) enum Verdict {
     Worse,
     /// 0.97 lies within the interval, or there is none: more pairs are needed.
     Undecided,
+    /// Undecided, because there are fewer than 15 pairs.
+    TooFewPairs,
 }
 
 impl Verdict {
-    fn of(interval: Option<Interval>) -> Verdict {
+    fn of(interval: Option<Interval>, pairs: usize) -> Verdict {
         match interval {
+            _ if pairs < PAIRS_MIN => Verdict::TooFewPairs,
             Some(Interval { low, .. }) if low >= RATIO_MIN => Verdict::NoWorse,
             Some(Interval { high, .. }) if high < RATIO_MIN => Verdict::Worse,
             _ => Verdict::Undecided,
@@ -33,6 +38,7 @@ impl Verdict {
             Verdict::NoWorse => "no worse",
             Verdict::Worse => "WORSE",
             Verdict::Undecided => "undecided",
+            Verdict::TooFewPairs => "undecided (fewer than 15 pairs)",
         }
     }
 }
@@ -57,8 +63,9 @@ impl ComparedRow {
     pub(super) fn new(figure: String, what: String, unit: String, better: Better, pairs: &[(f64, f64)]) -> ComparedRow {
         let ratios: Vec<f64> = pairs.iter().map(|(ours, other)| ratio(better, *ours, *other)).collect();
         let interval = interval(&ratios);
+        let verdict = Verdict::of(interval, pairs.len());
         let (ours, other) = pairs.iter().copied().unzip();
-        ComparedRow { figure, what, unit, better, ours, other, interval, verdict: Verdict::of(interval) }
+        ComparedRow { figure, what, unit, better, ours, other, interval, verdict }
     }
 }
 
@@ -75,8 +82,19 @@ fn ratio(better: Better, ours: f64, other: f64) -> f64 {
 mod tests {
     use super::*;
 
+    /// The verdict of these pairs, repeated until there are enough.
     fn verdict(better: Better, pairs: &[(f64, f64)]) -> Verdict {
-        ComparedRow::new("f".into(), "w".into(), "u".into(), better, pairs).verdict
+        let enough = pairs.repeat(PAIRS_MIN);
+        ComparedRow::new("f".into(), "w".into(), "u".into(), better, &enough).verdict
+    }
+
+    #[test]
+    fn fewer_than_fifteen_pairs_decide_nothing() {
+        for (count, expected) in [(14, Verdict::TooFewPairs), (15, Verdict::Worse)] {
+            let pairs = [(50.0, 100.0)].repeat(count);
+            let row = ComparedRow::new("f".into(), "w".into(), "u".into(), Better::Higher, &pairs);
+            assert_eq!(row.verdict, expected, "{count} pairs");
+        }
     }
 
     #[test]
