@@ -1,7 +1,8 @@
-//! Every link in a document leads somewhere: relative links to a file that exists, anchors to a heading.
+//! Every link in a document leads somewhere: relative links to a file that exists, anchors to a heading. Every decision
+//! that a text cites by its number exists.
 
 use super::workspace::Workspace;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -40,6 +41,53 @@ fn links_and_anchors_are_read_as_they_are_rendered() {
                 ## One `two`: three\n[r]: s.md\n";
     assert_eq!(links(text), ["p q.svg", "b.md#c", "x.svg", "s.md"]);
     assert_eq!(anchors(text), ["one-two-three", "one-two-three-1"]);
+}
+
+#[test]
+fn cited_decisions_exist() {
+    let workspace = Workspace::read();
+    let folder = std::fs::read_dir(workspace.root.join("docs/decisions")).expect("docs/decisions").flatten();
+    let number = |name: &str| name.split_once('-')?.0.parse::<u32>().ok();
+    let existing: BTreeSet<u32> = folder.filter_map(|entry| number(&entry.file_name().to_string_lossy())).collect();
+    let mut missing = String::new();
+    for path in workspace.files(&["md", "rs", "lua"]) {
+        let text = std::fs::read_to_string(&path).expect("text");
+        for (index, line) in text.lines().enumerate() {
+            for number in decisions(line).into_iter().filter(|number| !existing.contains(number)) {
+                missing += &format!("\n{}:{}: {number:04}", workspace.shown(&path), index + 1);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "decisions that do not exist:{missing}\n");
+}
+
+#[test]
+fn decisions_are_cited_by_path_and_by_number() {
+    assert_eq!(decisions("docs/decisions/0024, 0026; decision 68, [Decision 76](x)"), [24, 26, 68, 76]);
+    assert_eq!(decisions("decisions 0024 and 0026, decisions/README.md, a decision"), [24, 26]);
+    assert!(decisions("The decision of 2026-11-20 has 7 parts; 0024 alone is a number").is_empty());
+}
+
+/// The numbers of the decisions that a line cites, in their order.
+fn decisions(line: &str) -> Vec<u32> {
+    let lower = line.to_ascii_lowercase();
+    let mut numbers = Vec::new();
+    for (_, rest) in lower.match_indices("decision").map(|(at, word)| lower.split_at(at + word.len())) {
+        let rest = rest.strip_prefix('s').unwrap_or(rest);
+        let Some(mut rest) = rest.strip_prefix([' ', '/']) else { continue };
+        loop {
+            rest = rest.trim_start_matches(['[', '(']);
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let Ok(number) = rest[..end].parse::<u32>() else { break };
+            numbers.push(number);
+            let after = &rest[end..];
+            match [", ", " and ", " or "].into_iter().find_map(|between| after.strip_prefix(between)) {
+                Some(next) => rest = next,
+                None => break,
+            }
+        }
+    }
+    numbers
 }
 
 fn is_foreign(link: &str) -> bool {

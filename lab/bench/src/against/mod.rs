@@ -85,8 +85,8 @@ pub(crate) async fn run(comparison: Comparison, machine: &Machine, json: bool) -
         println!("{}", table(&rows));
         println!(
             "Ratio: this build ÷ {}, inverted where lower is better: above 1, this build is better. {INTERVAL} of {} \
-             pairs.\nNo worse: the interval is at or above {RATIO_MIN}. Undecided: {RATIO_MIN} lies within it (more pairs narrow \
-             it), or there are too few pairs.",
+             pairs.\nNo worse: the interval is at or above {RATIO_MIN}. Undecided: {RATIO_MIN} lies within it (more pairs \
+             narrow it), or there are too few pairs.",
             comparison.other.display(),
             comparison.pairs
         );
