@@ -17,13 +17,39 @@ fn every_implemented_row_has_a_test_with_its_id() {
     assert!(rows.len() > 30, "only {} rows were read", rows.len());
     let unknown: Vec<_> = rows.iter().filter(|(_, status)| !STATUSES.contains(status)).collect();
     assert!(unknown.is_empty(), "statuses that docs/spec.md does not define: {unknown:?}");
+    let tests = tests(&text);
     let has_test = |id: &str| {
-        let name = format!("{}_", id.to_lowercase());
-        text.contains(&format!("fn {name}")) || text.contains(&format!("_{name}"))
+        let (first, later) = (format!("{}_", id.to_lowercase()), format!("_{}_", id.to_lowercase()));
+        tests.iter().any(|name| name.starts_with(&first) || name.contains(&later))
     };
     let implemented = rows.iter().filter(|(_, status)| STATUSES[..2].contains(status)).map(|(id, _)| id);
     let missing: Vec<_> = implemented.filter(|id| !has_test(id)).collect();
     assert!(missing.is_empty(), "implemented rows without a test: {missing:?}");
+}
+
+/// The names of the tests in a text: the functions with an attribute `#[test]` or `#[tokio::test]`, and those that
+/// `over_each_store!` runs.
+fn tests(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        if line == "#[test]" || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if is_test && !line.starts_with("#[") && !line.starts_with("//") {
+            is_test = false;
+            names.extend(line.split_once("fn ").and_then(|(_, rest)| rest.split(['(', '<']).next()));
+        }
+    }
+    let lists = text.split("over_each_store!(").skip(1).filter_map(|rest| rest.split(')').next());
+    names.extend(lists.flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty()));
+    names
+}
+
+#[test]
+fn only_functions_with_a_test_attribute_are_tests() {
+    let text = "fn a() {}\n#[test]\nfn b() {}\n#[tokio::test]\n#[ignore]\n// Why.\nasync fn c() {}\nfn d_n3_e() {}\n\
+                over_each_store!(\n    f,\n    g,\n);\n";
+    assert_eq!(tests(text), ["b", "c", "f", "g"]);
 }
 
 #[test]
