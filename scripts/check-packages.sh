@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that the published crates, tallystone-proto and tallystone-client, build from their packages alone, and that
 # they build with the oldest Rust that they claim to support. Needs cargo 1.90 or later, and rustup for the second part:
-# where rustup cannot install that Rust, the part is skipped, because toolchains do not come from a registry of packages.
+# where rustup cannot install that Rust, the part is skipped with a line that begins with SKIPPED. In CI, too: toolchains do not come
+# from a registry of packages, so a machine that reaches only those cannot install them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
@@ -24,5 +25,5 @@ if have rustup && rustup toolchain install "$oldest" --profile minimal --no-self
   CARGO_TARGET_DIR="$CARGO_TARGET_DIR/rust-$oldest" cargo "+$oldest" check --locked --quiet "${published[@]}"
   say "They build with Rust $oldest."
 else
-  say "Rust $oldest cannot be installed: whether the packages build with it is not tested."
+  say "SKIPPED: rustup cannot install Rust $oldest, so it is NOT tested whether the packages build with it."
 fi
