@@ -12,6 +12,7 @@ mod configuration;
 mod consent;
 mod demo;
 pub(crate) mod dev;
+mod first_program;
 mod history_check;
 mod history_repair;
 mod messages;

@@ -26,11 +26,12 @@ pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_PROGRAM") {
         Some(path) => path.into(),
-        None => build(),
+        None => build(&["-p", "tallystone"]).join("tallystone"),
     })
 }
 
-fn build() -> PathBuf {
+/// Builds what these arguments of `cargo build` name; returns the folder of the programs.
+pub(crate) fn build(target: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = std::process::Command::new(cargo);
     // Cargo sets variables for this test's own package. Some build scripts depend on them: they, and every crate above
@@ -41,17 +42,19 @@ fn build() -> PathBuf {
         }
     }
     let built = command
-        .args(["build", "--release", "--locked", "--quiet", "-p", "tallystone"])
+        .args(["build", "--release", "--locked", "--quiet"])
+        .args(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(
         built.is_ok_and(|status| status.success()),
-        "the program could not be built: cargo build --release -p tallystone"
+        "the program could not be built: cargo build --release {}",
+        target.join(" ")
     );
     // This test is target/release/deps/suite-….
     let test = std::env::current_exe().expect("this test has a path");
     let folder = test.ancestors().nth(2).expect("tests lie two folders deep");
-    folder.join("tallystone")
+    folder.to_owned()
 }
 
 /// The metrics that a program serves at this address.
