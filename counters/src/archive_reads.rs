@@ -23,7 +23,7 @@ pub(crate) struct ArchiveReads {
 }
 
 impl ArchiveReads {
-    /// So many of each kind at once.
+    /// `at_once`: the maximum of each kind.
     pub(crate) fn new(at_once: u32) -> ArchiveReads {
         ArchiveReads {
             late: Limiter::new("late", at_once, LATE_TIMEOUT),

@@ -52,7 +52,7 @@ pub(crate) fn archive_behind(namespace: &NamespaceName, behind: Duration) {
     gauge!(ARCHIVE_BEHIND, "namespace" => namespace.to_string()).set(behind.as_secs_f64());
 }
 
-/// So many more reads of the archive are under way.
+/// Changes the number of reads of the archive that are under way.
 pub(crate) fn archive_reads(kind: &'static str, more: f64) {
     gauge!(ARCHIVE_READS, "kind" => kind).increment(more);
 }

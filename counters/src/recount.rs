@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 const TRIES: usize = 20;
 /// Pages that one try reads at most, of the events that were counted since the audit: about a second or two.
 const PAGES_MAX: usize = 20;
-/// So many recounts of a counter are kept, the latest ones.
+/// The number of recounts of a counter that are kept: the latest ones.
 pub const RECOUNTS_MAX: usize = 32;
 /// The longest reason.
 pub const REASON_BYTES_MAX: usize = 256;

@@ -16,7 +16,7 @@ pub struct Highest {
 }
 
 impl Highest {
-    /// Collects so many, at least one.
+    /// Collects this number of counters, at least one.
     pub fn new(limit: usize) -> Highest {
         Highest { limit, found: BTreeMap::new(), floor: i64::MIN }
     }

@@ -32,7 +32,7 @@ local function move_due()
   return #ids == due_max or #due == due_max or expired < #due, expired, #ids, errored
 end
 
--- RETURNS whether so many are due that they do not all move before the next lease.
+-- RETURNS whether too many are due to move all of them before the next lease.
 local function many_due()
   return call('ZCOUNT', K_INVISIBLE, '-inf', now) + call('ZCOUNT', K_RUNNING, '-inf', now) > DUE_MANY
 end

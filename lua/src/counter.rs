@@ -24,7 +24,7 @@ pub const RECOUNTS: &str = "recounts";
 /// Stream, in a home shard: the thresholds that counts have passed (N16; `counter/lib/crossings.lua`). Lua knows it as
 /// `K_CROSSINGS`.
 pub const CROSSINGS: &str = "crossings";
-/// So many entries of the stream stay, and up to a hundred more: Redis removes whole blocks.
+/// The number of entries that stay in the stream; up to a hundred more stay, because Redis removes whole blocks.
 pub const CROSSINGS_MAX: u64 = 100_000;
 /// String: how far the archive has dropped events from the log, and the ticket of its archiver (`counter/archive.lua`). Lua
 /// knows it as `K_ARCHIVE`.
@@ -49,7 +49,7 @@ pub const FIRST_AGE_MS_MAX: u64 = ACCEPT_MS_MAX + 60_000;
 pub const WINDOW_MS: u64 = 500;
 /// The longest accept limit.
 pub const ACCEPT_MS_MAX: u64 = 3_600_000;
-/// Each hold of a counter that waits for its rollup is so many times as long as the one before.
+/// The factor by which each hold of a counter that waits for its rollup is longer than the previous one.
 pub const HOLD_GROWTH: u64 = 4;
 /// The longest hold, unless the first one is longer. A job that the queue has lost is made again after it.
 pub const HOLD_MAX_MS: u64 = 900_000;
@@ -86,7 +86,7 @@ pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 pub const CHECKPOINT_BYTES: usize = 33;
 /// That byte.
 pub const DELETED_BYTE: u8 = 1;
-/// So many bytes more has the checkpoint of a counter that was recounted: its epoch (`counter/lib/home.lua`).
+/// The number of additional bytes in the checkpoint of a counter that was recounted: its epoch (`counter/lib/home.lua`).
 pub const EPOCH_BYTES: usize = 12;
 
 answers! {

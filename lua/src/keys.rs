@@ -67,7 +67,7 @@ impl Keyspace {
         Keyspace { prefix: format!("{{{}}}", tag.unwrap_or_default()) }
     }
 
-    /// The keys of each of so many partitions.
+    /// The keys of each of this number of partitions.
     pub fn all(partitions: u16) -> impl Iterator<Item = Keyspace> {
         (0..partitions).map(move |number| Keyspace::partition(number, partitions))
     }

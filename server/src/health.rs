@@ -37,7 +37,7 @@ struct Logged {
 }
 
 impl StoreHealth {
-    /// That of a store with so many partitions: available, until a call fails. It registers its metrics now.
+    /// That of a store with this number of partitions: available, until a call fails. It registers its metrics now.
     pub(crate) fn of(partitions: u16) -> Self {
         let partition = |unavailable: Gauge| {
             unavailable.set(0.0);

@@ -80,7 +80,7 @@ impl Partition {
 }
 
 impl Schedule {
-    /// The schedule of a store with so many partitions.
+    /// The schedule of a store with this number of partitions.
     pub(crate) fn of(partitions: u16) -> Schedule {
         let partitions = (0..partitions).map(|_| Partition::default()).collect();
         Schedule { partitions, is_leader: AtomicBool::new(false) }

@@ -92,7 +92,7 @@ impl TestStore {
         self.leader.lock().unwrap().as_ref().map(|(owner, _)| owner.clone()).unwrap_or_default()
     }
 
-    /// Waits until so many calls of a verb have begun.
+    /// Waits until this number of calls of a verb has begun.
     pub(crate) async fn called(&self, verb: &str, count: u64) {
         let mut changed = self.calls_changed.subscribe();
         let reached = changed.wait_for(|_| self.calls(verb) >= count);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Ids of one command; the module lowers it where they have many fields.
 const SCAN_COUNT: u64 = 1_000;
-/// Ids that are sorted in memory at most. Of larger tables, each so many ids are in order.
+/// The maximum of ids that are sorted in memory. A larger table is written in parts of this size, each in order.
 const SORTED_MAX: usize = 4_000_000;
 
 #[derive(Args, Debug)]

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// A bar of so many units; hidden with --json, and where stderr is no terminal.
+/// A progress bar of this number of units; hidden with --json, and if stderr is no terminal.
 pub(super) fn bar(units: u64, json: bool) -> ProgressBar {
     let bar = ProgressBar::new(units);
     if json {

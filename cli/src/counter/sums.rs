@@ -15,7 +15,7 @@ use tallystone_client::{Period, PeriodSum};
 const BAR_MAX: u64 = 32;
 /// Eighths of a character.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-/// A table of at most so many periods also has those without adds.
+/// A table with at most this number of periods also has those without adds.
 const GAPS_SHOWN_MAX: u64 = 400;
 
 /// The length of the periods.

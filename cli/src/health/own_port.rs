@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// So many bytes have the status: `HTTP/1.1 200`.
+/// The number of bytes that contain the status: `HTTP/1.1 200`.
 const STATUS_BYTES: u64 = 12;
 
 /// What is checked.

@@ -41,7 +41,7 @@ impl Pace {
         Pace { target: TARGET_FIRST.min(options.grant_max) }
     }
 
-    /// Follows the rate: so many units were taken in the time since the last grant was requested.
+    /// Follows the rate: this number of units was taken in the time since the last grant was requested.
     pub(super) fn follow(&mut self, taken: u64, elapsed: Duration, options: &BudgetOptions) {
         let elapsed_us = elapsed.as_micros().max(1);
         let of_interval = u128::from(taken).saturating_mul(u128::from(options.grant_interval_ms) * 1_000) / elapsed_us;

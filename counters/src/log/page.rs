@@ -5,7 +5,7 @@ use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::ops::Range;
 
-/// With so many events, a page begins no further scan.
+/// At this number of events, a page begins no further scan.
 const EVENTS_MAX: usize = 100_000;
 /// Scans of the log for one page, at most.
 const SCANS_MAX: usize = 2;

@@ -24,7 +24,7 @@ fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> 
 }
 
 impl Threshold {
-    /// So many thresholds has a namespace at most: each rollup compares all of them.
+    /// The maximum number of thresholds of a namespace: each rollup compares all of them.
     pub const MAX: usize = 32;
 
     /// Checks the thresholds of a namespace.

@@ -6,7 +6,7 @@ use crate::namespace::NamespaceConfig;
 
 /// The size of a rollup job in a queue, as `capacity_bytes` counts it.
 const JOB_BYTES: f64 = 512.0;
-/// A rollup queue has room for so many times the jobs that wait in it: workers may be away for a while.
+/// A rollup queue has room for this factor times the jobs that wait in it: workers may be unavailable for a while.
 const ROOM: f64 = 4.0;
 
 /// The configuration of a namespace for this load.

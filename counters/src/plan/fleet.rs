@@ -12,7 +12,7 @@ const BUSY_MAX: f64 = 0.7;
 const MEMORY_MAX: f64 = 0.8;
 /// While Redis rewrites its append-only file, it copies each page that changes.
 const REDIS_COPIES: f64 = 2.0;
-/// A Redis Cluster has at least so many primaries.
+/// The minimum number of primaries of a Redis Cluster.
 const CLUSTER_PRIMARIES_MIN: u64 = 3;
 /// Of the processes that keep no state there are two, so that one may die.
 const REPLACEABLE_MIN: u64 = 2;
@@ -64,7 +64,7 @@ pub struct Part {
 pub struct Fleet {
     /// The kinds.
     pub parts: Vec<Part>,
-    /// Machines with a core and the memory for each process, so many that a majority is left when one dies.
+    /// Machines with a core and the memory for each process: enough that a majority is left when one dies.
     pub machines: u64,
 }
 

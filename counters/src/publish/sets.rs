@@ -13,7 +13,7 @@ use tallystone_model::Refusal;
 /// Bits of a time in Unix ms: enough until 2039, and a later one still fits, only in more memory.
 const TIME_WIDTH: &str = "41";
 
-/// A refusal of a command has this where the set has so many fields that a command may have fewer counts.
+/// The text in a refusal of a command whose set has so many fields that a command may have fewer counts.
 const TOO_MANY_VALUES: &str = "a command writes at most";
 /// Counts that a command may always have, in a set of 256 fields too.
 const COUNTS_ALWAYS: usize = 64;

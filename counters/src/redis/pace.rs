@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Reads under way: at the start, and at most. There is always one.
 const START: usize = 4;
 pub(super) const MAX: usize = 16;
-/// An answer is slow if it takes so many times as long as a quick one, and a millisecond more.
+/// An answer is slow if it takes longer than this factor times a quick one, plus a millisecond.
 const SLOW: f64 = 3.0;
 const SLACK_S: f64 = 1e-3;
 /// The time of a quick answer rises by this factor with each answer, until a quicker one comes: the store may have become slower for good.
@@ -73,7 +73,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Answers after so many ms, one after the other.
+    /// This number of answers, one after the other, each after this many ms.
     fn answers(pace: &Pace, ms: f64, count: usize) {
         for _ in 0..count {
             let place = pace.places.try_acquire().ok();

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The pause between two reads of a caller that waits, in ms. It is drawn, so that callers do not read at once.
 const PAUSE_MS: std::ops::Range<u64> = 400..600;
-/// A caller that waits takes as much room as reads of so many counters: it reads 8 shards about twice a second.
+/// A waiting caller takes as much room as reads of this number of counters: it reads 8 shards about twice a second.
 const ROOM: usize = 100;
 
 /// What a caller has read of the feed of a namespace.

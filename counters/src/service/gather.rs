@@ -12,9 +12,9 @@ use tallystone_serving::{Place, WaitingRoom};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// A flush of so many items leaves at once. It has no more, unless a single call has.
+/// A flush of this number of items leaves at once. It has more only if a single call has more.
 const FULL: usize = 4_096;
-/// With so many calls waiting, those whose callers have gone are removed.
+/// When this number of calls waits, those whose callers have gone are removed.
 const CALLS_SWEPT_FROM: usize = 1_024;
 
 /// When a flush leaves.

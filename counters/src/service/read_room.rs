@@ -18,7 +18,7 @@ impl ReadRoom {
         ReadRoom(Semaphore::new(COUNTERS_MAX))
     }
 
-    /// A place for a read of so many counters, until it is dropped.
+    /// A place for a read of this number of counters, until it is dropped.
     ///
     /// # Errors
     /// [`Refusal::Overloaded`]

@@ -44,7 +44,7 @@ struct Caller<I> {
     slot: Weak<Slot<I>>,
 }
 
-/// Who waits for the items of a flush.
+/// The callers that wait for the items of a flush.
 pub(super) struct Wanted<I>(Vec<Caller<I>>);
 
 impl<I> Wanted<I> {

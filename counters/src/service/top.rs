@@ -1,7 +1,7 @@
 //! The highest counts of a namespace (N16). A walk over its counters finds them, in small steps, and is shared by all callers.
 //!
-//! A list that every commit keeps up to date would cost each rollup, and memory for each counter. A walk costs only who
-//! calls, and its load has a bound: one step at a time, with a rest after it, and a result that is used for a time.
+//! A list that every commit keeps up to date would cost each rollup, and memory for each counter. A walk costs only
+//! its callers, and its load has a bound: one step at a time, with a rest after it, and a result that is used for a time.
 
 use crate::namespace::CounterType;
 use crate::redis::{ListedCounter, RedisNamespace};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub const TOP_MAX: usize = 1_000;
 /// Counters of a step of a walk: Redis takes about a millisecond for it.
 const STEP_COUNTERS: usize = 500;
-/// A result is used for so many times as long as its walk took, within these bounds. So callers that repeat one list cause walks for
+/// A result is used for this factor times the time of its walk, within these bounds. So callers that repeat one list cause walks for
 /// a tenth of the time.
 const USED_TIMES: u32 = 9;
 const USED_MIN: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use std::vec::IntoIter;
 const MERGED_MAX: usize = 32;
 /// The bytes of the chosen objects, at most; overlapping ones come on top. The merged object is built in memory.
 const BYTES_MAX: u64 = 128 * 1_024 * 1_024;
-/// In an open slice, no chosen object is larger than so many times the average of the chosen. Otherwise each merge would write the
+/// In an open slice, no chosen object is larger than this factor times the average of the chosen ones. Otherwise each merge would write the
 /// result of the previous one again.
 const SKEW_MAX: u64 = 8;
 

@@ -113,7 +113,7 @@ fn step_of(listed: &[Listed], rest: &Range<u64>, objects_max: usize) -> Range<u6
     rest.start..bounds.min().unwrap_or(rest.start + 1).min(rest.end)
 }
 
-/// Where a step must end to decode about so many rows at most. The row groups of one counter are in the order of time in
+/// Where a step must end to decode at most about this number of rows. The row groups of one counter are in the order of time in
 /// each object; those that begin at or before the start of the step are all read.
 fn end_of_step(objects: &[Opened], counter_id: &[u8; COUNTER_ID_BYTES], step_ms: &Range<u64>, rows_max: u64) -> u64 {
     let groups = objects.iter().flat_map(|object| &object.footer.groups);

@@ -57,7 +57,7 @@ impl ValidationWaits {
     }
 }
 
-/// A partition counts as silent after so many reports without a record while others have records.
+/// A partition counts as silent after this number of reports without a record while others have records.
 const SILENT_REPORTS: u32 = 4;
 /// The same while no partition has any: Kafka may be away, or the relay.
 const ALL_SILENT_REPORTS: u32 = 6;

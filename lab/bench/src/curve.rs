@@ -22,7 +22,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What became of a call.
 pub(crate) enum Answer {
-    /// It was answered; so many messages or adds.
+    /// It was answered; the number of messages or adds.
     Done(usize),
     /// It was refused for overload, and may retry after this time.
     Refused(Duration),

@@ -23,7 +23,7 @@ pub struct SimulatedRedis {
 }
 
 impl SimulatedRedis {
-    /// An empty one that can undo so many writes.
+    /// An empty one that can undo this number of writes.
     ///
     /// # Panics
     /// If Lua cannot start.

@@ -7,7 +7,7 @@ use tallystone_simulator::SimulatedRedis;
 use tallystone_simulator::episode;
 use tallystone_simulator::judge::Rule;
 
-/// The first episode that finds a defect has one of so many seeds. Most are found within ten episodes.
+/// At most this number of seeds is tried until an episode finds a defect. Most are found within ten episodes.
 const EPISODES: u64 = 2_000;
 
 /// What replaces parts of the texts of scripts, and the rule that an episode breaks then.

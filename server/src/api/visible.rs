@@ -7,7 +7,7 @@ use tonic::Request;
 /// What the caller of a request may see of the messages of a queue.
 pub(super) struct Visible {
     payload: bool,
-    /// Who has a fencing token can end the lease.
+    /// A caller that has the fencing token can end the lease.
     fencing_token: bool,
 }
 

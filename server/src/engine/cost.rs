@@ -1,6 +1,6 @@
 //! What calls cost the store. Fair shares, and the room in flight, count in this unit (docs/decisions/0070).
 
-/// So many bytes cost the store about as much as one more item: Redis copies, logs and syncs them.
+/// The number of bytes that cost the store about as much as one more item: Redis copies, logs and syncs them.
 pub(super) const ITEM_BYTES: usize = 4_096;
 
 /// Items, and the bytes that they carry: the payloads of messages.
@@ -16,7 +16,7 @@ impl Load {
         self.items + self.bytes / ITEM_BYTES
     }
 
-    /// The load of at most so many of the items.
+    /// The load of at most this number of the items.
     pub(super) fn at_most(self, items: usize) -> Load {
         match items < self.items {
             true => Load { items, bytes: self.bytes / self.items * items },

@@ -13,7 +13,7 @@ fn messages(count: usize) -> Vec<NewMessage> {
 }
 
 impl Rig {
-    /// Enqueues so many messages in one call; how many store calls that takes.
+    /// Enqueues this number of messages in one call; returns the number of store calls.
     async fn calls_of(&self, name: &str, count: usize) -> u64 {
         let before = self.store.calls("enqueue");
         let results = self.engine.enqueue(&queue(name), messages(count), 0, true).await.unwrap();

@@ -58,7 +58,7 @@ impl Flush {
             .plus(Load { items: requests, bytes: 0 })
     }
 
-    /// Whether a call has several steps of so many items.
+    /// Whether a call has more items than one step of this size.
     fn has_steps(&self, step: Option<usize>) -> bool {
         fn length<I, O>(batch: &Option<Batch<I, O>>) -> usize {
             batch.as_ref().map_or(0, |batch| batch.items.len())

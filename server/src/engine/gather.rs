@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tallystone_model::Refusal;
 use tallystone_model::store::Items;
 
-/// A flush takes calls up to so many items of each verb, since the store executes nothing else meanwhile
+/// The maximum of items of each verb in a flush, since the store executes nothing else meanwhile
 /// (docs/decisions/0070).
 pub(super) const FLUSH_ITEMS: usize = 128;
 

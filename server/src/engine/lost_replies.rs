@@ -1,4 +1,4 @@
-//! Dequeues whose reply is lost on its way from the store: what their callers learn, and who gets the leases (Q10).
+//! Dequeues whose reply is lost on its way from the store: what their callers learn, and which caller gets the leases (Q10).
 
 use super::tests::{HOUR, Rig, id_of, queue, request};
 use super::*;
@@ -35,7 +35,7 @@ impl Rig {
         self.store.away.store(false, Ordering::SeqCst);
     }
 
-    /// Messages directly in the store: no lane hears of them.
+    /// Messages directly in the store: no lane is notified of them.
     async fn stored(&self, ids: &[&str]) {
         let messages = ids.iter().map(|id| NewMessage::new(id_of(id), 0)).collect();
         self.store.oracle.enqueue(&shard_of("q"), messages).await.unwrap();

@@ -36,7 +36,7 @@ fn quota_of(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// So many that are let in, then so many that a quota refuses.
+/// The results of calls: first those that are accepted, then those that a quota refuses.
 fn results(accepted: usize, quota: &'static str, refused: usize) -> Vec<Option<&'static str>> {
     [vec![None; accepted], vec![Some(quota); refused]].concat()
 }

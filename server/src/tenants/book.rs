@@ -53,7 +53,7 @@ impl Tenants {
         self.of_name(name).map_or(Ok(()), |tenant| tenant.take_call())
     }
 
-    /// Checks a lease of so many ms on this queue; `None`: as long as the queue says.
+    /// Checks a lease of this many ms on this queue; `None`: the queue's own length.
     pub(crate) fn check_lease(&self, queue: &QueueName, lease_ms: Option<u64>) -> Result<(), Refusal> {
         self.of(queue).map_or(Ok(()), |tenant| tenant.check_lease(lease_ms))
     }

@@ -151,7 +151,7 @@ impl Tenant {
         self.subscriptions.take().ok_or_else(|| self.refusal("subscriptions_max", Some(RETRY_FULL)))
     }
 
-    /// A lease of so many ms; `None`: as long as the queue says.
+    /// A lease of this many ms; `None`: the queue's own length.
     pub(crate) fn check_lease(&self, lease_ms: Option<u64>) -> Result<(), Refusal> {
         match (lease_ms, self.config.lease_ms_max) {
             (Some(lease_ms), Some(max)) if lease_ms > max => Err(self.refusal("lease_ms_max", None)),
@@ -192,7 +192,7 @@ impl Creating<'_> {
         self.check_indexes(config.indexes.len() as u64).await
     }
 
-    /// Checks another configuration of a queue, which declares so many indexes more than before.
+    /// Checks another configuration of a queue, which declares this number of additional indexes.
     pub(crate) async fn check_changed(&self, lease_ms: Option<u64>, more_indexes: u64) -> Result<(), Refusal> {
         self.tenant.check_lease(lease_ms)?;
         self.check_indexes(more_indexes).await

@@ -41,7 +41,7 @@ impl Load {
         Load { port: port.into(), stop: false.into(), done: 0.into(), next_id: 1_000.into(), replicas: 0 }
     }
 
-    /// A command counts as acknowledged once so many replicas have it.
+    /// A command counts as acknowledged once this number of replicas has it.
     pub(super) fn waiting_for_replicas(self, replicas: u32) -> Load {
         Load { replicas, ..self }
     }
@@ -71,7 +71,7 @@ impl Load {
         })
     }
 
-    /// Waits until so many more commands are acknowledged.
+    /// Waits until this number of further commands is acknowledged.
     pub(super) fn progress(&self, count: u64) {
         let (from, give_up_at) = (self.done.load(Relaxed), Instant::now() + GIVE_UP);
         while self.done.load(Relaxed) < from + count {

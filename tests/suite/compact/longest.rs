@@ -40,7 +40,7 @@ fn packed(ids: impl Iterator<Item = u64>) -> Vec<u8> {
     ids.flat_map(|id| [&id.to_le_bytes()[..], &[0], &1_i32.to_le_bytes()].concat()).collect()
 }
 
-/// Counts so many ids, and says how many were refused.
+/// Counts this number of ids, and returns how many were refused.
 fn count(node: &Node, key: &str, ids: std::ops::Range<u64>) -> u64 {
     let commands = ids.clone().step_by(500).map(|first| {
         let packed = packed(first..(first + 500).min(ids.end));

@@ -16,7 +16,7 @@ over_each_store!(
     q22_dropping_is_bounded_and_says_when_there_is_more,
 );
 
-/// A message of so many bytes that has no second attempt.
+/// A message of this many bytes that has no second attempt.
 fn fragile(id: &str, bytes: usize) -> NewMessage {
     NewMessage { payload: vec![7; bytes].into(), max_attempts: Some(1), ..message(id, 1) }
 }

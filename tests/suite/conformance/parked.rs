@@ -90,7 +90,7 @@ async fn q8_what_changes_while_its_value_is_locked_comes_back_as_it_is<S: Probe>
     }
 }
 
-/// A queue with so many messages from JFK, in order, that are all locked.
+/// A queue with this number of messages from JFK, in order, all locked.
 async fn locked<S: Probe>(stage: &Stage<S>, many: usize) -> TestQueue<S> {
     let queue = stage.queue(exclusive()).await;
     queue.depth_of(&from("JFK")[0]).await;

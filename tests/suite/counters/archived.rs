@@ -18,7 +18,7 @@ fn config() -> NamespaceConfig {
 }
 
 impl TestNamespace {
-    /// An archiver that dies after so many steps: its futures are dropped between two replies of a store. `None`: it died.
+    /// An archiver that dies after this number of steps: its futures are dropped between two replies of a store. `None`: it died.
     pub(super) async fn archive_and_die(&self, steps: u64) -> Option<Result<ArchivePass, Refusal>> {
         self.seal_everything().await;
         let archive = async {

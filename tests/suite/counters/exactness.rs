@@ -62,7 +62,7 @@ struct Program {
     deltas: Deltas,
     /// What was sent, and when it happened if it counted.
     sent: Vec<(NewEvent, Option<u64>)>,
-    /// A server that has not heard of the last change.
+    /// A server that does not know the last change.
     stale: Option<Compared>,
     leases: Vec<LeaseOrder>,
     /// Where the spans of committed rollups begin: no two may begin at the same time.
@@ -359,7 +359,7 @@ impl Program {
         }
     }
 
-    /// The server that has not heard of it can do nothing any more.
+    /// The server that does not know of the change can do nothing any more.
     async fn change_the_namespace(&mut self) {
         let config = draw::changed(&mut self.random, &self.ns.config);
         let stale = self.ns.store.clone();

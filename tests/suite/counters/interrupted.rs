@@ -100,7 +100,7 @@ pub(super) struct Stopped<'a, S> {
 }
 
 impl<'a, S> Stopped<'a, S> {
-    /// So many calls are made before it waits.
+    /// It makes this number of calls before it waits.
     pub(super) fn after(calls: u64, store: &'a S) -> Self {
         Stopped { store, calls: AtomicU64::new(calls), is_there: Semaphore::new(0), go_on: Semaphore::new(0) }
     }

@@ -232,7 +232,7 @@ impl TestNamespace {
     }
 }
 
-/// Drops a future after so many steps, between two replies of a store, as a process that dies. `None`: it had not ended.
+/// Drops a future after this number of steps, between two replies of a store, as a process that dies. `None`: it had not ended.
 async fn die_after<T>(steps: u64, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), steps);
     poll_fn(|context| match future.as_mut().poll(context) {

@@ -1,4 +1,4 @@
-//! Several servers, and what they have not heard of yet (N1, N5).
+//! Several servers, and changes that they do not know yet (N1, N5).
 
 use super::*;
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn n3_the_layout_of_a_shard_that_has_lost_a_change_replaces_the_cached_one
     let before: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.expect("values");
     let burst: Vec<NewEvent> = (0..400).map(|number| add("c", &format!("t{number}"), NOON_MS, 1)).collect();
     assert!(ns.store.append(&burst).await.iter().all(Result::is_ok));
-    // The server knows the new layout; then a replica takes over that had not heard of it.
+    // The server knows the new layout; then a replica takes over that did not know it.
     assert_eq!(ns.append_one(add("c", "u", NOON_MS + 1_000, 1)).await, counted(NOON_MS + 1_000));
     let mut set = redis::cmd("MSET");
     for (key, value) in keys.iter().zip(&before) {
@@ -105,7 +105,7 @@ async fn n3_the_layout_of_a_shard_that_has_lost_a_change_replaces_the_cached_one
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));
 }
 
-/// A server that has not heard of a deletion: its adds reach the namespace that has the name now, of whatever type (N14).
+/// A server that does not know of a deletion: its adds reach the namespace that has the name now, of whatever type (N14).
 #[tokio::test]
 async fn n14_adds_of_a_server_that_has_not_noticed_a_deletion_are_not_lost() {
     let namespaces = servers().await;

@@ -112,7 +112,7 @@ pub(super) struct Machines<R = Redis> {
 }
 
 impl Machines {
-    /// Two servers of each kind, and so many workers; each goes to one of the queue's servers.
+    /// Two servers of each kind, and this number of workers; each uses one of the queue's servers.
     pub(super) async fn start(workers: usize) -> Self {
         let redis = Redis::start().await;
         let url = redis.url();

@@ -106,7 +106,7 @@ async fn n4_best_effort_has_no_tokens_and_is_gone_after_its_ttl() {
     assert!(listed(&house.clients[0], NS).await.is_empty());
     assert_eq!(house.count(0, NS, "c").await.count, 0);
 
-    // Without a TTL it stays; with one, which the other server has heard of, it goes.
+    // Without a TTL it stays; with one that the other server knows, it is removed.
     add(&house, NS, "kept", 1).await;
     house.put(NS, NamespaceConfig { ttl_ms: Some(300), ..best_effort }).await;
     let read = async || {
@@ -119,7 +119,7 @@ async fn n4_best_effort_has_no_tokens_and_is_gone_after_its_ttl() {
     until(async || house.count(1, NS, "brief").await.count, |count| *count == 0).await;
     assert_eq!(house.count(1, NS, "kept").await.count, 1);
 
-    // And back: what was to go stays, with its next add through a server that has heard of it.
+    // And back: what was to go stays, with its next add through a server that knows it.
     let best_effort = NamespaceConfig { counter_type: Some(CounterType::BestEffort), ..NamespaceConfig::default() };
     house.put(NS, NamespaceConfig { ttl_ms: Some(3_600_000), ..best_effort.clone() }).await;
     add(&house, NS, "long", 1).await;

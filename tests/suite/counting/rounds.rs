@@ -145,7 +145,7 @@ pub(super) fn config() -> NamespaceConfig {
     }
 }
 
-/// Waits for so many more events of which all is known, and one more rollup.
+/// Waits for this number of further events of which all is known, and one more rollup.
 pub(super) async fn progress<R>(load: &Load, machines: &Machines<R>, events: usize) {
     let mut answered = load.answered.subscribe();
     let wanted = *answered.borrow_and_update() + events;

@@ -329,7 +329,7 @@ async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatev
 #[tokio::test]
 async fn n7_a_clear_that_would_wait_for_long_is_refused_and_moves_no_clock() {
     let house = wide().await;
-    // One shard has heard of a wrong clock; the others have not.
+    // One shard knows a wrong clock; the others do not.
     let mut clocks_ms = [now_ms(); 8];
     clocks_ms[3] += 600_000;
     show(&house, clocks_ms).await;

@@ -12,7 +12,7 @@ use tallystone_client::{Code, CounterClient, CounterType, NamespaceConfig, NewAd
 use tallystone_proto::counter::v1::ListTopCountersRequest;
 
 const NS: &str = "top";
-/// So many that a walk has several steps in each shard.
+/// Enough that a walk has several steps in each shard.
 const COUNTERS: i64 = 6_000;
 
 /// A batch of 1,000 adds may take a second on a busy machine.

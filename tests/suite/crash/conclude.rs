@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Waits for so many more acknowledged completions in each queue.
+/// Waits for this number of further acknowledged completions in each queue.
 pub(super) async fn progress(loads: &[Load], completions: usize) {
     for load in loads {
         let mut completed = load.completed.subscribe();

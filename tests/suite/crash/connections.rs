@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tallystone_client::{CounterClient, IdempotencyToken, NamespaceConfig, NewAdd};
 
 const NAMESPACE: &str = "connections";
-/// So many that every shard has some.
+/// Enough that every shard has some.
 const ADDS: usize = 200;
 const RESTARTS: usize = 3;
 

@@ -21,7 +21,7 @@ const PROMISED: Duration = Duration::from_secs(3);
 /// which a connection that hangs is given up.
 pub(super) const MARGIN: u32 = 2;
 const PARTITIONS: u16 = 6;
-/// So many that some are in the middle of a call when the primary freezes.
+/// Enough that some are in the middle of a call when the primary freezes.
 const CALLERS: usize = 8;
 
 /// Callers that enqueue one message after the other, each in its queue; when each last succeeded.

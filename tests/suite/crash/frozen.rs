@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[redis]\npartitions = 6\n";
 const PARTITIONS: u16 = 6;
-/// So many that a sweep of each of those that hang, one after the other, takes longer than a test waits.
+/// Enough that a sweep of each of those that hang, one after the other, takes longer than a test waits.
 const QUEUES: usize = 240;
 /// What is due in partitions that hang, and in the others after it.
 const FIRST_DUE_MS: u64 = 4_000;

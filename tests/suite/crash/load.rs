@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 /// The exclusivity key.
 pub(crate) const KEY: &str = "tail";
-/// Producers pause while so many messages wait.
+/// Producers pause while this number of messages waits.
 const BACKLOG: usize = 150;
 const KEYS: usize = 30;
 /// The longest that a worker holds a message before it reports the result.

@@ -25,7 +25,7 @@ pub(super) async fn follows(redis: &Redis, primary: &Redis) {
     }
 }
 
-/// Waits until a primary counts so many good replicas; it has `min-replicas-to-write`.
+/// Waits until a primary counts this number of good replicas; it has `min-replicas-to-write`.
 pub(super) async fn has_replicas(primary: &Redis, count: u32) {
     let give_up_at = Instant::now() + SOON;
     while replication(primary).await.get("min_slaves_good_slaves") != Some(count) {

@@ -18,7 +18,7 @@ pub(crate) const ORIGIN: &str = "origin";
 const ORIGINS: [&str; 3] = ["EWR", "JFK", "LGA"];
 /// Few, so that messages wait for their key.
 const KEYS: usize = 24;
-/// Producers pause while so many messages wait: the same ones should be fought for.
+/// Producers pause while this number of messages waits, so that workers compete for the same ones.
 const BACKLOG: usize = 150;
 /// The shortest lease that a queue allows.
 const SHORT_LEASE_MS: u64 = 1_000;

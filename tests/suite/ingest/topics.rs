@@ -234,7 +234,7 @@ impl Topics {
     }
 }
 
-/// What is left from these offsets on, at most so many records.
+/// The records from these offsets on, at most this number.
 fn rest(consumer: &BaseConsumer, from: &TopicPartitionList, records_max: usize) -> Vec<OwnedMessage> {
     consumer.assign(from).expect("an assignment");
     let give_up_at = std::time::Instant::now() + DEADLINE;

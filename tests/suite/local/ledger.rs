@@ -43,12 +43,12 @@ impl Ledger {
         Ledger(file.expect("a new file"))
     }
 
-    /// So many adds have begun.
+    /// Writes that this number of adds has begun.
     pub(super) fn begun(&self, adds: u64) {
         self.0.write_all_at(&adds.to_le_bytes(), 0).expect("room");
     }
 
-    /// So many adds have returned.
+    /// Writes that this number of adds has returned.
     pub(super) fn ended(&self, adds: u64) {
         self.0.write_all_at(&adds.to_le_bytes(), 8).expect("room");
     }

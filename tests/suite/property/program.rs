@@ -104,7 +104,7 @@ pub(crate) struct Held {
     pub id: usize,
     /// Whose token; `None`: 0.
     pub token_of: Option<usize>,
-    /// Of its last lease, or so many before.
+    /// 0: the token of its last lease. Otherwise that of the lease this many before it.
     pub back: usize,
 }
 

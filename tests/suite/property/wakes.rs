@@ -70,7 +70,7 @@ struct Plan {
     notified: u64,
 }
 
-/// Who waits for what in one run of a program.
+/// Which callers wait for what in one run of a program.
 pub(super) struct Wakes<'a> {
     notified: &'a [Arc<Notifications>; 2],
     patience: Duration,
@@ -90,7 +90,7 @@ impl<'a> Wakes<'a> {
     }
 
     /// The sweeper runs on the first server. Counts of two servers do not compare: each also wakes the shards whose mark
-    /// it misses, and the other one does not hear of it.
+    /// it misses, and the other one does not learn of it.
     fn of_sweeper(&self) -> &'a Notifications {
         &self.notified[0]
     }

@@ -16,7 +16,7 @@ use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
 use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, TestRedis};
 
-/// How long one server may take to hear of another: generous, for a loaded machine.
+/// How long one server may take to learn of another: generous, for a loaded machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where more are due, a Dequeue moves only some of them before it leases (`lib/due.lua`). On the oracle all of them move.
@@ -54,7 +54,7 @@ impl World {
         World { redis, servers, notified, clock, name, runs: 0, arrows: BTreeSet::new() }
     }
 
-    /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to hear of
+    /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to learn of
     /// another.
     pub(super) fn play(&mut self, patience: Duration) -> Play<'_> {
         self.runs += 1;

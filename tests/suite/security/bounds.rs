@@ -120,7 +120,7 @@ async fn s1_a_request_without_a_body_ends_and_a_silent_stream_that_has_begun_doe
     assert!(refusal(response).await.contains("BODY_TOO_SLOW"));
 }
 
-/// Sends so many bytes, as the other end takes them; stops when it wants no more.
+/// Sends this number of bytes, as fast as the other end takes them; stops when it takes no more.
 async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
     const CHUNK: &[u8] = &[0; 16 * 1024];
     let mut left = bytes;

@@ -84,7 +84,7 @@ async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
     victim.until(WAITING, 3.0).await;
     let again = wait(&calls, Vec::new());
     victim.until(WAITING, 4.0).await;
-    // Who has disconnected makes room for another.
+    // A caller that has disconnected makes room for another.
     for waiter in kept {
         waiter.abort();
     }

@@ -48,7 +48,7 @@ impl Store {
         assert!(words.iter().all(|word| ended.stderr.contains(word)), "{args:?}: {words:?}: {ended:?}");
     }
 
-    /// Waits until a replica has so many ids.
+    /// Waits until a replica has this number of ids.
     async fn has_ids(&self, key: &str, ids: u64) {
         let give_up_at = Instant::now() + SOON;
         loop {

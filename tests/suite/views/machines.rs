@@ -15,7 +15,7 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// With so many view counters, each on two partitions.
+    /// With this number of view counters, each on two partitions.
     pub(super) async fn start(views: usize) -> Machines {
         let redis = Redis::start().await;
         let counters = redis.url();

@@ -10,7 +10,7 @@ use tallystone_tests::volatile;
 use tallystone_views::ViewsConfig;
 use tallystone_views::log::{Acquired, ViewLog};
 
-/// So many pages of pairs, each of which arrives so late, take longer than the lease of 5 s.
+/// This number of pages of pairs, each with this delay, takes longer than the lease of 5 s.
 const PAGES: u64 = 16;
 const PAGE_DELAY: Duration = Duration::from_millis(500);
 /// Entries of one page.

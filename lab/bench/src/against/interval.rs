@@ -33,7 +33,7 @@ pub(super) fn interval(ratios: &[f64]) -> Option<Interval> {
     Some(Interval { ratio: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
 }
 
-/// The 97.5 % quantile of the t distribution with so many degrees of freedom, one at least.
+/// The 97.5 % quantile of the t distribution with this number of degrees of freedom, at least one.
 fn t_975(degrees: usize) -> f64 {
     // Beyond the table, two terms of the expansion in 1 / degrees are exact to 0.001.
     let expanded = || {

@@ -42,7 +42,7 @@ impl Side {
     }
 }
 
-/// One sample of a load on so many connections.
+/// One sample of a load on this number of connections.
 pub(super) async fn sample(
     engine: &Engine,
     pipelines: &Arc<Pipelines>,

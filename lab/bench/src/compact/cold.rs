@@ -95,7 +95,7 @@ async fn paced(plan: &CompactPlan, engine: &Engine, hot: &std::sync::Arc<Pipelin
     Ok(sample)
 }
 
-/// Makes a set of so many objects, and waits until no more tables go to files.
+/// Makes a set of this number of objects, and waits until no more tables go to files.
 async fn generate(plan: &CompactPlan, objects: u64) -> Result<ColdSet> {
     let engine = Engine::start(plan, Log::None).await?;
     let (slots, memory, cache) = (plan.table_slots, plan.memory_max, plan.cache_bytes);

@@ -30,7 +30,7 @@ pub(super) fn cold_files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Random reads a second by so many threads, and whether they went past the page cache.
+/// Random reads a second by this number of threads, and whether they bypassed the page cache.
 pub(super) fn reads_per_s(files: &[PathBuf], threads: u64, time: Duration) -> Result<(f64, bool)> {
     let direct = |path: &PathBuf| OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path);
     let (open, is_direct) = match files.iter().map(direct).collect::<Result<Vec<File>, _>>() {

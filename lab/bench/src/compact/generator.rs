@@ -32,7 +32,7 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    /// Pipelines of so many commands, on objects drawn at random from those from `first` on.
+    /// Pipelines of this number of commands, on random objects from `first` on.
     pub(super) fn new(op: Op, commands: u64, first: u64, objects: u64) -> Arc<Pipelines> {
         let mut draw = Draw::new(commands ^ objects);
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ impl Connection {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Reads so many replies. Those that come with them are kept for the next call.
+    /// Reads this number of replies. Those that come with them are kept for the next call.
     fn receive(&mut self, replies: u64, elements: u64) -> Result<()> {
         while self.ahead < replies {
             let read = self.stream.read(&mut self.buffer)?;

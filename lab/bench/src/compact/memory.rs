@@ -62,7 +62,7 @@ async fn bytes(plan: &CompactPlan, engine: &Engine, store: Store, objects: u64) 
     growth(plan, engine, store, "", objects).await
 }
 
-/// Memory of each of so many objects, by the growth of all.
+/// Memory of one object: the growth of memory, divided by this number of objects.
 pub(super) async fn growth(
     plan: &CompactPlan,
     engine: &Engine,

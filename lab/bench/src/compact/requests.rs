@@ -14,14 +14,14 @@ pub(super) enum Op {
     /// One counter of an object plus 1.
     Incr,
     CtIncrBy,
-    /// So many counters of random objects, each plus 1, in decimal or packed.
+    /// This number of counters of random objects, each plus 1, in decimal or packed.
     CtMIncrBy(u64),
     CtPIncrBy(u64),
     /// Four counters of an object: a hash, four keys, a counter set.
     HMGet,
     MGet,
     CtGet,
-    /// Four counters each of so many objects: keys, and a counter set in decimal or packed.
+    /// Four counters of each of this number of objects: keys, and a counter set in decimal or packed.
     MGetOf(u64),
     CtMGet(u64),
     CtPGet(u64),

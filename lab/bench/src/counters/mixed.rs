@@ -20,7 +20,7 @@ const RATES: [u64; 10] = [1_000, 2_000, 4_000, 6_000, 8_000, 10_000, 15_000, 20_
 const P99_MS: f64 = 10.0;
 /// The rate of the paper (calls/s).
 const PAPER_PER_S: f64 = 75_000.0;
-/// Of so many calls in a row: one clears, as many read and add and read; all others add.
+/// Of this number of calls in a row, one clears, the numbers below read, and add and read; all others add.
 const ROUND: u64 = 20;
 const READS: u64 = 4;
 const ADD_AND_GETS: u64 = 3;

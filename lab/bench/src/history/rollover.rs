@@ -59,7 +59,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     Ok(rows)
 }
 
-/// Each query on both, where the first has so many indices.
+/// Each query on both histories, of which the first has this number of indices.
 async fn compare(
     plan: &HistoryPlan,
     queue: &QueueName,

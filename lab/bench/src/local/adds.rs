@@ -126,7 +126,7 @@ async fn sides(plan: &LocalPlan, count: usize) -> Result<Sides> {
     Ok(sides)
 }
 
-/// Adds so many, to the counters of the order again and again.
+/// Makes this number of adds, to the counters of the order again and again.
 #[inline]
 fn in_order(order: &[u32], adds: u64, add: impl Fn(u32)) {
     if let [one] = order {

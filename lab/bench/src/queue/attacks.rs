@@ -181,7 +181,7 @@ async fn create(channel: Channel, n: usize) {
     let _ = QueueClient::new(channel).enqueue(request).await;
 }
 
-/// So many calls at an even pace, whatever the server answers.
+/// This number of calls at an even pace, whatever the server answers.
 async fn paced<F: Future<Output = ()> + Send + 'static>(
     count: u32,
     lasts: Duration,

@@ -19,7 +19,7 @@ const PRIMARIES: usize = 3;
 const NODE_TIMEOUT_MS: u32 = 5_000;
 /// Four for each primary.
 const PARTITIONS: u16 = 12;
-/// So many that each primary has nearly a third of them, whatever their names.
+/// Enough that each primary has nearly a third of them, whatever their names.
 const QUEUES: usize = 240;
 const CLIENTS: usize = 24;
 /// Of the dedicated threads of the server.

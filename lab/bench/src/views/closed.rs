@@ -28,7 +28,7 @@ pub(super) struct Driven {
 pub(super) enum Until {
     /// So long after its begin.
     Elapsed(Duration),
-    /// When so many views are posted, at least.
+    /// Ends when at least this number of views is posted.
     Posted(u64),
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// Views of so many videos; the n-th gets a share of 1/n.
+    /// Views of this number of videos; the n-th gets a share proportional to 1/n.
     pub(super) fn new(videos: usize) -> Arc<Drawn> {
         let (shares, mut rng) = (Shares::zipf(videos), SmallRng::seed_from_u64(1));
         let videos: Vec<String> = (0..DRAWN).map(|_| video(shares.draw(&mut rng))).collect();

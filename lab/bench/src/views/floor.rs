@@ -20,7 +20,7 @@ pub(super) struct RawAppends {
 }
 
 impl RawAppends {
-    /// Each round is a pipeline of so many entries, each with so many views of `view_bytes`.
+    /// Each round is a pipeline of entries, each with a number of views of `view_bytes`.
     pub(super) fn open(
         port: u16,
         stream: usize,

@@ -66,7 +66,7 @@ struct Sizes {
     redis_bytes: f64,
 }
 
-/// Posts views until there are so many pairs, and measures when all are counted.
+/// Posts views until there is this number of pairs, and measures when all are counted.
 async fn size<W: Wire>(service: &mut Service, connections: &mut Vec<W>, log: &Rig, pairs: u64) -> Result<Sizes> {
     let posted = service.caught_up().await?.get("accepted_total") as u64;
     let (driven, _) = drive(std::mem::take(connections), Until::Posted(pairs.saturating_sub(posted))).await?;

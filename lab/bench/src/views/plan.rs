@@ -61,7 +61,7 @@ pub(super) struct ViewsPlan {
     pub(super) reads_per_s: u64,
     pub(super) lag_warm_up: Duration,
     pub(super) lag: Duration,
-    /// Every so many batches one has a view whose lag is measured.
+    /// The distance between two batches with a view whose lag is measured.
     pub(super) probe_every: u64,
 }
 

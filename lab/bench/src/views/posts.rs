@@ -11,7 +11,7 @@ use crate::sample::{Sample, Samples};
 use anyhow::Result;
 use std::sync::Arc;
 
-/// The goal: so many views in a second of 1.2 cores.
+/// The goal: this number of views in a second of 1.2 cores.
 const CORES: f64 = 1.2;
 
 pub(super) async fn single(plan: &ViewsPlan, rigs: &ViewRigs) -> Result<Vec<Row>> {

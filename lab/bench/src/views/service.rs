@@ -150,7 +150,7 @@ impl Cpu {
         self.by_process.get("views").copied().unwrap_or_default()
     }
 
-    /// In one line, in µs for each of so many views.
+    /// In one line, in µs per view, for this number of views.
     pub(super) fn line(&self, views: u64) -> String {
         let us = |name: &str, s: f64| (s > 0.0).then(|| format!("{name} {:.2}", s * 1e6 / views as f64));
         let processes = self.by_process.iter().filter_map(|(name, s)| us(name, *s));

@@ -20,7 +20,7 @@ fn id(text: &[u8], number: u64) -> Result<StreamId, Fault> {
 
 /// How a stream is shortened.
 enum Trim {
-    /// To so many entries.
+    /// To this number of entries.
     Length(usize),
     /// To the entries from this id on.
     From(StreamId),

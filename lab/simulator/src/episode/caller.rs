@@ -58,7 +58,7 @@ impl Caller {
         }
     }
 
-    /// Makes calls until the episode has had so many calls of scripts.
+    /// Makes calls until the episode has had this number of script calls.
     pub(super) async fn run(mut self, script_calls: u64) {
         while self.world.met().script_calls < script_calls {
             let think_ms = match self.chance.random_range(0..100) {

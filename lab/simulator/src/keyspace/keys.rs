@@ -18,7 +18,7 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// An empty one that can undo so many writes.
+    /// An empty one that can undo this number of writes.
     pub fn new(writes_kept: usize) -> Keyspace {
         Keyspace { log: Log::keeping(writes_kept), ..Keyspace::default() }
     }
@@ -271,7 +271,7 @@ impl Keyspace {
     }
 }
 
-/// Commands with so many elements each at most.
+/// Commands with at most this number of elements each.
 const ELEMENTS: usize = 500;
 
 fn commands_of(key: &Bytes, data: &Data) -> Vec<Cmd> {

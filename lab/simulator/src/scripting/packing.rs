@@ -10,7 +10,7 @@ const INTEGER_BYTES_MAX: usize = 32;
 enum Item {
     /// A number of bytes, signed or not.
     Integer(usize, bool),
-    /// So many bytes of a string; 0: all of it, or as many as the number before it says.
+    /// This number of bytes of a string; 0: all of it, or the number of bytes that the previous number says.
     Bytes(usize),
     /// A string that ends with a zero byte.
     Terminated,

@@ -35,7 +35,7 @@ impl Stream {
         tokio::time::timeout(SOON, self.receive.message()).await.expect("a response in time")
     }
 
-    /// Responses until so many leases have come.
+    /// Responses until this number of leases has come.
     async fn leases(&mut self, count: usize) -> Vec<pb::Lease> {
         let mut leases = Vec::new();
         while leases.len() < count {

@@ -35,7 +35,7 @@ const NEW_QUEUES: &str = "";
 /// the other.
 const NEW_QUEUE_COST: u64 = 16;
 
-/// A large flush is sent in steps of so many items while another flow has small ones.
+/// The items of one step: a large flush is sent in steps while another flow has small ones.
 const STEP_ITEMS: usize = 25;
 
 /// With fewer flows than this, none is forgotten while flushes are in flight.
@@ -53,7 +53,7 @@ struct State {
     now: u64,
     /// A flow that is not ahead, and has no lane that waits, needs no entry.
     flows: HashMap<Arc<str>, Flow>,
-    /// With so many entries, those that are not needed are removed.
+    /// At this number of entries, those that are not needed are removed.
     forget_at: usize,
     /// The flows with lanes that wait.
     waiting: BTreeSet<Turn>,

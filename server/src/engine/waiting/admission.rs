@@ -1,4 +1,4 @@
-//! Who may wait: callers that got nothing, and subscriptions, up to the bounds of [`Places`](crate::engine::places::Places).
+//! Which calls may wait: those that got nothing, and subscriptions, up to the bounds of [`Places`](crate::engine::places::Places).
 //!
 //! A waiter keeps its place while its requests are in the store, so it never loses it to one that came later. A
 //! subscription has its place, and that of its filters, from its begin to its end.

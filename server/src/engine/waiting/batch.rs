@@ -55,7 +55,7 @@ impl DequeueBatch {
         self.waiters.push(Some(waiter));
     }
 
-    /// Prepares the next try of a call whose reply was lost. The requests keep their positions. Who is gone gets nothing
+    /// Prepares the next try of a call whose reply was lost. The requests keep their positions. A caller that is gone gets nothing
     /// new.
     pub(super) fn repeat(&mut self, number: u64, subscriptions: &Subscriptions, now: Instant) {
         self.ticket.number = number;

@@ -153,7 +153,7 @@ impl Waiting {
         }
     }
 
-    /// The subscription accepts so many more leases.
+    /// The subscription accepts this number of further leases.
     pub(super) fn credit(&mut self, id: SubscriptionId, credits: usize) {
         let arrival = self.arrival();
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };

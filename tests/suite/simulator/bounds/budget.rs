@@ -14,7 +14,7 @@ const BYTES: u64 = 3 * BATCH_BYTES_MAX as u64;
 const ITEM_BYTES: u64 = 8 * 1024;
 /// The largest reply.
 const REPLY_BYTES: u64 = 4 * BATCH_BYTES_MAX as u64;
-/// Commands of any call, whatever it is about: Redis executes so many in about 20 ms.
+/// The maximum of commands of any call: Redis executes this number in about 20 ms.
 const COMMANDS_MAX: u64 = 24_000;
 /// Bytes of any call.
 const BYTES_MAX: u64 = 8 * BATCH_BYTES_MAX as u64;

@@ -168,7 +168,7 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
     vec![Case::new(script.name(), "of many checkpoints", size, Scope { items, ..Scope::default() }, calls)]
 }
 
-/// The events of a call: so many, over so many time buckets, each of another counter.
+/// The events of a call: their number and that of their time buckets, each event of another counter.
 /// `bounds`: of each add, or nothing.
 fn append_call(space: &Space, what: &'static str, size: usize, [buckets, slots]: [usize; 2], bounds: &[u8]) -> Case {
     const BOUNDED: u8 = 8;

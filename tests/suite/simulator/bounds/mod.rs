@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tallystone_lua::Script;
 use tallystone_lua::counter::CounterScript;
 
-/// What the store holds in addition to what a call is about: so many times as much.
+/// The amounts of data that the store holds in addition to what a call needs, as factors.
 const SIZES: [usize; 2] = [1, 10];
 
 /// What is known to exceed the budget: calls read all windows of a counter that no rollup has settled, and all records in the

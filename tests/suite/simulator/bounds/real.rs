@@ -8,7 +8,7 @@ use tallystone_lua::counter::CounterScript;
 use tallystone_simulator::Metered;
 
 const URL: &str = "TALLYSTONE_BOUNDS_REDIS";
-/// The least of so many runs counts: other processes disturb some.
+/// The number of runs, of which the least counts: other processes disturb some.
 const RUNS: usize = 3;
 
 /// One script call, and its milliseconds where a real Redis has executed it.
