@@ -29,7 +29,7 @@ impl Calls {
         Calls { hedging: None, ..self.clone() }
     }
 
-    /// Makes one call: each attempt has a deadline, and attempts go on until a server is available or `retry_for` has
+    /// Makes one call: each attempt has a deadline, and attempts continue until a server is available or `retry_for` has
     /// passed; the error speaks for all of them. `wait` is how long the request allows the server to wait before it answers.
     /// `rpc` sends the request to the server of this number.
     pub(crate) async fn send<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>

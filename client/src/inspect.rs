@@ -312,7 +312,7 @@ impl Hindrance {
 /// The result of one step of [`Client::check_queue`](crate::Client::check_queue).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckStep {
-    /// Where to go on; empty: the check is finished.
+    /// Where to continue; empty: the check is finished.
     pub cursor: String,
     /// Entries checked in this step. A message has one or more entries.
     pub checked: u64,

@@ -238,7 +238,7 @@ pub struct Release {
     pub verdict: Verdict,
 }
 
-/// What becomes of a message whose worker gives up its lease.
+/// What happens to a message whose worker gives up its lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// It runs again, if it has attempts left or was coalesced.

@@ -131,7 +131,7 @@ impl CountersConfig {
         ConfigError::unless_within("counters.waiting_bytes_max", u64::from(self.waiting_bytes_max), bytes)
     }
 
-    /// The bounds on what waits for the store.
+    /// The bounds on the adds and clears that wait for the store.
     pub fn waiting(&self) -> WaitingBounds {
         WaitingBounds { items_max: self.waiting_items_max as usize, bytes_max: self.waiting_bytes_max as usize }
     }

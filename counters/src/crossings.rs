@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use tallystone_link::StreamId;
 
 /// When the last entry that a reader has read is lost, entries with earlier ids may be new: the clock of the store's new
-/// primary may be behind. So much earlier the reader goes on: two clocks differ less.
+/// primary may be behind. The reader continues this much earlier: two clocks differ by less.
 const LOST_MS: u64 = 60_000;
 
 /// What one new checkpoint has passed.

@@ -144,7 +144,7 @@ pub async fn recount(
     Err(Refusal::CounterChanged { why: "a rollup committed before each try" })
 }
 
-/// An audit of the present count: it goes on from where an earlier one has ended.
+/// An audit of the present count: it continues from where an earlier one has ended.
 async fn brought_to(
     store: &(impl Events + Deletions),
     counter: &CounterName,

@@ -87,7 +87,7 @@ pub enum Refusal {
     /// The token has counted with another change (N3), or another recount had it (N12).
     #[error("this token was already used for another change")]
     TokenConflict,
-    /// So long ago that its token is no longer looked up: it may have been counted by an earlier call (N3).
+    /// Too old for its token to be looked up: it may have been counted by an earlier call (N3).
     #[error("the event is so old that its token is no longer known; an earlier call may have counted it")]
     TokenExpired,
     /// The namespace has changed: the caller reads it again and repeats the call.

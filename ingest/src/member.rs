@@ -1,4 +1,4 @@
-//! One membership in the consumer group: it reads a batch, claims it, sends it, and writes what became of it.
+//! One membership in the consumer group: it reads a batch, claims it, sends it, and writes what happened to it.
 //!
 //! Whatever is unexpected ends the membership. The next one continues from what is durable, so nothing in memory matters.
 
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_millis(50);
 /// For how long more records are taken into a batch that is not full.
 const GATHER: Duration = Duration::from_millis(20);
-/// After this time without a poll the partitions are paused and polling goes on, because the group drops a member that does
+/// After this time without a poll the partitions are paused and polling continues, because the group drops a member that does
 /// not poll.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5);
 /// How often a paused member polls.
@@ -181,7 +181,7 @@ impl<'a> Member<'a> {
         Ok(())
     }
 
-    /// Writes what became of the last batch, and claims this one; then sends it.
+    /// Writes what happened to the last batch, and claims this one; then sends it.
     async fn step(&mut self, batch: Batch, stopping: &CancellationToken) -> Result<(), Failure> {
         let mut settled = std::mem::take(&mut self.settled);
         // The pause before records are written again must not delay the adds of this batch: they would be late by it, and then

@@ -21,7 +21,7 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// The record to write. A late record stays in the partition of the same number: its member has that one, too, and so
-    /// reads it before it goes on. `now_ms`: this machine's clock, Unix ms.
+    /// reads it before it continues. `now_ms`: this machine's clock, Unix ms.
     pub(crate) fn output(&self, decided: &Decided, now_ms: i64) -> Output {
         let Decided { record, what } = decided;
         let (key, value) = (record.key.clone(), record.value.clone());

@@ -1,4 +1,4 @@
-//! What becomes of a record: whether its add is sent, and what the answer means. Pure decisions.
+//! What happens to a record: whether its add is sent, and what the answer means. Pure decisions.
 
 use tallystone_client::{Added, Refused};
 use tallystone_kafka::Claim;
@@ -11,7 +11,7 @@ const AHEAD_MS: i64 = 500;
 const AGAIN_AHEAD_MS: i64 = 500;
 /// It doubles with each further time, so often.
 const AHEAD_DOUBLINGS: u32 = 7;
-/// The time of a record that was written again may be ahead by so much. The most that it gets, and as much for clocks that differ.
+/// The time of a record that was written again may be ahead by this much: the most that it gets, and as much for clocks that differ.
 const AGAIN_AHEAD_MS_MAX: i64 = 2 * (AGAIN_AHEAD_MS << AHEAD_DOUBLINGS);
 /// A record that was written again so often got the most already.
 pub(crate) const REWRITES_MANY: u32 = AHEAD_DOUBLINGS + 3;
@@ -88,7 +88,7 @@ impl Dead {
     }
 }
 
-/// What becomes of a record for good.
+/// What finally happens to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It has counted, now or before.

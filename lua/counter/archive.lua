@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- archive: an archiver begins with this shard: it is sealed, and only the latest ticket may go on (N15).
+-- archive: an archiver begins with this shard: it is sealed, and only the latest ticket may continue (N15).
 -- KEYS state pending dirty layout archive   ARGV now_ms revision lag_ms ticket
 -- The archive record: dropped_to_ms I6, ticket. dropped_to_ms: archived events before this time are no longer in the log
 -- RETURNS {OK, now_ms, sealed_to_ms, archived_to_ms, dropped_to_ms}

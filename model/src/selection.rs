@@ -126,7 +126,7 @@ pub struct ChangedPage {
     pub next_cursor: String,
 }
 
-/// Where a ChangeMessages goes on.
+/// Where a ChangeMessages continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeCursor {
     /// When the first call was made, by the store's clock: Unix ms; 0: this is the first call.

@@ -166,7 +166,7 @@ pub struct Release {
     pub verdict: Verdict,
 }
 
-/// What becomes of a message whose worker gives up its lease (Q23, Q29). The numbers are those of the scripts.
+/// What happens to a message whose worker gives up its lease (Q23, Q29). The numbers are those of the scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {

@@ -27,7 +27,7 @@ pub fn rpc_status(
     RpcStatus { code: code as i32, message, details }
 }
 
-/// The same with a `google.rpc.RetryInfo`: after so long the call may succeed.
+/// The same with a `google.rpc.RetryInfo`: after this time the call may succeed.
 pub fn with_retry_delay(mut status: RpcStatus, delay: Duration) -> RpcStatus {
     let delay = prost_types::Duration::try_from(delay).ok();
     status.details.push(any("google.rpc.RetryInfo", &RetryInfo { retry_delay: delay }));

@@ -32,7 +32,7 @@ impl TraceContext {
     }
 }
 
-/// Version, trace id, span id and flags, in lowercase hex with dashes between them; no id is zero. Later versions may go on.
+/// Version, trace id, span id and flags, in lowercase hex with dashes between them; no id is zero. Later versions may append fields.
 fn is_valid(traceparent: &str) -> bool {
     let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_id = |text: &str| is_hex(text) && text.bytes().any(|digit| digit != b'0');

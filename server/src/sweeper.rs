@@ -144,7 +144,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
     }
 
     /// Renews the leader lease, and returns when this server is to acquire it again. While no partition answers, it is
-    /// unknown who has the lease, and this server goes on: two sweepers do no harm. When another partition than before
+    /// unknown who has the lease, and this server continues: two sweepers do no harm. When another partition than before
     /// grants the lease, or the store answers again, the leader acquires the lease again and walks over all queues,
     /// because notifications may have been lost.
     async fn hold_lease(&self, renew: Duration, granted_by: u16) {

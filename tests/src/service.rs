@@ -25,7 +25,7 @@ pub type TestElasticsearch = TestService<Elasticsearch>;
 pub trait Service: Sized + 'static {
     /// How it is started.
     type Options: Clone;
-    /// The variable that says where one is to be found.
+    /// The variable with the address of one.
     const VARIABLE: &str;
 
     /// The one that all tests of this process share.

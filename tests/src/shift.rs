@@ -37,7 +37,7 @@ impl ClockShift {
         vec![("LD_PRELOAD", self.path("shift.so")), ("TALLYSTONE_TEST_CLOCK", self.path("offset"))]
     }
 
-    /// The clock is ahead of this machine's by so much from now on (negative: behind); 0: it is right.
+    /// The clock is ahead of this machine's by this much from now on (negative: behind); 0: it is right.
     pub fn set_ms(&self, ahead_ms: i64) {
         self.offset.write_all_at(&ahead_ms.to_ne_bytes(), 0).expect("a file");
     }

@@ -35,7 +35,7 @@ impl SmallDisk {
         disk.blocks_available() * disk.fragment_size()
     }
 
-    /// Fills it until so much is free, while nothing else writes to it.
+    /// Fills it until this much is free, while nothing else writes to it.
     ///
     /// # Panics
     /// Less is free already.
@@ -44,7 +44,7 @@ impl SmallDisk {
         std::fs::write(self.ballast(), vec![1; usize::try_from(size).expect("a size")]).expect("room");
     }
 
-    /// Fills it until at most so much is free, while others may write to it.
+    /// Fills it until at most this much is free, while others may write to it.
     pub fn leave(&self, free_bytes: u64) {
         let size = self.free_bytes().saturating_sub(free_bytes);
         match std::fs::write(self.ballast(), vec![1; usize::try_from(size).expect("a size")]) {

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between two searches for slices that are past their retention.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
-/// An entry of `known` is dropped so long after its last prune. A namespace that still has jobs is pruned sooner.
+/// An entry of `known` is dropped this time after its last prune. A namespace that still has jobs is pruned sooner.
 const FORGET_AFTER: Duration = Duration::from_secs(2 * 3_600);
 
 /// What this process knows of the archive of a namespace.

@@ -93,7 +93,7 @@ fn counted_to_ms(from_ms: u64, checkpoint: &Checkpoint) -> Option<u64> {
     (last_write_ms > 0 && last_write_ms >= from_ms).then(|| last_write_ms.min(checkpoint.exact_to_ms))
 }
 
-/// What became of a count for a counter set (W6).
+/// What happened to a count for a counter set (W6).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     /// The set has it now.

@@ -157,12 +157,12 @@ impl Publisher {
     }
 }
 
-/// What became of a batch.
+/// What happened to a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     /// It was published, or refused.
     Yes,
-    /// This batch is to be sent again; others are not concerned.
+    /// This batch must be sent again; the others need not.
     Later,
     /// No batch can be sent now.
     NotAvailable,
@@ -195,7 +195,7 @@ impl Reports {
                     tracing::warn!(key, field, "counts below 0 are not published: the field is unsigned");
                 }
             }
-            // Other batches of the field may go on meanwhile, so this would alternate with them.
+            // Other batches of the field may continue meanwhile, so this would alternate with them.
             Err(Unpublished::Unreadable(why)) => {
                 let is_due = self.unreadable.get(to).is_none_or(|at| at.elapsed() >= REPORT_EVERY);
                 if is_due {

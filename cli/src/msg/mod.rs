@@ -1,4 +1,4 @@
-//! `tallystone msg …`: one file per verb, named as it is typed. `outcome.rs` shows what became of each message,
+//! `tallystone msg …`: one file per verb, named as it is typed. `outcome.rs` shows what happened to each message,
 //! `selection.rs` changes all messages that flags select, `ndjson.rs` reads messages from lines.
 
 mod cancel;

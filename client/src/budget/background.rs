@@ -277,7 +277,7 @@ impl<S: Service> Background<S> {
             (Verdict::Lost, _) => self.stats.written_off += units,
             (Verdict::NotCounted, Purpose::Grant) => {}
             (Verdict::BoundReached(count), Purpose::Grant) => {
-                // The plan goes on with what is left.
+                // The plan continues with what is left.
                 self.seen = count.map(|count| Seen { count, at: Instant::now() });
                 return Next::Again;
             }

@@ -8,7 +8,7 @@ pub enum TakeError {
     #[error("the next grant is under way")]
     NotGranted,
     /// The last answer of the service leaves less than this take needs. It is not final: other processes may give back, the limit may
-    /// be raised. The budget requests the count again after [`retry_ms`](super::BudgetOptions::retry_ms), if takes go on.
+    /// be raised. The budget requests the count again after [`retry_ms`](super::BudgetOptions::retry_ms), if takes continue.
     #[error("the budget is exhausted")]
     Exhausted,
     /// It must be 1 to [`grant_max`](super::BudgetOptions::grant_max).

@@ -18,7 +18,7 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What became of the increments of a `CT.PINCRBY`.
+/// What happened to the increments of a `CT.PINCRBY`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// How many have counted.

@@ -48,7 +48,7 @@ pub struct Crossings {
 
 impl CounterClient {
     /// Lists the crossings of a namespace: counts that have passed one of its
-    /// [`thresholds`](crate::NamespaceConfig::thresholds) (N16). A caller that goes on from the
+    /// [`thresholds`](crate::NamespaceConfig::thresholds) (N16). A caller that continues from the
     /// [`position`](Crossings::position) of each answer gets each crossing once. `after` empty: from the oldest crossings that
     /// are kept; `now`: those that follow. `limit` 0: the server's default; an answer may have up to 31 more. If there is no
     /// crossing, the call waits for one, at most `wait`, 30 s.

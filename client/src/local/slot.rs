@@ -195,7 +195,7 @@ pub(super) fn unix_ms(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    /// A pull of a count that began at this time, so long ago.
+    /// A pull of a count that began at this time, and its age.
     fn pulled(count: i64, exact_to_ms: u64, counter_type: CounterType, ago_ms: u64, at_ms: u64) -> Pulled {
         let at = Instant::now().checked_sub(Duration::from_millis(ago_ms)).expect("the machine runs for longer");
         let at_time = UNIX_EPOCH + Duration::from_millis(at_ms);

@@ -1,4 +1,4 @@
-//! What waits to be sent on a Work stream, and what was sent and has no answer yet.
+//! The requests that wait to be sent on a Work stream, and those that were sent and have no answer yet.
 
 use crate::lease::{Completion, Extension, LeaseRef, Release};
 use std::collections::VecDeque;

@@ -21,7 +21,7 @@ pub const LOG_BYTES_PER_BEST_EFFORT_ADD: f64 = 38.0;
 pub const LOG_BYTES_PER_ROLLUP: f64 = 478.0;
 /// How long a job waits for a worker, and how long its rollup takes, in seconds.
 pub const ROLLUP_S: f64 = 1.0;
-/// How long an archiver takes for a pass, in seconds. Events stay in Redis for so much longer.
+/// How long an archiver takes for a pass, in seconds. Events stay in Redis longer by this time.
 pub const ARCHIVE_PASS_S: f64 = 10.0;
 
 /// Adds each second, in batches of 64, that one Redis and one server carry.

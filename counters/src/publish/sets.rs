@@ -34,7 +34,7 @@ impl fmt::Debug for CounterSets {
     }
 }
 
-/// What became of counts.
+/// What happened to counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The set has these now.

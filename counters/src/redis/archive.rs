@@ -2,7 +2,7 @@
 //!
 //! An archiver takes each shard in these steps: begin (seal it, and leave a ticket), read what is sealed and settled, write
 //! that to the archive, mark it as archived, drop it. After a crash between any two steps each event is in the log, in the
-//! archive, or in both, and the next archiver goes on. If the store has lost its last writes, the ticket is not there any
+//! archive, or in both, and the next archiver continues. If the store has lost its last writes, the ticket is not there any
 //! more or everything before it is: so what was read is never taken for more than it is (docs/decisions/0094).
 
 use super::RedisNamespace;
@@ -86,7 +86,7 @@ impl RedisNamespace {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`]: a shard or the archive is unavailable, or another archiver has begun. Nothing is lost, and any
-    /// archiver goes on.
+    /// archiver continues.
     pub async fn archive_pass(&self) -> Result<ArchivePass, Refusal> {
         let archive = self.archive()?;
         if !self.has_begun().await? {

@@ -1,6 +1,6 @@
 //! The end of a namespace (N14). It leaves the registry, then its shards refuse every call, then its keys go, in commands
 //! of a bounded length. A separate field of the registry has its entry until then and for an hour more. So whichever
-//! process finds it goes on with the deletion, and each step may be repeated. A later namespace of the same name has other
+//! process finds it continues with the deletion, and each step may be repeated. A later namespace of the same name has other
 //! keys.
 
 use super::cache::CachePosition;
@@ -20,7 +20,7 @@ use tallystone_lua::counter::{
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
 const SLICE_MS_MAX: u64 = 31 * 86_400_000;
-/// For so long after its deletion a namespace keeps its entry: a process that hung may have written a key again.
+/// A namespace keeps its entry for this time after its deletion: a process that hung may have written a key again.
 const KEPT_MS: u64 = 3_600_000;
 
 /// A deleted namespace that has not gone altogether.

@@ -186,7 +186,7 @@ impl RedisNamespace {
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
     }
 
-    /// One call of a walk over a set or a hash of a shard: some of its members, and where it goes on; `None`: nowhere.
+    /// One call of a walk over a set or a hash of a shard: some of its members, and where it continues; `None`: nowhere.
     async fn scan<T: FromRedisValue>(
         &self,
         shard: u16,

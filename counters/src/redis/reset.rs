@@ -90,7 +90,7 @@ impl RedisNamespaces {
         check_archive(&namespace, &reached, right_ms)?;
         let revision = reached.revision.max(namespace.revision + RESERVED - 1) + 1;
         let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
-        // No event can come any more that the counters' readers would not find here, and no archiver goes on.
+        // No event can come any more that the counters' readers would not find here, and no archiver continues.
         let reached = self.reached(&namespace).await?;
         if let Err(refusal) = check_archive(&namespace, &reached, right_ms) {
             // An archiver was faster. The shards follow the reserved revision, so the registry has to have it, too.

@@ -171,7 +171,7 @@ impl CounterService {
             };
         }
         self.acknowledge_clears(&mut open, &clears, &mut results).await;
-        // The archive may take long. What waits for it takes no room from what waits for the store.
+        // The archive may take long. Adds that wait for it take no room from those that wait for the store.
         drop(place);
         for (open, indices, events) in late {
             for (index, result) in indices.into_iter().zip(open.late.answers(events).await) {

@@ -124,7 +124,7 @@ impl IndexKind {
 const PIPELINE_OF_EARLIER_PROGRAMS: &str = "stop-the-indexers-of-the-earlier-version";
 
 /// Programs that write one index write every message to the one index. A message would have two documents if they
-/// went on next to those that do.
+/// continued next to those that do.
 async fn keep_earlier_programs_out(client: &ElasticClient, undated: &str) -> Result<(), HistoryError> {
     let setting = "index.default_pipeline";
     let query = [("flat_settings", "true"), ("filter_path", "*.settings")];

@@ -1,4 +1,4 @@
-//! Copies the write-ahead log back into the file while the writer goes on.
+//! Copies the write-ahead log back into the file while the writer continues.
 
 use super::error::EmbeddedError;
 use super::schema::open_checkpointer;

@@ -45,7 +45,7 @@ impl Readers {
     }
 }
 
-/// Cancels a query when it is dropped, with or without the result. A query that goes on without a caller would occupy
+/// Cancels a query when it is dropped, with or without the result. A query that continues without a caller would occupy
 /// a reader, and its snapshot would keep the log from being copied.
 pub(super) struct CancelOnDrop(Arc<AtomicBool>);
 

@@ -13,7 +13,7 @@ pub fn counter_sets(config: &Config) -> Result<CounterSets, ConnectError> {
     Ok(CounterSets::new(config.compact.primary(&config.redis)?, &shown))
 }
 
-/// Publishes the counts of a namespace again, while rollups go on. `create`: the width of a count in a counter set that is
+/// Publishes the counts of a namespace again, while rollups continue. `create`: the width of a count in a counter set that is
 /// created if it is missing. `progress` is called after each page.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ pub struct AcceptedStore {
     pub views: Option<String>,
 }
 
-/// Accepts the data that a Redis has now, after it was deleted or is older than it was (X7). Running processes go on with
+/// Accepts the data that a Redis has now, after it was deleted or is older than it was (X7). Running processes continue with
 /// it.
 pub async fn accept_store(redis: &RedisConfig) -> Result<AcceptedStore, ConnectError> {
     Ok(AcceptedStore {

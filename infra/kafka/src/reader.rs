@@ -144,7 +144,7 @@ impl<O: ReaderObserver> GroupReader<O> {
         Ok(())
     }
 
-    /// Stops reading the assigned partitions. Partitions assigned later are not paused. The caller goes on polling
+    /// Stops reading the assigned partitions. Partitions assigned later are not paused. The caller continues polling
     /// [`GroupReader::records`], because the group drops a member that does not poll.
     pub fn pause(&self) -> Result<(), KafkaError> {
         self.consumer().context().is_paused.store(true, Ordering::Relaxed);

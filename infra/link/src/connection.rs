@@ -19,9 +19,9 @@ use tokio::time::{sleep, timeout};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the connection and the node's answer whether it is a primary.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
-/// After so long without a reply the connection counts as lost. Generous, because an fsync can stall for seconds.
+/// After this time without a reply the connection counts as lost. Generous, because an fsync can stall for seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
-/// After so long without a reply a new connection finds out whether Redis answers at all.
+/// After this time without a reply a new connection finds out whether Redis answers at all.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The time for a reply that Redis had sent before it answered the new connection.
 const IN_TRANSIT: Duration = Duration::from_secs(1);
@@ -178,7 +178,7 @@ impl Lost {
         Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 
-    /// Returns, with the reason, when no reply is to be expected any more.
+    /// Returns, with the reason, when no further reply can be expected.
     async fn found(&self) -> &'static str {
         // Most replies come before: their calls need one timer.
         sleep(LEFT).await;

@@ -217,7 +217,7 @@ impl Identity {
         let mut command = redis::cmd("HSET");
         command.arg(key).arg("id").arg(&id).arg("replaces").arg(mark.id.unwrap_or(lost)).arg("beat").arg(0);
         link.call(&command).await.map_err(unreachable)?;
-        // Until then every process goes on refusing.
+        // Until then every process continues refusing.
         link.call(redis::cmd("HDEL").arg(key).arg("lost")).await.map_err(unreachable)?;
         Ok(Some(id))
     }

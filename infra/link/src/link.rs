@@ -160,7 +160,7 @@ impl Link {
         })
     }
 
-    /// One call of a walk (SCAN, SSCAN, HSCAN, ZSCAN): what it has found, and where the walk goes on; `None`: this was the last
+    /// One call of a walk (SCAN, SSCAN, HSCAN, ZSCAN): what it has found, and where the walk continues; `None`: this was the last
     /// call. The command's arguments are those `before` its cursor, and those `after` it.
     pub fn scan<'a>(
         &'a self,

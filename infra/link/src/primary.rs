@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Between two reads of what they say. For so long a process may write to a primary that was cut off: what it writes
+/// Between two reads of what they say. For this time a process may write to a primary that was cut off: what it writes
 /// there is lost, unless `min-replicas-to-write` refuses it.
 const READ_EVERY: Duration = Duration::from_secs(1);
 

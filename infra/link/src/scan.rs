@@ -6,7 +6,7 @@
 
 use crate::timeline::Timeline;
 
-/// Where a walk goes on; the default: at its beginning.
+/// Where a walk continues; the default: at its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanPosition {
     cursor: u64,
@@ -26,7 +26,7 @@ impl ScanPosition {
         if self.timeline == timeline { self.cursor } else { 0 }
     }
 
-    /// Where the walk goes on after this reply to a call; `None`: this was the last one.
+    /// Where the walk continues after this reply to a call; `None`: this was the last one.
     pub(crate) fn after(timeline: Timeline, cursor: u64) -> Option<ScanPosition> {
         (cursor != 0).then_some(ScanPosition { cursor, timeline })
     }

@@ -24,7 +24,7 @@ pub struct ClusterNode {
 }
 
 impl ClusterNode {
-    /// More arguments of its redis-server. `timeout_ms`: after so long without an answer a node counts as failed.
+    /// More arguments of its redis-server. `timeout_ms`: after this time without an answer a node counts as failed.
     pub fn arguments(&self, timeout_ms: u32) -> Vec<String> {
         let arguments = ["--cluster-enabled", "yes", "--cluster-port", &self.bus_port.to_string()].map(str::to_owned);
         arguments.into_iter().chain(["--cluster-node-timeout".to_owned(), timeout_ms.to_string()]).collect()

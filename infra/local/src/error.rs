@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why there is no such process.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// What is to be started is not there.
+    /// The program to start is not there.
     #[error("{what} is not installed; {remedy}")]
     NotInstalled {
         /// What was looked for.

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
-/// After so long without an answer the other nodes count a node as failed.
+/// After this time without an answer the other nodes count a node as failed.
 const NODE_TIMEOUT_MS: u32 = 2_000;
-/// A node that has ended starts again so long afterwards: its replica has taken its place by then.
+/// A node that has ended starts again after this time: its replica has taken its place by then.
 const RESTART_AFTER: Duration = Duration::from_secs(5);
 /// Written when the nodes are a cluster.
 const MADE: &str = "made";

@@ -1,6 +1,6 @@
 //! A load beyond what a server takes: ever more callers, and how rate, latency and memory change with their number (O8).
 //!
-//! Callers go on for a time, whatever the server answers: a refused call is sent again after the time that the refusal names,
+//! Callers continue for a time, whatever the server answers: a refused call is sent again after the time that the refusal names,
 //! one without an answer at once. The server is a separate process, as users run it.
 
 use crate::program::Program;
@@ -20,7 +20,7 @@ pub(crate) const CONNECTIONS: usize = 16;
 /// How long a caller waits for an answer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What became of a call.
+/// What happened to a call.
 pub(crate) enum Answer {
     /// It was answered; the number of messages or adds.
     Done(usize),
@@ -36,7 +36,7 @@ pub(crate) trait Caller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<Answer>> + Send;
 }
 
-/// What became of the calls of all callers.
+/// What happened to the calls of all callers.
 pub(crate) struct Called {
     /// Of those that were answered.
     pub(crate) stats: CallStats,

@@ -6,7 +6,7 @@
 --         and tokens follow each other. Work streams with one credit each are one run.
 -- WHY no ids: only a repeat needs them, and finds them by the end of the leases. Until then no worker has
 -- these leases, so none is extended.
--- After a repeat the record stays so long at least: a late try must find that it was overtaken.
+-- After a repeat the record stays for at least this time: a late try must find that it was overtaken.
 local OVERTAKEN_KNOWN_MS = 60000
 local NO_RUNS = {}
 local ticket = {}

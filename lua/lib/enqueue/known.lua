@@ -1,4 +1,4 @@
--- enqueue/known: the messages under the ids of an Enqueue, a part of them at a time, and what becomes of an item whose id is known.
+-- enqueue/known: the messages under the ids of an Enqueue, a part of them at a time, and what happens to an item whose id is known.
 -- KNOWN_READ: ids that one command looks up. BYTES_MAX: of the messages that these have; beyond it no further ids are looked
 -- up, and the call ends.
 local KNOWN_READ, BYTES_MAX = 100, 4194304

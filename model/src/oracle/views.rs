@@ -106,7 +106,7 @@ impl QueueShard {
         Ages { pending_ms: oldest.map(|record| age_ms(record.enqueued_at_ms)), lease_ms: leased_at_ms.map(age_ms) }
     }
 
-    /// The oracle has no redundant state that could disagree: only the locks are to be checked.
+    /// The oracle has no redundant state that could disagree: it only checks the locks.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let mut running: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for record in self.messages.values().filter(|record| record.state == State::Running) {

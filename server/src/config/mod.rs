@@ -61,7 +61,7 @@ impl ServerConfig {
         ConfigError::unless_within("server.sweeper_leader_lease_ms", lease_ms, 1_000..=600_000)
     }
 
-    /// The bounds on what waits for the store.
+    /// The bounds on the messages that wait for the store.
     pub fn waiting(&self) -> WaitingBounds {
         WaitingBounds { items_max: self.waiting_items_max as usize, bytes_max: self.waiting_bytes_max as usize }
     }

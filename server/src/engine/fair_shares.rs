@@ -95,7 +95,7 @@ async fn s5_a_large_flush_goes_in_steps_while_small_ones_are_slow_through_anothe
     store.called("notify_light_flow", 1).await;
     assert_eq!(first.calls_of("large", 100).await, 4);
     assert_eq!(second.calls_of("large", 100).await, 4, "it has small ones of another queue itself");
-    // Steps make the small ones fast, and go on.
+    // Steps make the small ones fast, and continue.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(150)).await;
         second.calls_of("small", 1).await;

@@ -31,7 +31,7 @@ pub(super) struct Timers {
 
 /// Which times have come.
 pub(super) struct Fired {
-    /// The store is to be called for one waiter.
+    /// Call the store for one waiter.
     pub(super) signal: bool,
     /// The lane has had no work for [`IDLE`].
     pub(super) idle: bool,

@@ -7,7 +7,7 @@
 //! One relay at a time reads all outboxes of a Redis: the holder of the leader lease. When it does not renew the lease,
 //! another server takes over. A relay that has lost its lease without noticing does no harm. The new leader delivers
 //! the same events again, and a sink treats a repeated event as one. And the old leader removes only events that its
-//! own sink has acknowledged. So a relay waits for no answer about its lease, and goes on while there is none.
+//! own sink has acknowledged. So a relay waits for no answer about its lease, and continues while there is none.
 //!
 //! A partition that is unavailable, or does not answer, holds up the watermark, and no other partition (decision 0115).
 

@@ -115,7 +115,7 @@ impl Queues {
         }
     }
 
-    /// The queue does not exist. A lane that still counts for it goes on when it is created again.
+    /// The queue does not exist. A lane that still counts for it continues when it is created again.
     fn gone(&mut self, queue: &QueueName) {
         match self.entries.get_mut(queue) {
             Some(entry) if entry.is_in_use() => {

@@ -7,10 +7,10 @@ use tallystone_model::QueueName;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutboxFull {
-    /// Enqueue is refused. Messages in the queue go on, and their events are kept up to twice the bound.
+    /// Enqueue is refused. Messages in the queue continue, and their events are kept up to twice the bound.
     #[default]
     RefuseEnqueue,
-    /// Enqueue goes on, and the oldest events are dropped.
+    /// Enqueue continues, and the oldest events are dropped.
     GiveUpHistory,
 }
 

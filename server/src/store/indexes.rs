@@ -68,7 +68,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Builds an index. A second caller waits for the first one's steps; beyond them the build goes on in the background,
+    /// Builds an index. A second caller waits for the first one's steps; beyond them the build continues in the background,
     /// and both are refused.
     pub(super) async fn build(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
         let key = (shard.clone(), keys.clone());
@@ -258,7 +258,7 @@ enum Step {
     Gone,
 }
 
-/// A build of this server. When it ends, it leaves the list, and those that wait for it go on.
+/// A build of this server. When it ends, it leaves the list, and those that wait for it continue.
 struct BuildGuard {
     shared: Arc<Shared>,
     key: (Shard, IndexKeys),

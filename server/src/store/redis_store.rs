@@ -127,7 +127,7 @@ impl RedisStore {
         }
     }
 
-    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
+    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes continue with
     /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let partitions = Keyspace::all(redis.partition_count());

@@ -30,9 +30,9 @@ pub(super) struct Shared {
     pub(super) views: RwLock<HashMap<Shard, Arc<View>>>,
     pub(super) wakes: Arc<Wakes>,
     /// The index builds that this server runs, so that another use of a filter does not start a second one. Cancelled: the
-    /// build goes on in the background.
+    /// build continues in the background.
     pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
-    /// The pace of the builds that go on in the background.
+    /// The pace of the builds that continue in the background.
     pub(super) pace: Pace,
 }
 

@@ -208,7 +208,7 @@ impl State {
         Ok(all)
     }
 
-    /// The quota that so much more would pass.
+    /// The quota that this additional amount would exceed.
     fn passed(&self, bounds: &Bounds, more: &Amount) -> Option<&'static str> {
         let kept = self.read.map(|reading| reading.kept).unwrap_or_default();
         let passes = |bound: Option<u64>, kept: u64, part: fn(&Amount) -> u64| {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-/// An engine that does not answer for so long is broken.
+/// An engine that does not answer for this time is broken.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Nesting of a reply at most: what is deeper is not one.
 const DEPTH_MAX: u32 = 16;

@@ -248,7 +248,7 @@ fn w1_info_sums_many_sets_in_pieces() {
         let [sets, summed, ids, tables] = info();
         assert_eq!((sets, ids, tables), (SETS, summed, summed));
         assert!(summed < SETS, "{summed} sets in one piece");
-        // No command follows: the background goes on by itself. The first INFO begins to sum, a later one shows all.
+        // No command follows: the background continues by itself. The first INFO begins to sum, a later one shows all.
         eventually("all sets are summed", || info() == [SETS; 4]);
         // Sets that come and go.
         let gone: Vec<Vec<String>> = (0..SETS - 10).map(|key| vec!["DEL".to_owned(), format!("k{key}")]).collect();

@@ -1,5 +1,5 @@
 //! A disk that is full (W3, W4). If it is that of cold tables, tables stay in memory, and move once there is room. If it is that of the log,
-//! the engine ends, and what it has acknowledged is in the log. If a snapshot finds no room, it fails, and the set goes on.
+//! the engine ends, and what it has acknowledged is in the log. If a snapshot finds no room, it fails, and the set continues.
 
 use super::load::{Load, SCHEMA, judge};
 use super::random;

@@ -106,7 +106,7 @@ fn w2_tables_max_refuses_new_ids_when_no_slot_is_left() {
             }
         }
         assert!(is_full && counted.len() >= 16, "{order}: {} ids counted", counted.len());
-        // Those that have a place go on.
+        // Those that have a place continue.
         for id in &counted {
             assert_eq!(wire.run(&format!("CT.INCRBY k {id} a 1")).to_string(), "[2]");
         }

@@ -113,7 +113,7 @@ async fn q8_many_locked_heads_before_a_free_one<S: Probe>(stage: &Stage<S>) {
     assert_eq!(back, expected, "each comes back when its value is free");
 }
 
-/// A request that has got some already goes on past them, and a repeated one answers all of it.
+/// A request that has got some already continues past them, and a repeated one answers all of it.
 async fn q8_many_locked_heads_between_free_ones<S: Probe>(stage: &Stage<S>) {
     let many = 2 * SWEEP_ITEMS_MAX + 50;
     for request_id in ["", "r"] {

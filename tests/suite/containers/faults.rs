@@ -1,4 +1,4 @@
-//! A server that is cut off from Redis, and one that is frozen (Q11, Q14): what it held goes on through the other one.
+//! A server that is cut off from Redis, and one that is frozen (Q11, Q14): what it held continues through the other one.
 
 use super::engine::{Container, Network, podman};
 use crate::system::program::SOON;

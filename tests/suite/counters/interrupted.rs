@@ -7,7 +7,7 @@ use tallystone_counters::{
 use tallystone_model::Applied;
 use tokio::sync::Semaphore;
 
-/// What becomes of the call during which the process dies.
+/// What happens to the call during which the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     /// It never reaches the store.

@@ -173,7 +173,7 @@ impl TestNamespace {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// The clock is set back, to so long before the latest time that it has shown.
+    /// The clock is set back, to this time before the latest time that it has shown.
     fn set_back(&mut self, ms: u64) {
         self.peak_ms = self.latest_ms();
         self.at(self.peak_ms - ms);

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 const PARTITIONS: u16 = 6;
 /// Six partitions, each write on a replica before its answer.
 pub(super) const CONFIG: &str = "[redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
-/// All is exact so long after the last failover. A job that has failed waits for up to 2 s. A counter that got no job, because
+/// All counts are exact this time after the last failover. A job that has failed waits for up to 2 s. A counter that got no job, because
 /// its queue was unavailable, waits for 1 s, twice if it falls due just before that queue is tried again.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 4_000);
 /// How long a call may take to a partition that is there.

@@ -179,7 +179,7 @@ async fn n14_a_repeated_deletion_returns_when_no_server_accepts_adds() {
     }
 }
 
-/// Every server of counters is killed while a namespace of many counters is removed; those that follow go on.
+/// Every server of counters is killed while a namespace of many counters is removed; those that follow continue.
 #[tokio::test]
 async fn n14_the_removal_of_a_namespace_goes_on_after_kill_9() {
     let mut machines = Machines::start(0).await;

@@ -28,7 +28,7 @@ pub(super) fn all_rollups(lives: &[Life]) -> Vec<Rollup> {
 }
 
 /// Checks that no two rollups of a counter overlapped while their leases lasted, each at least for `lease`. If a machine has
-/// no time for a worker, its lease ends before it goes on; then others have the job, and the store refuses its commit (N8).
+/// no time for a worker, its lease ends before it continues; then others have the job, and the store refuses its commit (N8).
 pub(super) fn check_none_overlap(rollups: &[Rollup], lease: Duration) {
     let lasting = while_leased(rollups, lease);
     let overlaps = overlapping(&lasting);

@@ -1,4 +1,4 @@
-//! The load under which things are killed: clients that send each event until they know what became of it, and write
+//! The load under which things are killed: clients that send each event until they know what happened to it, and write
 //! that down (N3).
 
 use super::now_ms;
@@ -18,7 +18,7 @@ pub(super) const HOT: &str = "hot";
 /// How far events may be behind when they are first sent.
 const BEHIND_MS: u64 = 300;
 
-/// What became of an event, once and for all.
+/// What happened to an event, once and for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Counted,

@@ -125,7 +125,7 @@ async fn every_add_and_every_refusal_counts_once() {
     expect("add");
     assert_eq!(measured.seen().await, expected);
 }
-/// What waits for an archiver that does not come. The namespace is new, and its archive is no older than its first event.
+/// The events that wait for an archiver that does not come. The namespace is new, and its archive is no older than its first event.
 #[tokio::test]
 async fn n15_the_metrics_say_how_far_the_archive_is_behind() {
     let (machines, metrics) = (Machines::start(0).await, lasting_address());

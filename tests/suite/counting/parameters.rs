@@ -168,7 +168,7 @@ async fn n10_low_and_medium_cardinality_stay_in_circulation_and_high_does_not() 
         add(&house, namespace, "c", 1).await;
     }
     let still = house.until_entry("high", "c", |entry| entry.count == 1).await;
-    // Without adds and without reads it goes on.
+    // Without adds and without reads it continues.
     for namespace in ["low", "medium"] {
         let mut exact_to_ms = 0;
         for _ in 0..4 {
@@ -258,7 +258,7 @@ async fn n8_another_number_of_queues_takes_the_place_of_the_one_before() {
         house.clients[via].put_namespace(NS, config).await.expect("a change");
         let rollup_queues: Vec<String> =
             (0..num_queues).map(|number| format!("rollup/ns/{number}of{num_queues}")).collect();
-        // Adds go on meanwhile: those whose jobs were in old queues are counted, too.
+        // Adds continue meanwhile: those whose jobs were in old queues are counted, too.
         let read = async || {
             let adds = (0..200).map(|number| NewAdd::new(format!("c{number}"), 1)).collect();
             let results = house.clients[1 - via].add_many(NS, adds).await.expect("adds");

@@ -1,4 +1,4 @@
-//! A worker that is stopped in the middle of rollups, beyond its lease, and goes on (N8).
+//! A worker that is stopped in the middle of rollups, beyond its lease, and continues (N8).
 
 use super::judge::all_rollups;
 use super::machines::{Machines, listed};
@@ -169,7 +169,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
         for rollup in &ended {
             assert_ne!(rollup.stage, RollupStage::Committed, "{rollup:?}");
         }
-        // Its commits changed nothing, and both go on as if nothing had been.
+        // Its commits changed nothing, and both continue as if nothing had been.
         let after = listed(&machines.clients[0], NAMESPACE).await;
         let counts: BTreeMap<String, i64> = after.into_iter().map(|(name, entry)| (name, entry.count)).collect();
         assert_eq!(counts, expected.counts);

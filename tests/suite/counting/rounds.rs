@@ -22,7 +22,7 @@ const ROUNDS: u32 = 24;
 pub(super) const NAMESPACE: &str = "rounds";
 /// A rollup's lease lasts as long.
 pub(super) const ACCEPT_LIMIT: Duration = Duration::from_secs(1);
-/// All is exact so long after the last restart.
+/// All counts are exact this time after the last restart.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 2_000);
 
 /// What dies in a round.
@@ -111,7 +111,7 @@ async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
             progress(&load, &machines, rng.random_range(1..150)).await;
             // Some moment in the middle of something.
             sleep(Duration::from_micros(rng.random_range(0..300_000))).await;
-            // Now and then so long that what clients go on sending is too old.
+            // Now and then so long that what clients continue sending is too old.
             let pause_ms = if rng.random_bool(0.2) { 800..1_400 } else { 0..150 };
             // What is under way when the last of them dies is sent until it is answered, but nothing new: what is
             // pending then is to be exact in time, whatever came later.

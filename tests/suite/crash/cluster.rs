@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub(crate) enum Fault {
     /// kill -9. It comes back as a replica.
     Killed,
-    /// It stops in the middle of what it does, and goes on when another is the primary.
+    /// It stops in the middle of what it does, and continues when another is the primary.
     Frozen,
 }
 
@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// Lets the primary of these slots and its replica go on.
+    /// Lets the primary of these slots and its replica continue.
     pub(crate) fn thaw_all(&self, slots: usize) {
         for number in [slots, slots + PRIMARIES] {
             self.redis[number].signal(Signal::SIGCONT);

@@ -66,7 +66,7 @@ async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary()
     assert_ne!(first.metadata.get(KEY), second.metadata.get(KEY), "the value of the first is still locked");
 
     cluster.move_slot(Keyspace::partition(0, PARTITIONS).slot(), 0, 1).await;
-    // No call is refused: it is led to the new primary, where the leases are, and the numbers go on.
+    // No call is refused: it is led to the new primary, where the leases are, and the numbers continue.
     queue.complete(lease_ref(first.id.as_str(), first.fencing_token)).await.expect("its lease");
     let third = queue.take_one().await;
     assert!(third.metadata.get(KEY) == first.metadata.get(KEY) && third.fencing_token > first.fencing_token);

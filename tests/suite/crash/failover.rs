@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 enum Fault {
     /// kill -9. It comes back as a replica.
     Killed,
-    /// It stops in the middle of what it does, and goes on when another is the primary.
+    /// It stops in the middle of what it does, and continues when another is the primary.
     Frozen,
 }
 

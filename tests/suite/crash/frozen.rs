@@ -1,4 +1,4 @@
-//! Nodes that hang: they take connections, and answer nothing. What waits for one of them holds up nothing else, and ends
+//! Nodes that hang: they take connections, and answer nothing. Calls that wait for one of them hold up nothing else, and end
 //! when another node takes its place (Q16, Q17).
 
 use super::cluster::Cluster;

@@ -164,7 +164,7 @@ async fn a_full_redis_is_reported_and_heals() {
     // Looking needs no memory, and shows that nothing has changed.
     assert_eq!(client.depth(QUEUE, None).await.expect("a Depth"), depth);
     assert_eq!(client.get_message(QUEUE, "before").await.expect("a message").version, lease.version);
-    // What is there goes on: to work is how it gets empty again.
+    // The messages that are there still run: that is how the queue becomes empty again.
     only(client.complete(QUEUE, vec![(&lease).into()]).await).expect("a lease that still lives");
     assert_eq!(client.dequeue(Dequeue::new(QUEUE)).await.expect("a Dequeue")[0].id, "more");
 

@@ -219,7 +219,7 @@ async fn x1_an_offset_of_history_is_never_used_for_another_event() {
         assert_eq!(ids, if starts_over { &["kept", "new"][..] } else { &["new"] });
         assert_eq!(read.losses.len(), usize::from(sees_lost), "history has an event too many, or it does not");
         assert_eq!((reader.take_undone(), reader.take_lost()), (u64::from(sees_lost), 0));
-        // What waits for a sink is still counted exactly.
+        // The events that wait for a sink are still counted exactly.
         assert_eq!(store.outbox_lengths(&[&shard]).await.expect("a length"), [Some(2)], "kept and new");
         reader.ack(&read.shards).await.expect("acknowledged");
         assert_eq!(store.outbox_lengths(&[&shard]).await.expect("a length"), [Some(0)]);

@@ -1,5 +1,5 @@
 //! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
-//! learn of it. Or it holds one chosen call back, while other servers go on, or delays some calls. Or it keeps silent on connections, as a
+//! learn of it. Or it holds one chosen call back, while other servers continue, or delays some calls. Or it keeps silent on connections, as a
 //! network does that has lost them.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ enum Mode {
     Open,
     /// Forwards, until a request contains these bytes: then it takes the reply for itself, and is shut.
     Lose(Vec<u8>),
-    /// Forwards, but a request that contains these bytes waits for so long before that, and delays those behind it.
+    /// Forwards, but a request that contains these bytes waits for this time before that, and delays those behind it.
     Delay(Vec<u8>, Duration),
     /// Ends every new connection at once, as a closed port does.
     Shut,
@@ -93,12 +93,12 @@ impl Proxy {
         self.mode.subscribe().wait_for(|mode| *mode == Mode::Held).await.expect("the sender is here");
     }
 
-    /// From now on nothing is heard on the subscriptions that exist; new ones are forwarded.
+    /// From now on nothing arrives on the existing subscriptions; new ones are forwarded.
     pub(crate) fn silence_subscriptions(&self) {
         self.mode.send_replace(Mode::Silent { all: false });
     }
 
-    /// From now on nothing is heard on the connections that exist; new ones are forwarded.
+    /// From now on nothing arrives on the existing connections; new ones are forwarded.
     pub(crate) fn silence(&self) {
         self.mode.send_replace(Mode::Silent { all: true });
     }

@@ -1,4 +1,4 @@
-//! Writes that wait for replicas (Q16): what counts as a replica that has a write, and what becomes of messages while none has.
+//! Writes that wait for replicas (Q16): what counts as a replica that has a write, and what happens to messages while none has.
 
 use super::machines::{Redis, Server};
 use super::replication::{command, follows, good_replicas, has_replicas, replication};
@@ -20,7 +20,7 @@ const MESSAGES: usize = 300;
 const MAX_ATTEMPTS: u32 = 3;
 /// Messages that were leased for a caller who has gone wait for the end of their leases.
 const LEASE_MS: u64 = 20_000;
-/// A primary counts a replica as a good one for so long after its last answer.
+/// A primary counts a replica as good for this time after its last answer.
 const LAG_S: u32 = 2;
 
 /// A primary that has its replica.

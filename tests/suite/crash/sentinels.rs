@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 /// The Sentinels' name of the primary.
 pub(crate) const NAME: &str = "orders";
 const POLL: Duration = Duration::from_millis(20);
-/// After so long without an answer a Sentinel takes a node to be down.
+/// After this time without an answer a Sentinel regards a node as down.
 const DOWN_AFTER_MS: u64 = 1_000;
 
 /// The nodes, and what watches them.

@@ -47,7 +47,7 @@ impl Reader {
         text(&ended.stdout)
     }
 
-    /// Starts a program that goes on, with `HOST` set.
+    /// Starts a program that continues, with `HOST` set.
     fn start(&self, commands: &str, host: &str) -> Started {
         use std::os::unix::process::CommandExt as _;
         let log =
@@ -124,7 +124,7 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     // The second block continues the first one's shell.
     let printed = reader.run(&format!("{}\n{}", exports(&works[0]), works[1])).await;
     assert!(!printed.contains("orders/us"), "{printed}");
-    // With one server killed, the others go on.
+    // With one server killed, the others continue.
     drop(servers.pop());
     let one =
         format!("{}\ntallystone msg enqueue orders/eu --server \"https://{}:$PORT\"", exports(&works[0]), HOSTS[1]);

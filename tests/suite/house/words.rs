@@ -60,6 +60,11 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("was away", "was unavailable"),
     ("were away", "were unavailable"),
     ("come again", "retry, call again"),
+    ("hear of", "learn, read, get"),
+    ("hears of", "learns, reads, gets"),
+    ("heard of", "knows; was notified of"),
+    ("who is to", "a direct sentence: which process must"),
+    ("what becomes of", "what happens to"),
 ];
 
 /// What is read. "": files without an extension, such as `test`.

@@ -76,7 +76,7 @@ impl Life {
         assert_eq!(status.code(), None, "it was not killed, but ended");
     }
 
-    /// Lets it go on after it has stopped.
+    /// Lets it continue after it has stopped.
     pub(super) fn goes_on(&self) {
         let pid = self.child.id().expect("not waited for yet");
         kill(Pid::from_raw(pid.cast_signed()), Signal::SIGCONT).expect("it was stopped");

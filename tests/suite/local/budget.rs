@@ -155,7 +155,7 @@ async fn l4_n18_after_all_have_closed_what_is_granted_is_what_was_taken_though_t
                 sleep(pause).await;
                 service.counters.restart().await;
             }
-            // So long that calls without an answer are too old, or are counted when the service goes on.
+            // So long that calls without an answer are too old, or are counted when the service continues.
             _ => {
                 service.signal_counters(Signal::SIGSTOP);
                 sleep(super::ACCEPT_LIMIT + Duration::from_millis(500)).await;

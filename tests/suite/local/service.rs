@@ -45,7 +45,7 @@ impl Service {
         Service { redis, counters, client, _queue: queue, _worker: worker, _dir: dir }
     }
 
-    /// Halts the counters, or lets them go on.
+    /// Halts the counters, or lets them continue.
     pub(super) fn signal_counters(&self, signal: Signal) {
         kill(Pid::from_raw(self.counters.pid().cast_signed()), signal).expect("it runs");
     }

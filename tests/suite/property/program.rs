@@ -80,7 +80,7 @@ pub(crate) enum Act {
     Pass {
         ms: u64,
     },
-    /// The clock moves to the next due time of the queue, or so much past it.
+    /// The clock moves to the next due time of the queue, or this much past it.
     PassToDue {
         and_ms: u64,
     },

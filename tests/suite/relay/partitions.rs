@@ -128,7 +128,7 @@ async fn x3_one_server_holds_a_lease_while_its_partition_does_not_answer() {
     assert_eq!(granted(&other, "b").await, None);
 }
 
-/// The nodes of a third of the slots hang, and go on after the others have got their messages.
+/// The nodes of a third of the slots hang, and continue after the others have got their messages.
 async fn a_third_stands_still(slots: usize) {
     let cluster = Cluster::start().await;
     let store = Arc::new(store_on(&cluster).await);

@@ -65,7 +65,7 @@ async fn s1_dev_takes_no_new_messages_while_its_disk_is_nearly_full() {
     let counters = dev.ready["counters"].as_str().expect("a URL");
     let add = dev.call(&["counter", "--counters", counters, "add", "c"]).await;
     assert!(add.code != Some(0) && add.stderr.contains("disk space"), "{add:?}");
-    // Whatever ends messages goes on.
+    // Calls that end messages continue to succeed.
     client.complete("q", vec![Completion::of(lease.lease_ref())]).await.expect("a Complete")[0].as_ref().expect("done");
     let lease = client.dequeue(Dequeue::new("q")).await.expect("a Dequeue").remove(0);
     client.cancel("q", vec![Cancellation::by_holder(&lease)]).await.expect("a Cancel")[0].as_ref().expect("canceled");
@@ -145,7 +145,7 @@ async fn s1_a_redis_that_a_full_disk_has_ended_has_all_that_was_acknowledged() {
     disk.fill_to(MIB);
     let (acknowledged, error) = enqueue_until_refused(&client, 0).await;
     assert!(matches!(error, Error::Unavailable { .. }) && acknowledged.len() > 1, "{error:?}");
-    // With fsync before each reply it cannot go on.
+    // With fsync before each reply it cannot continue.
     tokio::time::timeout(SOON, redis.ended()).await.expect("Redis has ended");
 
     disk.make_room();

@@ -85,7 +85,7 @@ async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_r
         }
         median(&innocent, &format!("more-{more}")).await;
     }
-    // The operator's own index has a place at once, and is built while the attack goes on.
+    // The operator's own index has a place at once, and is built while the attack continues.
     let indexes = Some(vec![KEYS.map(str::to_owned).to_vec()]);
     innocent.update_queue("attacked", QueueConfig { indexes, ..QueueConfig::default() }).await.expect("an index");
     let by_all = KEYS.into_iter().fold(Filter::default(), |filter, key| filter.and(key, "v"));

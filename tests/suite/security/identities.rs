@@ -1,4 +1,4 @@
-//! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients go on.
+//! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients continue.
 
 use super::secured::{Listening, Place, Principals, refused};
 use crate::system::program::{self, SOON};

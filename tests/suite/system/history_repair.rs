@@ -87,7 +87,7 @@ async fn q19_a_history_restored_from_a_copy_is_repaired() {
     assert_eq!((counts(&reports, "q"), counts(&reports, "deleted")), ([30, 0, 30, 1], [2, 0, 2, 0]), "{repaired:?}");
     assert_eq!(shown(&dev, "deleted").await, []);
     assert_eq!(shown(&dev, "q").await, [], "only the next transition adds what the copy never had");
-    // The events of work that goes on are recorded as ever.
+    // The events of work that continues are recorded as ever.
     let work = dev.call(&["msg", "cancel", "q", "m07", "--reason", "late"]).await;
     assert_eq!(work.code, Some(0), "{work:?}");
     caught_up(&dev).await;

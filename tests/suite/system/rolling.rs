@@ -70,7 +70,7 @@ impl Server {
     }
 }
 
-/// Restarts one server after the other, three times each, while the load goes on.
+/// Restarts one server after the other, three times each, while the load continues.
 async fn restart_each(servers: &mut [Server; 2], acknowledged: &AtomicUsize) {
     for round in 0..3 {
         for server in servers.iter_mut() {

@@ -121,7 +121,7 @@ fn state_now(recorded: &Value) -> Option<&'static str> {
     }
 }
 
-/// Configuration, depth in all and by a filter, and the order of what waits.
+/// Configuration, depth in all and by a filter, and the order of the waiting messages.
 async fn queues(dev: &Dev, fixture: &Fixture, found: &BTreeMap<(String, String), Value>) {
     for recorded in fixture.list("queues") {
         let name = text(&recorded["name"]);

@@ -1,4 +1,4 @@
-//! Reads go on while something is unavailable, and what was accepted counts later (V3, V5).
+//! Reads continue while something is unavailable, and what was accepted counts later (V3, V5).
 
 use super::machines::Machines;
 use super::view;

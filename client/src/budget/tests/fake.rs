@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tonic::Code;
 
-/// What becomes of a call that the test has planned.
+/// What happens to a call that the test has planned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     /// It counts, and its answer is lost.

@@ -1,4 +1,4 @@
-//! What becomes of a push for each answer that it may get (L2).
+//! What happens to a push for each answer that it may get (L2).
 
 use super::fake::{Answer, Fake};
 use super::{folder, handle, open, open_as, options};

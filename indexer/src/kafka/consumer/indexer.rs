@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long the reader is not polled while the store is slow. Then the partitions are paused and polling goes on,
+/// How long the reader is not polled while the store is slow. Then the partitions are paused and polling continues,
 /// because the group drops a member that does not poll.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5);
 /// How long a stop waits for batches that the store is working on.

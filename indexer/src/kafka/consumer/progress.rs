@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// The least time between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// A report that fails for so long is worth a warning: answers about history stay behind meanwhile.
+/// The time for which a report must fail to cause a warning: answers about history stay behind meanwhile.
 const WARN_AFTER: Duration = Duration::from_secs(10);
 
 /// Watermarks by partition, Unix ms.

@@ -36,7 +36,7 @@ pub(super) struct Assignment {
     /// The member as which the reader has them. Kafka refuses the transactions of an earlier one. That of the consumer may
     /// change at any time: once it has lost its partitions it has no name, and Kafka would refuse nothing.
     pub(super) member: Option<Arc<ConsumerGroupMetadata>>,
-    /// Why the reader cannot go on.
+    /// Why the reader cannot continue.
     pub(super) failed: Option<String>,
 }
 

@@ -96,7 +96,7 @@ impl<O: ExactObserver> ExactReader<O> {
         self.assignment().ledgers.clone()
     }
 
-    /// Why this reader cannot go on. Another one can.
+    /// Why this reader cannot continue. Another one can.
     pub fn failed(&self) -> Option<String> {
         let failed = self.assignment().failed.clone();
         failed.or_else(|| self.consumer.client().fatal_error().map(|(_, why)| why))
@@ -120,7 +120,7 @@ impl<O: ExactObserver> ExactReader<O> {
         if verdicts.values().all(|is_same| *is_same) { Ok(()) } else { Err(NotVerified::CreatedAgain) }
     }
 
-    /// Stops or goes on reading the assigned partitions that are chosen.
+    /// Stops or continues reading the assigned partitions that are chosen.
     ///
     /// # Errors
     /// The client has failed.

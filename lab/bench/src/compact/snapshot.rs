@@ -61,7 +61,7 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
 }
 
 impl Kind {
-    /// One sample that lies within the writing of a snapshot: the load goes on until that has ended.
+    /// One sample that lies within the writing of a snapshot: the load continues until that has ended.
     async fn sample_during(&mut self, plan: &CompactPlan) -> Result<()> {
         let engine = &self.engine;
         engine.command::<String>("BGSAVE").await?;

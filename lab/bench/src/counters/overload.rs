@@ -182,7 +182,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     Ok(rows)
 }
 
-/// Redis hangs under the load of many callers; when it goes on, the callers have gone, and one makes an add.
+/// Redis hangs under the load of many callers; when it continues, the callers have gone, and one makes an add.
 async fn stall(plan: &CountersPlan, rig: &Rig, requests: &Arc<Requests>) -> Result<Vec<Row>> {
     let mut service = Service::start(plan, rig).await?;
     let callers = service.grpc_callers(MANY, requests).await?;

@@ -127,7 +127,7 @@ pub(super) struct CounterSizes {
     /// rehashing.
     pub(super) memory_events: u64,
     pub(super) settle: Duration,
-    /// How long each number of callers goes on, and how long Redis hangs.
+    /// How long each number of callers continues, and how long Redis hangs.
     pub(super) overload: Duration,
     pub(super) stall: Duration,
     /// Rate of single calls, and how long one of two servers hangs.
@@ -143,7 +143,7 @@ pub(super) struct CounterSizes {
     pub(super) idle: Duration,
     /// Counters of the figures of the archive and of the append-only file.
     pub(super) batch_counters: usize,
-    /// How long events are archived while adds go on, when they are, and how many events are archived at once.
+    /// How long events are archived while adds continue, when they are, and how many events are archived at once.
     pub(super) archive_memory: Duration,
     pub(super) archive: ArchiveConfig,
     pub(super) archive_events: u64,

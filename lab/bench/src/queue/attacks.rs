@@ -1,4 +1,4 @@
-//! The attacks: what callers may send that costs the server more than them. Each goes on until it is dropped.
+//! The attacks: what callers may send that costs the server more than them. Each continues until it is dropped.
 
 use crate::load::{Traffic, pair, priority};
 use crate::ours::channel_to;

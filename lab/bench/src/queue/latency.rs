@@ -57,7 +57,7 @@ async fn sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     Ok(total.stats.sample(total.stats.quantile_ms(0.99).unwrap_or_default()))
 }
 
-/// When each message is to be sent.
+/// When to send each message.
 #[derive(Clone, Copy)]
 struct Schedule {
     began: Instant,

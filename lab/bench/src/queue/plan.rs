@@ -123,11 +123,11 @@ pub(super) struct QueueSizes {
     /// From when on, and for how long, the commands are counted. Together less than the longest poll.
     pub(super) settle: Duration,
     pub(super) idle: Duration,
-    /// How long each number of callers goes on.
+    /// How long each number of callers continues.
     pub(super) overload: Duration,
     /// How long a queue is flooded or attacked.
     pub(super) fair: Duration,
-    /// Messages that fall due together, and how long the calls go on from then on.
+    /// Messages that fall due together, and how long the calls continue from then on.
     pub(super) due: u64,
     pub(super) falling_due: Duration,
 }

@@ -26,7 +26,7 @@ pub(super) struct Driven {
 /// When a load ends.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
-    /// So long after its begin.
+    /// This time after its begin.
     Elapsed(Duration),
     /// Ends when at least this number of views is posted.
     Posted(u64),

@@ -56,7 +56,7 @@ pub(super) struct ViewsPlan {
     pub(super) sample: Duration,
     pub(super) warm_up: Duration,
     pub(super) pairs: u64,
-    /// Views and reads of `lag` in a second, and how long they go on before and while they are measured.
+    /// Views and reads of `lag` in a second, and how long they continue before and while they are measured.
     pub(super) views_per_s: u64,
     pub(super) reads_per_s: u64,
     pub(super) lag_warm_up: Duration,

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 const LANES: usize = 8;
 const BATCH: usize = 500;
 
-/// What became of the rows.
+/// What happened to the rows.
 #[derive(Default)]
 pub(super) struct Enqueued {
     pub(super) rows: u64,

@@ -13,7 +13,7 @@ const EMBEDDED: &[u8] = include_bytes!("../../data/flights-2013-01.csv.gz");
 /// The exclusivity key, the aircraft's tail number: no two running flights share a value.
 pub(super) const TAIL: &str = "tail";
 
-/// One row: a flight as it was scheduled, and what became of it.
+/// One row: a flight as it was scheduled, and what happened to it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Flight {
     pub(super) sched_dep_utc: String,

@@ -1,4 +1,4 @@
-//! What became of the flights that the killed worker held.
+//! What happened to the flights that the killed worker held.
 
 use super::flight_log::{FlightLogEntries, Run};
 use super::pilots::Kill;

@@ -86,7 +86,7 @@ async fn run(
     let config = QueueConfig {
         lease_ms: Some(LEASE_MS),
         terminal_retention_ms: Some(RETENTION_MS),
-        // The flights of a worker that was killed go on at once.
+        // The flights of a worker that was killed continue at once.
         retry_backoff: Some(Backoff::NONE),
         ..QueueConfig::exclusive(flight::TAIL)
     };

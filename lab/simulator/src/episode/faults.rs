@@ -16,7 +16,7 @@ pub(super) struct Trip {
     pub(super) reply_ms: u64,
     pub(super) loses_request: bool,
     pub(super) loses_reply: bool,
-    /// After so long the caller notices that no reply comes.
+    /// After this time the caller notices that no reply comes.
     pub(super) noticed_ms: u64,
 }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The largest cost of a small flush.
 const LIGHT_COST_MAX: u64 = 16;
 
-/// For so long after its last small flush a flow counts.
+/// A flow counts for this time after its last small flush.
 const RECENT: Duration = Duration::from_millis(200);
 
 /// A small flush that takes longer than this waits for large ones of other servers, or for a slow disk.

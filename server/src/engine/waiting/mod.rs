@@ -12,7 +12,7 @@
 //!    one flush in order, the dequeue last. So `requested_in == epoch` says that the dequeue saw the write. (An enqueue
 //!    that had to create its queue first is executed after the dequeue; it signals once more when it is done.)
 //! 3. A dequeue that returns messages also returns how many runnable ones are left ([`Group::remaining`]). While that is
-//!    not zero, requests for waiters go on. They end with a dequeue that returns nothing, or less than its limit: at
+//!    not zero, requests for waiters continue. They end with a dequeue that returns nothing, or less than its limit: at
 //!    that moment the store had no message left for them, and any later one causes a signal.
 //! 4. Writes of other servers: every dequeue that may leave waiters behind says so to the store (`wait`). The store
 //!    notifies this server when a message becomes runnable after it.

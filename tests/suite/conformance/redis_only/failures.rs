@@ -49,7 +49,7 @@ async fn q16_a_full_redis_takes_nothing_new_and_lets_work_go_on() {
     let name = stage.queue_name();
     assert_eq!(stage.store.create_queue(&name, simple()).await, Err(Refusal::StoreFull { of: Resource::Memory }));
     assert_eq!(queue.snapshot().await, before);
-    // All that makes room, or ends work, goes on, also through a server that starts now.
+    // All that makes room, or ends work, continues, also through a server that starts now.
     drop(redis.store(store::Clock::default()).await);
     assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
     let leases = queue.take(9).await;

@@ -61,7 +61,7 @@ async fn indexed_while_it_works(stage: &Stage<RedisStore>, config: QueueConfig, 
     let answer = stage.store.dequeue(&queue.shard, &[filtered, request(1)], false, None).await.expect("an open queue");
     assert_eq!(answer.leases[0], Err(Refusal::IndexBuilding { keys: "origin".to_owned() }));
     assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "a request without filters is answered");
-    // Both servers go on while it is built: what it covers and what it does not.
+    // Both servers continue while it is built: what it covers and what it does not.
     let mut moves = 0;
     while let Err(refusal) = there.store.depth(&queue.shard, Some(&mine)).await {
         assert_eq!(refusal, Refusal::IndexBuilding { keys: "origin".to_owned() });

@@ -49,7 +49,7 @@ fn of_namespace<'a>(namespace: &'a str, records: &'a [Record]) -> impl Iterator<
     records.iter().filter(move |record| record.namespace == namespace)
 }
 
-/// What became of the rollups that the killed worker had not finished.
+/// What happened to the rollups that the killed worker had not finished.
 pub(super) fn story(namespace: &str, records: &[Record], killed: &RollupWorkerKill) -> KilledRollupWorker {
     let own = || of_namespace(namespace, records).filter(|record| record.worker == killed.name);
     let mut unfinished: HashMap<&str, u64> = HashMap::new();
