@@ -38,7 +38,7 @@ SCREENS = [
         "tallystone counter get departures",
     ]),
 ]
-COLUMNS, ROWS, WIDE, HIGH, MARGIN, BAR = 128, 15, 7.6, 19, 18, 34
+COLUMNS, ROWS, WIDE, HIGH, MARGIN, BAR = 128, 16, 7.6, 19, 18, 34
 BACKGROUND, TEXT, DIM, PROMPT, COMMAND = "#0f172a", "#cbd5e1", "#64748b", "#22c55e", "#f8fafc"
 
 
