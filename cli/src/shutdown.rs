@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// What a process ends with when a second signal ends it: 128 + SIGINT.
 pub(crate) const INTERRUPTED: i32 = 130;
-/// Signals so soon after one are the same request: `timeout`, npm and others pass theirs on to a process that got
+/// Signals within this time after one are the same request: `timeout`, npm and others pass theirs on to a process that got
 /// it from the terminal already.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 

@@ -9,11 +9,11 @@ const OLD_MS: i64 = 3_600_000;
 const AHEAD_MS: i64 = 500;
 /// By how much the time of a record is ahead that is written again for the second time.
 const AGAIN_AHEAD_MS: i64 = 500;
-/// It doubles with each further time, so often.
+/// It doubles with each further time, at most this number of times.
 const AHEAD_DOUBLINGS: u32 = 7;
 /// The time of a record that was written again may be ahead by this much: the most that it gets, and as much for clocks that differ.
 const AGAIN_AHEAD_MS_MAX: i64 = 2 * (AGAIN_AHEAD_MS << AHEAD_DOUBLINGS);
-/// A record that was written again so often got the most already.
+/// A record that was written again this number of times has already got the most.
 pub(crate) const REWRITES_MANY: u32 = AHEAD_DOUBLINGS + 3;
 
 /// Why a record is written again.
@@ -109,13 +109,13 @@ pub(crate) enum Route {
     Rewrite(Late),
 }
 
-/// By how much the time of a record is ahead that is written again, and was so often before. A member that is slow, or whose
+/// By how much the time of a record is ahead that is written again, after this number of earlier times. A member that is slow, or whose
 /// clock is behind, would otherwise write each time a record that is too old before it is sent. It waits where it is not slow.
 pub(crate) fn again_ahead_ms(rewrites: u32) -> i64 {
     rewrites.checked_sub(1).map_or(0, |doublings| AGAIN_AHEAD_MS << doublings.min(AHEAD_DOUBLINGS))
 }
 
-/// Decides it for a record at this offset and time (Unix ms) that was written again so often. `open` is the claim that was durable
+/// Decides it for a record at this offset and time (Unix ms) that was written again this number of times. `open` is the claim that was durable
 /// when the record was read; the caller's claim is made with the same `now_ms`.
 pub(crate) fn route(offset: i64, at_ms: Option<i64>, rewrites: u32, open: &Claim, now_ms: i64) -> Route {
     let Some(at_ms) = at_ms else { return Route::Rewrite(Late::NoTime) };

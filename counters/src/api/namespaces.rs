@@ -126,7 +126,7 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
     })
 }
 
-/// A number of the wire, or the one before. Its bounds are the configuration's to check.
+/// A number of the wire, or the previous one. Its bounds are the configuration's to check.
 fn number<W, N>(field: &'static str, said: Option<W>, before: N) -> Result<N, Refusal>
 where
     W: Into<i64>,

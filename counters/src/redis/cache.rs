@@ -20,7 +20,7 @@ use tallystone_link::ScanPosition;
 use tallystone_lua::counter::{DELETED_REVISION, STATE_REVISION};
 
 const INCRBY: &str = "INCRBY";
-/// Commands of one pipeline; each pipeline takes another connection than the one before. Redis reads 16 KiB at a time and
+/// Commands of one pipeline; each pipeline takes another connection than the previous one. Redis reads 16 KiB at a time and
 /// syncs its file after each part; shorter pipelines cost more system calls (docs/decisions/0023).
 const PIPELINE: usize = 400;
 /// The length of an i64 as text.

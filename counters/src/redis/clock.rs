@@ -15,7 +15,7 @@ pub(super) struct StoreClock {
     estimates: Mutex<ClockEstimates>,
 }
 
-/// Estimates of the store's time at the start of this process, by the fastest reply of this period and of the one before.
+/// Estimates of the store's time at the start of this process, by the fastest reply of this period and of the previous one.
 #[derive(Default)]
 struct ClockEstimates {
     period: u64,

@@ -4,7 +4,7 @@
 //! the work without speaking to each other, and a server that dies before it has made the jobs loses nothing: after the
 //! hold the counters fall due again. Jobs coalesce (Q12): two jobs of one counter are one rollup.
 //!
-//! Where no worker executes the jobs, little happens: each hold of a counter is longer than the one before, a queue that
+//! Where no worker executes the jobs, little happens: each hold of a counter is longer than the previous one, a queue that
 //! refuses jobs is rarely tried ([`gates`](super::gates)), and nothing falls due for it meanwhile. A namespace without
 //! dirty counters is not polled ([`idle`](super::idle)).
 

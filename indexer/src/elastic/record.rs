@@ -24,7 +24,7 @@ async fn write(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Rejected>, 
     let placed = Placed::of(cluster, events, &mut rejected).await?;
     placed.push_transitions(&mut bulk);
     let mut messages = Messages::of(placed.accepted(), events);
-    // One round is enough, unless the newest event of a message is rejected. Then the next round writes the one before.
+    // One round is enough, unless the newest event of a message is rejected. Then the next round writes the previous one.
     loop {
         messages.push_newest(&placed, &mut bulk);
         for refused in std::mem::take(&mut bulk).send(&cluster.client, &[]).await? {

@@ -11,7 +11,7 @@ use tallystone_proto::history::v1::IndexedMessage;
 /// Messages in one response, a few megabytes. The server's limit is 10,000.
 const PAGE: usize = 1_000;
 
-/// Reads up to the limit page by page; each page begins after the last message of the one before.
+/// Reads up to the limit page by page; each page begins after the last message of the previous one.
 pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
     let (indices, filter) = match &query.queue {
         Some(queue) => (cluster.group_of(queue.as_str()).names.current.clone(), filter(query)),

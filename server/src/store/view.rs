@@ -14,7 +14,7 @@ use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard
 const USE_REFRESH_MS: u64 = 600_000;
 /// The numbers that a revision leaves out at most in a new timeline. They end after 8,000 gaps of the average size.
 const REVISION_GAP_MAX: u64 = 1 << 20;
-/// One number is left out for each period of this length. Changes follow each other more slowly: each waits for the one before it.
+/// One number is left out for each period of this length. Changes follow each other more slowly: each waits for the previous one.
 const REVISION_GAP_US: u64 = 2_048;
 
 /// The configuration as Redis stores it.

@@ -24,7 +24,7 @@ fn server(verb: &str, port: u16, more_args: &[&str]) -> Running {
     Running::start_logged(command)
 }
 
-/// Takes the place of something that is unavailable, until it was tried so often.
+/// Takes the place of something that is unavailable, until this number of tries.
 async fn refuse(port: u16) {
     let tried = spawn_blocking(move || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("a free port");
