@@ -132,7 +132,7 @@ async fn failures_and_panics_release_with_their_reason(world: World) {
     assert_eq!((later.state, later.due_ms - later.state_since_ms), (State::Invisible, 60_000));
 }
 
-async fn q23_q29_a_handler_says_what_becomes_of_its_message(world: World) {
+async fn q23_q29_a_handler_says_what_happens_to_its_message(world: World) {
     fill(&world.client, "q", ["done", "broken", "unwanted", "too much"]).await;
     let handler = async move |lease: Lease| match lease.id.as_str() {
         "done" => Ok("a result".to_owned()),
@@ -432,7 +432,7 @@ on_own_and_on_shared_streams! {
     runs_every_message_within_its_concurrency
     a_handler_is_a_closure_with_captured_state
     failures_and_panics_release_with_their_reason
-    q23_q29_a_handler_says_what_becomes_of_its_message
+    q23_q29_a_handler_says_what_happens_to_its_message
     q11_a_long_handler_keeps_its_lease
     q7_a_forced_cancel_drops_the_handler_at_once
     q23_a_purge_and_a_forced_deletion_drop_the_handler_at_once

@@ -27,8 +27,11 @@ fn every_implemented_row_has_a_test_with_its_id() {
     assert!(missing.is_empty(), "implemented rows without a test: {missing:?}");
 }
 
+/// The macros that make a test of each function that they list, as they begin.
+const TEST_LISTS: [&str; 3] = ["over_each_store!(", "over_history_stores!(", "on_own_and_on_shared_streams! {"];
+
 /// The names of the tests in a text: the functions with an attribute `#[test]` or `#[tokio::test]`, and those that
-/// `over_each_store!` runs.
+/// [`TEST_LISTS`] have.
 fn tests(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut is_test = false;
@@ -40,8 +43,11 @@ fn tests(text: &str) -> Vec<&str> {
             names.extend(line.split_once("fn ").and_then(|(_, rest)| rest.split(['(', '<']).next()));
         }
     }
-    let lists = text.split("over_each_store!(").skip(1).filter_map(|rest| rest.split(')').next());
-    names.extend(lists.flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty()));
+    for begin in TEST_LISTS {
+        for list in text.split(begin).skip(1).filter_map(|rest| rest.split([')', '}']).next()) {
+            names.extend(list.split([',', ' ', '\n']).filter(|name| !name.is_empty()));
+        }
+    }
     names
 }
 
