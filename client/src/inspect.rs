@@ -141,7 +141,7 @@ pub struct Message {
     pub last_attempts: Vec<Attempt>,
 }
 
-/// One attempt of a message: one lease, from its begin to its end.
+/// One attempt of a message: one lease, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
     /// 1 for the first; counted from 1 again after a redrive, and after a run that follows from coalescing.

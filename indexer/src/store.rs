@@ -121,9 +121,9 @@ impl SearchPosition {
 pub struct StatsQuery {
     /// The queue.
     pub queue: QueueName,
-    /// The begin of the span, Unix ms.
+    /// The start of the span, Unix ms.
     pub from_ms: u64,
-    /// The end of the span, Unix ms; later than its begin.
+    /// The end of the span, Unix ms; later than its start.
     pub to_ms: u64,
     /// The length of its intervals in ms, the last of which may be shorter; `None`: no intervals.
     pub interval_ms: Option<u64>,

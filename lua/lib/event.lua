@@ -19,7 +19,7 @@ local function event_front(from, to, by, version, reason)
   return pack('>BBBI4Bc0', from, to, by, version, #reason, reason)
 end
 
--- The same front for an event that carries the begin of the payload.
+-- The same front for an event that carries the start of the payload.
 local function with_payload(front)
   return sub(front, 1, 2) .. char(byte(front, 3) + WITH_PAYLOAD) .. sub(front, 4)
 end

@@ -3,7 +3,7 @@
 -- process, or of another node, would skip fields: the walk begins again.
 local scan_of = string.gsub(sub(on_timeline, 2, 5), '.', function(c) return string.format('%02x', byte(c)) end)
 
--- The cursor in what an earlier call has returned; '0': the begin.
+-- The cursor in what an earlier call has returned; '0': the start.
 local function cursor_in(text)
   local of, cursor = string.match(text, '^(%x*):(%d+)$')
   return of == scan_of and cursor or '0'

@@ -10,7 +10,7 @@
 -- The revision rises by as many, so that no server keeps a configuration whose update was lost. It counts from the last revision,
 -- not from the sequence: a clock that was set back leaves no gap, and the number after the sequence may be an earlier revision.
 -- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
--- and the begin of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
+-- and the start of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
 -- nothing is missing.
 local BEGIN_AT = 6
 local timeline = sub(ARGV[1], 12, 15)

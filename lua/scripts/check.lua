@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- check: one bounded step of the scrubber (invariants I1 to I9 of the model).
--- KEYS all of the shard   ARGV head, phase, cursor (lib/scan; '': the begin)
+-- KEYS all of the shard   ARGV head, phase, cursor (lib/scan; '': the start)
 -- RETURNS {OK, next phase (0: done), next cursor, entries checked, then invariant, detail of each violation}
 -- WHY phases: each message is looked up in the place that its state names; then each place is walked back to its
 -- messages. Each step is atomic, so a message that moves between two steps raises no false alarm.

@@ -48,7 +48,7 @@ pub struct Event {
     pub last_reason: String,
     /// It is running, and becomes pending again when it completes (Q12).
     pub coalesced: bool,
-    /// The begin of the payload: only in the first event and in those that lead to errored, and only if configured.
+    /// The start of the payload: only in the first event and in those that lead to errored, and only if configured.
     pub payload: Option<Bytes>,
     /// The result of a completed message (Q23), in the event that completes it and in the one that collects it; else empty.
     pub result: Bytes,

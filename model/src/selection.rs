@@ -133,7 +133,7 @@ pub struct ChangeCursor {
     pub began_ms: u64,
     /// The state that is walked.
     pub state: State,
-    /// Where in the state; empty: at its begin.
+    /// Where in the state; empty: at its start.
     pub at: String,
 }
 

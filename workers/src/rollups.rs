@@ -26,7 +26,7 @@ pub struct Rollup {
 /// `killed_us`: when a worker that was killed was certainly gone (Unix µs); its open rollups end then.
 ///
 /// # Errors
-/// A text that names an impossible record: a rollup begins twice, or ends without a begin.
+/// A text that names an impossible record: a rollup begins twice, or ends without a start.
 pub fn rollups(
     records: impl IntoIterator<Item = Record>,
     killed_us: impl Fn(&str) -> Option<u64>,

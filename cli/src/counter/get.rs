@@ -29,7 +29,7 @@ pub(crate) struct GetArgs {
     /// Show what was added in each minute, hour or day, instead of the count; takes one counter
     #[arg(long, value_enum, value_name = "PERIOD", conflicts_with = "exact_to")]
     pub(crate) by: Option<By>,
-    /// Start: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago, rounded down to the begin of its period [default: 60 minutes,
+    /// Start: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago, rounded down to the start of its period [default: 60 minutes,
     /// 24 hours or 30 days before the end]
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "by")]
     pub(crate) since: Option<u64>,

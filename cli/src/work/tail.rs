@@ -56,7 +56,7 @@ fn keep(end: &mut Vec<u8>, bytes: &[u8]) {
     end.drain(..beyond);
 }
 
-/// Text without control characters; what is not UTF-8, such as a character cut at the begin, is left out.
+/// Text without control characters; what is not UTF-8, such as a character cut at the start, is left out.
 fn one_line(bytes: &[u8]) -> String {
     let text: String = bytes.utf8_chunks().map(|chunk| chunk.valid()).collect();
     text.split(|c: char| c.is_control() || c.is_whitespace())

@@ -201,7 +201,7 @@ impl CounterService {
         self.top_walks.found(&open.store, prefix, until, &self.stopping).await
     }
 
-    /// A page of a counter's events within a time range (Unix ms); an end of 0: now; a begin of 0: ten minutes before the
+    /// A page of a counter's events within a time range (Unix ms); an end of 0: now; a start of 0: ten minutes before the
     /// end. `from`: where the page before has ended. An event that arrives between two pages is in a later page, or, if
     /// its place in the order is in a page that was read before, in none.
     pub async fn events(

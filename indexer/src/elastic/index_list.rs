@@ -17,7 +17,7 @@ pub(super) struct ListedIndex {
     pub(super) is_closed: bool,
 }
 
-/// The indices in the order of their begin.
+/// The indices in the order of their start.
 pub(super) async fn list(
     client: &ElasticClient,
     names: &IndexNames,

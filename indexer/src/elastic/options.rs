@@ -8,7 +8,7 @@ const DAY_MS: u64 = 86_400_000;
 /// Indices of one kind that the retention spans; one more is being written.
 const INDICES: u64 = 7;
 
-/// When history continues in a new index: at the begin of an hour, once the index is too old or too large.
+/// When history continues in a new index: at the start of an hour, once the index is too old or too large.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollover {
     /// The most days in one index.

@@ -74,7 +74,7 @@ impl SimulatedRedis {
         self.engine.start_meter();
     }
 
-    /// Ends the count, and returns the script calls since its begin.
+    /// Ends the count, and returns the script calls since its start.
     pub fn take_meter(&self) -> Vec<Metered> {
         self.engine.take_meter()
     }

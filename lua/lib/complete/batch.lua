@@ -64,7 +64,7 @@ end
 
 -- Adds one to the batch. `result`: what the worker gave; nil: nothing. RETURNS the result of its item.
 local function complete(id, head, version, result)
-  -- The bytes that encode_head would make, without decoding the record. `due` becomes the begin of the run.
+  -- The bytes that encode_head would make, without decoding the record. `due` becomes the start of the run.
   if version ~= shared_version then share(version) end
   local new_head = head_front .. sub(head, 6, 11) .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
   local n = #ended + 1

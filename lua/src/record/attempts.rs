@@ -33,7 +33,7 @@ pub(super) fn last_attempts(record: &[u8], head: &Head) -> Result<Vec<Attempt>, 
     };
     match head.state {
         State::Running => attempts.push(in_head(head.since_ms, 0)),
-        // 0: version 0.1 did not keep the begin of the run.
+        // 0: version 0.1 did not keep the start of the run.
         State::Completed if head.due_ms > 0 => attempts.push(in_head(head.due_ms, head.since_ms)),
         _ => {}
     }

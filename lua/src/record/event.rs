@@ -10,7 +10,7 @@ use tallystone_model::{Cause, Event, State};
 /// In the cause of an event that carries a payload, or a result.
 const PAYLOAD_FLAG: u8 = 128;
 
-/// The begin of an entry that is the mark of a new timeline; no state has this number.
+/// The start of an entry that is the mark of a new timeline; no state has this number.
 const TIMELINE_MARK: u8 = 255;
 
 /// The offset that the next event of the earlier timeline would have had; `None`: the entry is no mark of a new one.

@@ -44,7 +44,7 @@ pub fn decode_state(raw: &[u8]) -> Result<ShardState, Unreadable> {
     Ok(ShardState { revision, sequence, counts, created_at_ms, added, acked, timeline_begin })
 }
 
-/// The begin of the timeline, if the state has one.
+/// The start of the timeline, if the state has one.
 fn read_timeline(reader: &mut Reader<'_>) -> Result<u64, Unreadable> {
     if reader.0.first() != Some(&TIMELINE_FOLLOWS) {
         return Ok(0);

@@ -88,7 +88,7 @@ fn gauges(page: &mut String, readings: &[(&str, &Reading)], sums: &[(&str, &Sum)
     for (queue, reading) in readings {
         line(page, PENDING_AGE, queue, "", format_args!("{:.3}", seconds(reading.ages.pending_ms, reading)));
     }
-    head(page, LEASE_AGE, "gauge", &format!("since the begin of the oldest lease, by queue; {of_store}"));
+    head(page, LEASE_AGE, "gauge", &format!("since the start of the oldest lease, by queue; {of_store}"));
     for (queue, reading) in readings {
         line(page, LEASE_AGE, queue, "", format_args!("{:.3}", seconds(reading.ages.lease_ms, reading)));
     }

@@ -15,7 +15,7 @@ const TERMINAL_ONLY: u8 = 2;
 /// Queues of one page that are read at once.
 pub(super) const READS_AT_ONCE: usize = 64;
 
-/// The begin and the end of a page of the registry: the names that begin with the prefix and follow the cursor.
+/// The start and the end of a page of the registry: the names that begin with the prefix and follow the cursor.
 pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
     let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
     let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };

@@ -28,7 +28,7 @@ pub(super) struct Stored {
     /// Where its errored messages are.
     #[serde(default)]
     pub(super) errored_in: ErroredIn,
-    /// The begin of the timeline of the last change, see [`ShardState`].
+    /// The start of the timeline of the last change, see [`ShardState`].
     #[serde(default)]
     pub(super) timeline_begin: u64,
 }
@@ -84,7 +84,7 @@ impl Stored {
     }
 
     /// The revision of a change: no earlier change had it. Changes that Redis has lost may have had the next numbers, so the
-    /// first in a new timeline leaves a gap: the time from the begin of the timeline of the last change to that of the new
+    /// first in a new timeline leaves a gap: the time from the start of the timeline of the last change to that of the new
     /// one, in steps. So the gap is larger than what was lost, and of two timelines that continue the same one, the later
     /// leaves the larger gap (X1). It stays below a bound, so after half an hour a gap may have a size that it had before.
     pub(super) fn revise(&mut self, timeline_begin: u64, created_at_ms: u64) {

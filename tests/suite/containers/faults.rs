@@ -44,7 +44,7 @@ impl Two {
         podman(fault);
         assert!(timeout(Duration::from_secs(8), cut.depth("q", None)).await.is_ok_and(|depth| depth.is_err()));
         let again = next(other).await;
-        // What has passed is at least the lease, but for the time from its begin to its reply.
+        // What has passed is at least the lease, but for the time from its start to its reply.
         assert!(
             leased_at.elapsed() + Duration::from_millis(500) > Duration::from_millis(LEASE_MS),
             "it was leased twice"

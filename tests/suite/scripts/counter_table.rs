@@ -419,7 +419,7 @@ fn update(word: &str) -> CheckpointUpdate {
     CheckpointUpdate { counter: counter(parts[0]), before, after }
 }
 
-/// Each window by its begin: the sum of its adds, and the time of its last clear.
+/// Each window by its start: the sum of its adds, and the time of its last clear.
 fn shown(mut pending: Pending) -> String {
     pending.windows.sort_by_key(|window| window.number);
     let window = |window: &Window| {

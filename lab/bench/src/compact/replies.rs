@@ -10,7 +10,7 @@ pub(super) struct Replies {
     seen: u64,
     /// Bytes of a string and its line end that are yet to come.
     skip: usize,
-    /// The begin of a line whose end has not come.
+    /// The start of a line whose end has not come.
     partial: Vec<u8>,
 }
 

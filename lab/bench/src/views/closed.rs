@@ -26,7 +26,7 @@ pub(super) struct Driven {
 /// When a load ends.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
-    /// This time after its begin.
+    /// This time after its start.
     Elapsed(Duration),
     /// Ends when at least this number of views is posted.
     Posted(u64),

@@ -33,7 +33,7 @@ pub(super) fn shown(command: &Cmd) -> String {
     }
 }
 
-/// The begin of a reply.
+/// The start of a reply.
 pub(super) fn reply(reply: &RedisResult<Value>) -> String {
     const SHOWN: usize = 120;
     let text = match reply {

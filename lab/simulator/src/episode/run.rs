@@ -1,4 +1,4 @@
-//! One episode from its begin to its end.
+//! One episode from its start to its end.
 
 use super::caller::Caller;
 use super::faults::WRITES_LOST_MAX;

@@ -130,7 +130,7 @@ impl World {
         World { redis, began: Instant::now(), state: Mutex::new(state), died }
     }
 
-    /// Virtual ms since the begin.
+    /// Virtual ms since the start.
     fn elapsed_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }

@@ -1,7 +1,7 @@
 //! Which calls may wait: those that got nothing, and subscriptions, up to the bounds of [`Places`](crate::engine::places::Places).
 //!
 //! A waiter keeps its place while its requests are in the store, so it never loses it to one that came later. A
-//! subscription has its place, and that of its filters, from its begin to its end.
+//! subscription has its place, and that of its filters, from its start to its end.
 
 use super::Waiting;
 use super::group::{Group, group_of};

@@ -54,7 +54,7 @@ async fn q20_statistics_count_entered_and_left<S: HistoryUnderTest>(history: &Hi
     }
     let canceled = of(whole, Canceled).expect("canceled");
     assert_eq!((canceled.p50_ms, canceled.p99_ms, canceled.max_ms), (0, 0, 0), "none has left");
-    // The span includes its begin and excludes its end.
+    // The span includes its start and excludes its end.
     let part = history.stats(BEGIN_MS + 10, BEGIN_MS + 110, None).await;
     assert_eq!(counts(&part[0]), [(Invisible, 0, 1), (Pending, 2, 1), (Running, 0, 1), (Canceled, 1, 0)]);
 }
