@@ -11,7 +11,7 @@ pub const NAMES: [&str; 4] = [
     "state", // hash: holder, expires_ms, epoch of the owner; full: the epoch if the owner has no memory for more pairs; position
     // in the log; settled and late_settled: up to where deltas and late deltas have their answers
     "deltas", // stream: what to add to which counters
-    "late", // stream of at most one record: deltas whose first token came too late
+    "late",   // stream of at most one record: deltas whose first token came too late
 ];
 /// Hash: the secret of the pairs, the number of partitions, and the id of the log in tokens.
 pub const LAYOUT: &str = "tc:views:layout";

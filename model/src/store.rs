@@ -354,7 +354,7 @@ pub trait Store: Send + Sync + 'static {
     /// as a repetition and succeeds (Q10).
     fn delete_queue(&self, name: &QueueName) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Whether there was an exclusive queue of this name that was deleted within the last hour, and none since (Q1).
+    /// Whether there was an exclusive queue of this name that was deleted within the last 30 days, and none since (Q1).
     fn was_exclusive(&self, name: &QueueName) -> impl Future<Output = Result<bool, Refusal>> + Send;
 
     /// One bounded step of a purge: cancels (by Purge) and collects messages that were accepted before the first step,

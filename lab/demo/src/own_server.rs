@@ -1,5 +1,5 @@
-//! The services that a demo starts when no server is named: a private Redis, a queue server with embedded history, and
-//! the counters. As durable as any other; all data but the history goes when the demo ends.
+//! The services that a demo starts when no server is named: a private Redis, a queue server with embedded history, the
+//! counters, and a view counter. As durable as any other; all data but the history goes when the demo ends.
 
 use crate::flights::CounterServices;
 use anyhow::{Context, Result};
@@ -40,6 +40,7 @@ impl OwnServer {
             }
             started => started?,
         };
+        let services = services.with_views(&config, listener().await?).await?;
         let (url, counters_url) = (services.queue_url(), services.counters_url());
         Ok(OwnServer { url, counters_url, redis, services, _data: data })
     }
@@ -53,6 +54,7 @@ impl OwnServer {
     pub fn counter_services(&self) -> CounterServices {
         CounterServices {
             counters_url: self.counters_url.clone(),
+            views_url: self.services.views_url().unwrap_or_default(),
             queue_url: self.url.clone(),
             redis_url: self.redis.url(),
         }
@@ -69,9 +71,12 @@ impl OwnServer {
 
 /// Two free ports on loopback.
 async fn listeners() -> Result<Listeners> {
-    let listen =
-        async || TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("cannot bind a free port");
-    Ok(Listeners { queue: listen().await?, counters: listen().await? })
+    Ok(Listeners { queue: listener().await?, counters: listener().await? })
+}
+
+/// A free port on loopback.
+async fn listener() -> Result<TcpListener> {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("cannot bind a free port")
 }
 
 /// Removes the history of the last demo. This demo's stays after its end, so that it can be queried.

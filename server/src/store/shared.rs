@@ -146,7 +146,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a queue was deleted within the last hour, and not created again (Q1, Q10).
+    /// Whether a queue was deleted within the last hour, or an exclusive one within the last 30 days, and not created
+    /// again (Q1, Q10).
     pub(super) async fn deleted(&self, shard: &Shard) -> Result<Option<Deleted>, Refusal> {
         let mark = self.link.call(redis::cmd("GET").arg(self.keyspace.shard(shard).key("deleted"))).await?;
         Ok(match mark {

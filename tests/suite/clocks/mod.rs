@@ -1,12 +1,13 @@
-//! A Redis whose clock is wrong, under load: 600 s ahead and 600 s behind, for a moment and for longer (X6).
+//! A Redis, and a server, whose clock is wrong: 600 s ahead and 600 s behind, for a moment and for longer (X6).
 //!
-//! What lives here: the queue and the counters under such a Redis. What may not: what a clock that a test passes to the
+//! What lives here: the queue and the counters under such a Redis, and such servers. What may not: what a clock that a test passes to the
 //! scripts can show (`conformance`, `counters`).
 
 mod counters;
 mod metrics;
 mod queue;
 mod reset;
+mod servers;
 
 use std::time::Duration;
 use tallystone_tests::ClockShift;

@@ -224,6 +224,27 @@ async fn x7_an_older_copy_is_refused_and_the_right_data_is_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x7_the_mark_of_another_store_is_refused_until_the_right_one_is_back() {
+    let scene = Scene::start(&[]).await;
+    let client = redis::Client::open(scene.redis.url()).expect("an address");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let marks = ["ts:store", "tc:store"];
+    let mut ids = Vec::new();
+    for mark in marks {
+        let id: String = redis::cmd("HGET").arg(mark).arg("id").query_async(&mut connection).await.expect("a mark");
+        ids.push(id);
+        redis::cmd("HSET").arg(mark).arg("id").arg("another").exec_async(&mut connection).await.expect("a mark");
+    }
+    until(NOTICED + BUSY, || async { scene.enqueue("x").await == lost() && scene.add().await == lost() }).await;
+    scene.refuses().await;
+    for (mark, id) in marks.iter().zip(&ids) {
+        redis::cmd("HSET").arg(mark).arg("id").arg(id).exec_async(&mut connection).await.expect("a mark");
+    }
+    scene.serves().await;
+    assert!(scene.queues.get_message(QUEUE, "before").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x7_a_store_that_may_be_volatile_is_used_as_it_is() {
     let scene = Scene::start(&["--allow-volatile"]).await;
     scene.flush().await;

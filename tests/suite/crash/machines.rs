@@ -135,6 +135,7 @@ pub(crate) struct Server {
     address: SocketAddr,
     metrics: Option<SocketAddr>,
     args: Vec<String>,
+    environment: Vec<(&'static str, OsString)>,
     process: Option<Running>,
 }
 
@@ -156,9 +157,14 @@ impl Server {
 
     /// A verb that listens, with these arguments.
     pub(crate) async fn start_as(args: &[&str]) -> Self {
+        Server::start_in(args, Vec::new()).await
+    }
+
+    /// The same with more of an environment.
+    pub(crate) async fn start_in(args: &[&str], environment: Vec<(&'static str, OsString)>) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
         let args = args.iter().map(|arg| (*arg).to_owned()).chain(["--listen".to_owned(), address.to_string()]);
-        let mut server = Server { address, metrics: None, args: args.collect(), process: None };
+        let mut server = Server { address, metrics: None, args: args.collect(), environment, process: None };
         server.restart().await;
         server
     }
@@ -171,7 +177,9 @@ impl Server {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let mut why = String::new();
         'start: loop {
-            let mut process = Running::start(program::command(&args));
+            let mut command = program::command(&args);
+            command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+            let mut process = Running::start(command);
             while TcpStream::connect(self.address).await.is_err() {
                 if process.has_ended() {
                     // The port may be taken for a moment, or Redis not be ready yet.

@@ -27,7 +27,7 @@ async fn v3_v5_views_accepted_while_the_counters_are_unavailable_count_and_reads
     let (status, counts) = http.get("/v1/videos/v/views").await;
     assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
     assert!(counts["ageMs"].as_u64().is_some_and(|age_ms| age_ms > 1_000), "{counts}");
-    // Nobody has read the visitors of that day.
+    // The visitors of that day were never read.
     let (status, counts) = http.get("/v1/videos/v/views?day=2001-02-03").await;
     assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
     assert!(counts.get("dailyVisitors").is_none(), "{counts}");

@@ -98,6 +98,7 @@ async fn v3_a_long_backlog_of_old_records_counts() {
         write(&mut redis, &format!("{}-0", an_hour_ago_ms + number), &record(true, "v", 1)).await;
     }
     let stage = Stage::start_on(house, &log, ViewsConfig { partitions: 1, ..ViewsConfig::default() }).await;
-    until(async || counters.get(NAMESPACE, "v").await.expect("a counter").count, |count| *count == RECORDS as i64).await;
+    until(async || counters.get(NAMESPACE, "v").await.expect("a counter").count, |count| *count == RECORDS as i64)
+        .await;
     drop(stage);
 }

@@ -173,7 +173,11 @@ impl Owner {
             let again = self.sink.send(number, waiting).await;
             metrics::sent_again(&again);
             until_answered(|| self.partition.settle(&owner, settled, (is_late, at), &again)).await?;
-            if is_late { settled.late = at } else { settled.deltas = at }
+            if is_late {
+                settled.late = at
+            } else {
+                settled.deltas = at
+            }
             if is_late && !again.is_empty() {
                 tracing::warn!(
                     partition = number,

@@ -79,7 +79,7 @@ pub(super) fn queue_checks(
 
 /// Checks of the counters.
 pub(super) fn counter_checks(counters: &BTreeMap<String, i64>, counting: &Counting) -> Vec<Check> {
-    let Counting { adds, counted, duplicates, refused, rollups, direct, .. } = counting;
+    let Counting { adds, counted, duplicates, refused, rollups, direct, views, local, .. } = counting;
     let equal = counters.iter().filter(|(name, total)| direct.get(*name) == Some(*total)).count();
     vec![
         Check::new(
@@ -96,6 +96,16 @@ pub(super) fn counter_checks(counters: &BTreeMap<String, i64>, counting: &Counti
             "no two rollups of one counter overlapped",
             rollups.overlapped == 0 && rollups.committed > 0,
             format!("{} of {} rollups", rollups.overlapped, rollups.begun),
+        ),
+        Check::new(
+            "as views, each aircraft of a route counted once",
+            views.equal == views.routes && views.routes > 0,
+            format!("{} of {} routes", views.equal, views.routes),
+        ),
+        Check::new(
+            "counters in this process equal the same count",
+            local.equal == local.counters && local.counters > 0,
+            format!("{} of {}", local.equal, local.counters),
         ),
     ]
 }

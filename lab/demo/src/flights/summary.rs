@@ -88,6 +88,18 @@ impl FlightsReport {
         });
         lines.push(format!("  {} rollups by two workers{kill}", grouped(counting.rollups.committed)));
         lines.push(format!("  Every count was exact {:.1} s after the last add", counting.exact_after_s));
+        let (views, local) = (&counting.views, &counting.local);
+        lines.push(format!(
+            "  {} views over HTTP in batches: {}/s, all counted {:.1} s after the last one",
+            grouped(views.views),
+            grouped((views.views as f64 / views.posts_s.max(1e-9)) as u64),
+            views.counted_after_s
+        ));
+        lines.push(format!(
+            "  {} adds to counters in this process: {:.0} million/s",
+            grouped(local.adds),
+            local.adds as f64 / local.adds_s.max(1e-9) / 1e6
+        ));
         details::counter_table(self, counting, COUNTERS_PER_KIND, lines);
     }
 
@@ -117,7 +129,7 @@ impl FlightsReport {
 mod tests {
     use super::*;
     use crate::flights::checks::Check;
-    use crate::flights::counting::{Counting, KilledRollupWorker, Overlaps};
+    use crate::flights::counting::{Counting, KilledRollupWorker, LocallyCounted, Overlaps, Viewed};
     use crate::flights::enqueue::{Enqueued, RefusedRows};
     use crate::flights::flight_log::FlightLogEntries;
     use crate::flights::history::{CarrierWait, HistoryAnswers, LongestWait, TracedFlight};
@@ -183,6 +195,8 @@ mod tests {
                 unfinished: 12,
                 taken_over: 12,
             }),
+            views: Viewed { views: 26_849, posts_s: 0.4, counted_after_s: 0.6, equal: 224, routes: 224 },
+            local: LocallyCounted { adds: 107_396, adds_s: 0.001, equal: 4, counters: 4 },
             direct: counters.clone(),
         };
         let history = HistoryAnswers {

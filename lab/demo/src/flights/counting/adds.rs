@@ -2,6 +2,7 @@
 
 use super::direct::counters_of;
 use crate::flights::flight_log::{FlightLogEntries, Run};
+use crate::flights::plan::FlightNo;
 use crate::flights::plan::Plan;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
@@ -36,13 +37,7 @@ pub(super) async fn send(
     let flights = flights(&landed.runs);
     let batches = flights.chunks(FLIGHTS).map(|flights| {
         let adds = flights.iter().flat_map(|number| {
-            let flight = &plan.flights[*number as usize];
-            let counters = counters_of(
-                plan.carriers.name(flight.carrier),
-                plan.origins.name(flight.origin),
-                plan.dests.name(flight.dest),
-                plan.aircraft.name(flight.aircraft),
-            );
+            let counters = counters(plan, *number);
             let token = token(ids[*number as usize]);
             counters.map(|counter| (counter, token.clone()))
         });
@@ -64,9 +59,20 @@ pub(super) async fn send(
     .await
 }
 
+/// The counters of a flight.
+pub(super) fn counters(plan: &Plan, number: FlightNo) -> [String; 4] {
+    let flight = &plan.flights[number as usize];
+    counters_of(
+        plan.carriers.name(flight.carrier),
+        plan.origins.name(flight.origin),
+        plan.dests.name(flight.dest),
+        plan.aircraft.name(flight.aircraft),
+    )
+}
+
 /// The flights that landed, each once. A flight whose worker was killed between landing and Complete has landed twice: a
 /// token identifies an event only together with its time (N3), and the two landings have different times.
-fn flights(runs: &[Run]) -> Vec<u32> {
+pub(super) fn flights(runs: &[Run]) -> Vec<u32> {
     let landed: BTreeSet<u32> = runs.iter().filter(|run| run.landed).map(|run| run.flight).collect();
     landed.into_iter().collect()
 }

@@ -1,23 +1,28 @@
 //! The second part of the demo: each flight that landed adds to four counters, every add is sent twice, and one of two
-//! rollup workers is killed in the middle. At the end every total must equal a direct count of the file.
+//! rollup workers is killed in the middle. Each flight is also a view of its route by its aircraft (`views`), and an add of
+//! counters in this process (`local`). At the end every total must equal a direct count of the file.
 //!
-//! What lives here: the adds (`adds`), the workers and their death (`workers`), and what is made of their records
-//! (`overlaps`). What may not: the server, which the demo brings along.
+//! What lives here: the adds (`adds`), the workers and their death (`rollup_workers`), what is made of their records
+//! (`overlap`), views and local counters. What may not: the server, which the demo brings along.
 
 mod adds;
 mod direct;
+mod local;
 mod overlap;
 mod rollup_workers;
 mod services;
+mod views;
 
+pub(crate) use local::LocallyCounted;
 pub(crate) use overlap::{KilledRollupWorker, Overlaps};
 pub use services::CounterServices;
+pub(crate) use views::Viewed;
 
 use super::flight_log::FlightLogEntries;
 use super::plan::Plan;
 use adds::Sent;
 use anyhow::{Context, Result, ensure};
-use direct::count_directly;
+use direct::{Direct, count_directly};
 use overlap::story;
 use rollup_workers::RollupWorkers;
 use serde::Serialize;
@@ -50,6 +55,8 @@ pub(crate) struct Counting {
     pub(super) exact_after_s: f64,
     pub(super) rollups: Overlaps,
     pub(super) killed_worker: Option<KilledRollupWorker>,
+    pub(super) views: Viewed,
+    pub(super) local: LocallyCounted,
     /// The expected totals, counted directly from the file.
     #[serde(skip)]
     pub(super) direct: BTreeMap<String, i64>,
@@ -74,7 +81,7 @@ pub(in crate::flights) async fn count(
         ..NamespaceConfig::default()
     };
     client.put_namespace(&namespace, config).await.context("cannot create the demo's namespace")?;
-    let direct = count_directly(file)?;
+    let Direct { counts: direct, aircraft_of_route } = count_directly(file)?;
     let mut workers = RollupWorkers::start(services)?;
     let begun = Instant::now();
     let mut sent = adds::send(&client, &namespace, plan, landed).await?;
@@ -85,12 +92,26 @@ pub(in crate::flights) async fn count(
         exact_totals(&client, &namespace, &mut sent, &direct),
     )?;
     let exact_after_s = last_add.elapsed().as_secs_f64();
+    let flights = adds::flights(&landed.runs);
+    let views = views::count(&services.views_url, plan, &flights, &direct, &aircraft_of_route).await?;
+    let local = local::count(&client, &format!("local-{namespace}"), plan, &flights, &direct).await?;
     let records = workers.stop().await?;
     let rollups = Overlaps::of(&namespace, &records, killed.as_ref())?;
     let killed_worker = killed.map(|killed| story(&namespace, &records, &killed));
     let Sent { adds, counted, duplicates, refused, .. } = sent;
-    let counting =
-        Counting { adds, counted, duplicates, refused, send_s, exact_after_s, rollups, killed_worker, direct };
+    let counting = Counting {
+        adds,
+        counted,
+        duplicates,
+        refused,
+        send_s,
+        exact_after_s,
+        rollups,
+        killed_worker,
+        views,
+        local,
+        direct,
+    };
     Ok((totals, counting))
 }
 

@@ -5,6 +5,8 @@
 pub struct CounterServices {
     /// The counters.
     pub counters_url: String,
+    /// The view counter.
+    pub views_url: String,
     /// The queue through which rollups become due.
     pub queue_url: String,
     /// The Redis that holds the counters.
