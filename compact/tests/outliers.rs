@@ -36,7 +36,7 @@ fn w2_a_few_ids_far_above_do_not_hold_up_the_tables() {
 #[test]
 fn w2_records_that_outgrew_their_slots_move_with_their_ids() {
     let mut set = set(Options { table_slots: 4_096, ..Options::default() });
-    let high = [1 << 30, (1 << 30) + 5];
+    let high = [1 << 21, (1 << 21) + 5];
     for id in high {
         set.increment(Mode::Decide, id, &[(0, 1_000_000)], &Fetched::none(), &mut Vec::new()).unwrap();
     }

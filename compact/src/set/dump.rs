@@ -280,7 +280,7 @@ impl CounterSet {
             }
         }
         dump.flush();
-        for (id, record) in table.aux.iter().chain(table.extend.iter()).chain(table.waiting_records()) {
+        for (id, record) in table.aux.iter().chain(table.slotless()) {
             if !is_newer(id) {
                 dump.record(id, record);
             }

@@ -55,7 +55,7 @@ impl Unsorted for SpillJob {
         for group in 0..self.table.geometry().groups {
             self.table.for_each_in_group(group, self.seed, |id, _| visit(id, 0));
         }
-        for (id, _) in self.table.extend.iter().chain(self.table.waiting_records()) {
+        for (id, _) in self.table.slotless() {
             visit(id, 0);
         }
     }

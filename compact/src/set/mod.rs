@@ -9,6 +9,7 @@ mod jobs;
 mod outliers;
 mod random;
 mod read;
+mod recent;
 mod restore;
 mod restoring;
 mod rising;

@@ -1,9 +1,12 @@
 //! The greatest ids of the last table, so that a few ids far above the others do not end the range of a table.
 
+use crate::table::Found;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Ids in slots that are known, at most: a roll moves them.
-const KNOWN_MAX: usize = 1_024;
+pub(super) const KNOWN_MAX: usize = 1_024;
+/// Ids that a table has above one that is usual in it, at least.
+const ABOVE_USUAL: usize = 63;
 
 /// The greatest ids of the last table.
 #[derive(Debug, Default)]
@@ -13,13 +16,42 @@ pub(crate) struct Outliers {
     /// Ids in the extend dictionary that were above the lowest of `slots` when they came. So each id of that dictionary which is
     /// above the lowest of `slots` now is among them.
     extend: BTreeSet<u64>,
+    /// The strays of the table. Some may have become 0 since.
+    far: BTreeSet<u64>,
 }
 
 impl Outliers {
-    /// An id has got a slot, or an entry of the extend dictionary.
+    /// An id has got this place.
     #[inline]
-    pub(crate) fn add(&mut self, id: u64, is_extend: bool) {
-        if is_extend { self.add_extend(id) } else { self.add_slot(id) }
+    pub(crate) fn add(&mut self, id: u64, found: Found) {
+        match found {
+            Found::Extend => self.add_extend(id),
+            Found::Far => {
+                self.far.insert(id);
+            }
+            _ => self.add_slot(id),
+        }
+    }
+
+    /// Forgets all but the strays.
+    pub(crate) fn leave_far(&mut self) {
+        *self = Outliers { far: std::mem::take(&mut self.far), ..Outliers::default() };
+    }
+
+    /// Takes the lowest stray, if it is below this id.
+    pub(crate) fn pop_far(&mut self, below: u64) -> Option<u64> {
+        if self.has_far(below) { self.far.pop_first() } else { None }
+    }
+
+    /// Whether a stray is below this id.
+    pub(crate) fn has_far(&self, below: u64) -> bool {
+        self.far.first().is_some_and(|lowest| *lowest < below)
+    }
+
+    /// An id that is not among the outliers of a table that may have so many. `None`: too few ids are known.
+    pub(crate) fn usual(&self, outliers: usize) -> Option<u64> {
+        let place = self.slots.len().checked_sub(outliers.clamp(ABOVE_USUAL, KNOWN_MAX - 1) + 1)?;
+        Some(self.slots[place])
     }
 
     #[inline]
@@ -57,18 +89,12 @@ impl Outliers {
         (above <= count.min(KNOWN_MAX - 1)).then(|| self.slots[below] + 1)
     }
 
-    /// The lowest of the known ids in the extend dictionary up to this one, so many as a roll may move; `None`: there are fewer. Ids
-    /// far above it do not count: they move with each roll, and would end no range.
-    pub(crate) fn strays_up_to(&self, id: u64) -> Option<u64> {
-        self.extend.range(..=id).nth_back(KNOWN_MAX - 1).copied()
-    }
-
     /// The greatest id with a slot.
     pub(crate) fn top(&self) -> Option<u64> {
         self.slots.back().copied()
     }
 
-    /// Takes the known ids from `first` on: those with slots, and those in the extend dictionary.
+    /// Takes the known ids from `first` on, strays excepted: those with slots, and those in the extend dictionary.
     pub(crate) fn take_from(&mut self, first: u64) -> (Vec<u64>, BTreeSet<u64>) {
         let place = self.slots.partition_point(|known| *known < first);
         (self.slots.drain(place..).collect(), self.extend.split_off(&first))

@@ -121,7 +121,7 @@ impl Split {
         touch(records.iter().map(|(_, hash, half, _)| halves[*half].table.approach(*hash)));
         for (id, hash, half, bytes) in records {
             let table = &mut halves[half].table;
-            if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes)) {
+            if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes).is_some()) {
                 continue;
             }
             let record = old.table.record(id, hash, old.table.find(id, hash));

@@ -184,8 +184,8 @@ impl CounterSet {
             let hash = Hash::of(id, self.shape.seed);
             let table = self.hot_table(id, hash)?;
             let is_new = is_same && table.has_layout(&shape_layout) && table.find(id, hash) == Found::Absent;
-            if is_new && table.insert_bytes(id, hash, bytes) {
-                self.restored(id, false);
+            if is_new && let Some(found) = table.insert_bytes(id, hash, bytes) {
+                self.restored(id, found);
                 continue;
             }
             padded[..layout.bytes].copy_from_slice(bytes);
@@ -287,22 +287,25 @@ impl CounterSet {
     fn put(&mut self, id: u64, hash: Hash, record: Record) -> Result<(), Refusal> {
         let record = self.schema.without_retired(record);
         let table = self.hot_table(id, hash)?;
-        let found = match table.find(id, hash) {
-            Found::Absent if record.is_zero() => return Ok(()),
-            Found::Absent => table.adopt(id, hash, &record),
+        match table.find(id, hash) {
+            Found::Absent if record.is_zero() => {}
+            Found::Absent => match &mut self.tables {
+                Tables::Rising(rising) => rising.adopt(id, hash, &record, &self.shape),
+                Tables::Random(random) => {
+                    random.find_mut(id, hash).0.adopt(id, hash, &record);
+                }
+            },
             found => {
                 let values: Vec<(u8, i64)> = record.numbered().collect();
                 table.store(id, hash, found, &values);
-                found
             }
-        };
-        self.restored(id, found == Found::Extend);
+        }
         Ok(())
     }
 
-    fn restored(&mut self, id: u64, is_extend: bool) {
+    fn restored(&mut self, id: u64, found: Found) {
         if let Tables::Rising(rising) = &mut self.tables {
-            rising.restored(id, is_extend);
+            rising.restored(id, found);
         }
     }
 }

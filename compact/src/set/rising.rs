@@ -1,6 +1,7 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
-use super::outliers::Outliers;
+use super::outliers::{KNOWN_MAX, Outliers};
+use super::recent::Recent;
 use super::shape::Shape;
 use crate::SET_TABLES_MAX;
 use crate::cold::{ColdTable, Entry, Overlay};
@@ -9,6 +10,11 @@ use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Found, Table};
 use std::sync::Arc;
+
+/// An id is a stray if it is so many times as far from the begin of the last table as a usual one: ids come less densely at times.
+const RANGES_REACHED: u64 = 1_024;
+/// New ids of the last table for which one stray that they have passed gets a place among them.
+const STRAYS_EVERY: u64 = 4;
 
 /// The ids from `first` to the next part's.
 #[derive(Debug)]
@@ -37,8 +43,14 @@ pub(crate) struct Rising {
     pub(crate) parts: Vec<Part>,
     /// The greatest ids of the last table.
     outliers: Outliers,
-    /// Ids beyond the reach of the last table that it has got.
-    strays: u64,
+    /// By how many the new ids above the range of the last table outnumber those of its range; and the latest of them.
+    above: u64,
+    latest_above: Recent,
+    /// The same of new ids below its origin.
+    below: u64,
+    latest_below: Recent,
+    /// The latest new ids of the last table, since it is full: those that may end its range.
+    candidates: Recent,
     /// Tables that were allocated before they are needed.
     pub(crate) spares: Vec<Table>,
     /// Tables that are no longer needed, to be freed in steps.
@@ -106,53 +118,119 @@ impl Rising {
             return Ok((table, found));
         }
         let may_roll = self.may_roll(shape);
-        let Body::Hot(table) = &self.parts[place].body else { unreachable!("the last table is hot") };
-        let used = table.used;
+        let table = self.hot(place);
+        let (used, extend_ids, is_below) = (table.used, table.extend_len() as u64, id < table.origin);
         let is_full = used >= shape.fill_slots;
-        if !table.reaches(id) {
-            // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
-            // moved on. Until the next table is ready, further ids become strays, too.
-            let (is_below, extend_ids) = (id < table.origin, table.extend.len() as u64);
-            let late = self.strays.checked_sub(shape.strays_max).filter(|_| !is_below && may_roll);
-            let ends_range = late.is_some_and(|ids| self.is_next_ready(ids, shape)) && id >= self.next_begin(id);
-            if !ends_range {
-                if !may_roll && may_refuse && extend_ids >= shape.strays_max {
-                    return Err(Refusal::Full);
-                }
-                self.strays += u64::from(!is_below);
-                self.outliers.add(id, true);
-                let table = self.hot(place);
-                let found = table.insert_extend(id, hash);
-                return Ok((table, found));
-            }
-            self.roll(self.next_begin(id), id, shape);
-        } else if is_full && may_roll {
-            // A few ids above this one are outliers: they move, and do not end the range of the table.
-            if let Some(first) = self.outliers.border(id, shape.outliers_max)
-                && self.is_next_ready(used - shape.fill_slots, shape)
-            {
-                self.roll(first, id, shape);
-            }
-        } else if is_full {
-            if let Some(found) = self.hot(place).insert(id, hash) {
-                self.outliers.add(id, false);
-                return Ok((self.hot(place), found));
-            }
-            if may_refuse {
+        if self.is_stray(id, shape) {
+            // The range moves on only if such ids outnumber those of the table: a few wild ones, however many in all, do not move it.
+            // Until the next table is ready, further ids become strays, too.
+            if !may_roll && may_refuse && extend_ids >= shape.strays_max {
                 return Err(Refusal::Full);
             }
+            if is_below {
+                self.below += 1;
+                self.latest_below.push(id);
+                self.begin_lower(may_roll, shape);
+            } else {
+                self.above += 1;
+                self.latest_above.push(id);
+                self.begin_higher(may_roll, shape);
+            }
+        } else {
+            (self.above, self.below) = (self.above.saturating_sub(1), self.below.saturating_sub(1));
+            if used % STRAYS_EVERY == 0 {
+                self.settle(id, shape);
+            }
+            if is_full && may_roll {
+                self.end_full(id, used - shape.fill_slots, shape);
+            } else if is_full {
+                if let Some(found) = self.hot(place).insert(id, hash) {
+                    self.outliers.add(id, found);
+                    return Ok((self.hot(place), found));
+                }
+                if may_refuse {
+                    return Err(Refusal::Full);
+                }
+            }
         }
-        let place = self.parts.len() - 1;
-        let found = self.hot(place).make_room(id, hash);
-        self.outliers.add(id, found == Found::Extend);
-        Ok((self.hot(place), found))
+        let found = self.seat(id, hash, shape);
+        Ok((self.hot(self.parts.len() - 1), found))
     }
 
-    /// Where the range after that of the last table begins, if this id ends it: above all ids with slots, and so that a bounded number
-    /// of strays moves.
-    fn next_begin(&self, id: u64) -> u64 {
-        let above_slots = self.outliers.top().map_or(id, |top| top + 1);
-        self.outliers.strays_up_to(id).map_or(above_slots, |strays| strays.max(above_slots))
+    /// Gives an id that is absent from the last table a place there.
+    fn seat(&mut self, id: u64, hash: Hash, shape: &Shape) -> Found {
+        let is_stray = self.is_stray(id, shape);
+        let table = self.hot(self.parts.len() - 1);
+        let found = if is_stray { table.insert_far(id, hash) } else { table.make_room(id, hash) };
+        self.outliers.add(id, found);
+        found
+    }
+
+    /// The same, with its record.
+    fn seat_record(&mut self, id: u64, hash: Hash, record: &Record, shape: &Shape) {
+        let found = self.seat(id, hash, shape);
+        let values: Vec<(u8, i64)> = record.numbered().collect();
+        self.hot(self.parts.len() - 1).store(id, hash, found, &values);
+    }
+
+    /// Whether an id does not belong to the range that the ids of the last table have: its slots do not reach it, or it is far above
+    /// the others.
+    fn is_stray(&self, id: u64, shape: &Shape) -> bool {
+        let Some(Part { first, body: Body::Hot(table), .. }) = self.parts.last() else { return false };
+        if !table.reaches(id) {
+            return true;
+        }
+        if !self.may_roll(shape) {
+            return false;
+        }
+        // By the range of the table before, or by what the table has: the greater of both, as ids may come less densely.
+        let before = self.parts.len().checked_sub(2).map(|place| first - self.parts[place].first);
+        let usual = self.outliers.usual(shape.outliers_max).map(|usual| usual.saturating_sub(*first));
+        let range = before.max(usual).map(|range| range.max(shape.geometry.slots()));
+        range.is_some_and(|range| id > first.saturating_add(range.saturating_mul(RANGES_REACHED)))
+    }
+
+    /// A full table gets an id above its range: begins the next one, once enough such ids have come. The lowest of them decides: a few
+    /// wild ones do not. They have places in the full table meanwhile, and move.
+    fn end_full(&mut self, id: u64, over: u64, shape: &Shape) {
+        let above = shape.outliers_max + shape.candidates;
+        if self.outliers.border(id, above).is_none() {
+            // It is late.
+            return;
+        }
+        self.candidates.push(id);
+        let is_ready = self.is_next_ready(over, shape);
+        if let Some(lowest) = self.candidates.lowest(shape.candidates)
+            && is_ready
+            && let Some(first) = self.outliers.border(lowest, above)
+        {
+            self.roll(first, lowest, shape);
+        }
+    }
+
+    /// Begins a table for ids above the range of the last one, if these are many now.
+    fn begin_higher(&mut self, may_roll: bool, shape: &Shape) {
+        let Some(late) = self.above.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
+        if !self.is_next_ready(late, shape) {
+            return;
+        }
+        let Some(lowest) = self.latest_above.lowest(1) else { return };
+        let above_slots = self.outliers.top().map_or(lowest, |top| top + 1);
+        let first = self.outliers.border(lowest, shape.outliers_max).unwrap_or(above_slots.max(lowest));
+        self.roll(first, lowest, shape);
+    }
+
+    /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild.
+    fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
+        let Some(late) = self.below.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
+        let has_few = |table: &mut Table| table.used.max(table.extend.len() as u64) <= KNOWN_MAX as u64;
+        if !has_few(self.hot(self.parts.len() - 1)) || !self.is_next_ready(late, shape) {
+            return;
+        }
+        let Some(lowest) = self.latest_below.lowest(1) else { return };
+        let Some(Part { first, body: Body::Hot(old), .. }) = self.parts.pop() else { return };
+        self.hot -= 1;
+        self.replace(first, lowest, Some(old), shape);
     }
 
     /// Whether the set may get a further table.
@@ -175,7 +253,8 @@ impl Rising {
     pub(crate) fn wanted_spares(&self, preallocated: usize, shape: &Shape) -> usize {
         let is_full = match self.parts.last() {
             Some(Part { body: Body::Hot(table), .. }) => {
-                (table.used >= shape.fill_slots || self.strays >= shape.strays_max) && self.may_roll(shape)
+                (table.used >= shape.fill_slots || self.above.max(self.below) >= shape.strays_max)
+                    && self.may_roll(shape)
             }
             _ => false,
         };
@@ -183,41 +262,87 @@ impl Rising {
         self.room().min(preallocated.max(begun))
     }
 
-    /// Begins a new table for the ids from `first` on. Those of the last table move over: outliers with slots, and ids that wait in its
-    /// extend dictionary, into slots if the new table reaches them: a search looks for such ids there first.
-    fn roll(&mut self, first: u64, id: u64, shape: &Shape) {
-        let mut table = match self.parts.is_empty() {
-            true => shape.first_table(),
-            false => self.spares.pop().unwrap_or_else(|| shape.table(0)),
+    /// Begins a new table for the ids from `first` on, of which the usual ones are not below `lowest`. Does so only once no stray is
+    /// below `first`.
+    fn roll(&mut self, first: u64, lowest: u64, shape: &Shape) {
+        if self.parts.last().is_some_and(|last| last.first >= first) || !self.settle(first, shape) {
+            return;
+        }
+        self.replace(first, lowest, None, shape);
+    }
+
+    /// The same. The ids of the last table from `first` on, or those of `old` that was in its place, move over: outliers with slots, and
+    /// ids that wait in its extend dictionary, into slots if the new table reaches them; and all strays at once.
+    fn replace(&mut self, first: u64, lowest: u64, mut old: Option<Table>, shape: &Shape) {
+        let mut table = match self.next_serial {
+            0 => shape.first_table(),
+            _ => self.spares.pop().unwrap_or_else(|| shape.table(0)),
         };
-        let (slots, extend) = self.outliers.take_from(first);
-        // By the lowest id that the table gets: this one may be far above those that follow.
-        let lowest = slots.first().into_iter().chain(extend.first()).fold(id, |lowest, moved| lowest.min(*moved));
-        table.origin = first.max(lowest.saturating_sub(shape.geometry.key_max / 2));
+        let (slots, mut extend) = self.outliers.take_from(first);
+        // Of a table that was replaced, all of them: the lowest are not known.
+        extend.extend(old.iter().flat_map(|old| old.extend.iter()).map(|(id, _)| id));
+        // By the lowest id that the table gets: the latest one may be far above those that follow.
+        let lowest = slots.first().into_iter().chain(extend.first()).fold(lowest, |lowest, moved| lowest.min(*moved));
+        let lowest = lowest.max(first);
+        let key_max = shape.geometry.key_max;
+        table.origin = if lowest - first <= key_max { first } else { first.max(lowest - key_max / 2) };
+        let last = match self.parts.last_mut() {
+            _ if old.is_some() => old.as_mut(),
+            Some(Part { body: Body::Hot(last), .. }) => Some(last),
+            _ => None,
+        };
+        let mut moved = Vec::new();
+        if let Some(last) = last {
+            table.take_all_far(last);
+            let hashed = slots.into_iter().chain(extend).map(|id| (id, Hash::of(id, shape.seed)));
+            moved.extend(hashed.map(|(id, hash)| (id, hash, last.take(id, hash))));
+        }
+        self.left.extend(old);
+        let mut outliers = std::mem::take(&mut self.outliers);
+        outliers.leave_far();
         self.begin();
-        if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
-            for id in slots.into_iter().chain(extend) {
-                let hash = Hash::of(id, shape.seed);
-                let record = last.take(id, hash);
-                if record.is_zero() {
-                    continue;
-                }
-                let found = table.adopt(id, hash, &record);
-                self.outliers.add(id, found == Found::Extend);
+        self.outliers = outliers;
+        self.push(Part { first, serial: self.next_serial, body: Body::Hot(table) });
+        for (id, hash, record) in moved {
+            if !record.is_zero() {
+                self.seat_record(id, hash, &record, shape);
             }
         }
-        self.push(Part { first, serial: self.next_serial, body: Body::Hot(table) });
+    }
+
+    /// Gives the lowest stray a place among the others, if it is below this id. Returns whether no further one is.
+    fn settle(&mut self, below: u64, shape: &Shape) -> bool {
+        if let Some(id) = self.outliers.pop_far(below) {
+            let (hash, table) = (Hash::of(id, shape.seed), self.hot(self.parts.len() - 1));
+            if let Some(record) = table.take_far(id, hash) {
+                let found = table.adopt(id, hash, &record);
+                self.outliers.add(id, found);
+            }
+        }
+        !self.outliers.has_far(below)
     }
 
     /// A new last table begins.
     pub(crate) fn begin(&mut self) {
-        (self.outliers, self.strays) = (Outliers::default(), 0);
+        (self.outliers, self.candidates) = (Outliers::default(), Recent::default());
+        (self.above, self.latest_above) = (0, Recent::default());
+        (self.below, self.latest_below) = (0, Recent::default());
     }
 
-    /// A restore has given an id a slot or an entry.
-    pub(crate) fn restored(&mut self, id: u64, is_extend: bool) {
+    /// A restore has given an id this place.
+    pub(crate) fn restored(&mut self, id: u64, found: Found) {
         if self.place(id).is_some_and(|place| place + 1 == self.parts.len()) {
-            self.outliers.add(id, is_extend);
+            self.outliers.add(id, found);
+        }
+    }
+
+    /// A restore gives an absent id of a hot table a place, with its record.
+    pub(crate) fn adopt(&mut self, id: u64, hash: Hash, record: &Record, shape: &Shape) {
+        match self.place(id) {
+            Some(place) if place + 1 < self.parts.len() => {
+                self.hot(place).adopt(id, hash, record);
+            }
+            _ => self.seat_record(id, hash, record, shape),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What new tables are made of: the sizes and bounds that follow from the schema and the options.
 
+use super::recent::RECENT;
 use crate::layout::Layout;
 use crate::options::{Options, Order};
 use crate::schema::Schema;
@@ -21,6 +22,8 @@ pub(crate) struct Shape {
     pub(crate) strays_max: u64,
     /// Ids with slots that a roll may move.
     pub(crate) outliers_max: usize,
+    /// Ids that come to a full table before one of them ends its range.
+    pub(crate) candidates: usize,
     pub(crate) tables_max: u64,
     probe_max: u32,
     /// The numbers of the live fields, in the order of a reply.
@@ -43,6 +46,7 @@ impl Shape {
             fill_slots: (slots * options.fill_percent / 100).max(1),
             ready_ids: (slots / 32).max(1),
             outliers_max: (slots / 64) as usize,
+            candidates: (slots / 64).clamp(1, RECENT as u64) as usize,
             strays_max: (slots / 256).clamp(1, STRAYS_MAX),
             tables_max: options.tables_max,
             probe_max: options.probe_max as u32,

@@ -129,9 +129,9 @@ impl CounterSet {
             match shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
                     totals.hot_tables += 1;
-                    totals.ids += table.used + table.extend.len() as u64;
+                    totals.ids += table.used + table.extend_len() as u64;
                     totals.aux += table.aux.len() as u64;
-                    totals.extend += table.extend.len() as u64;
+                    totals.extend += table.extend_len() as u64;
                 }
                 Shelf::Cold(cold) => {
                     totals.cold_tables += 1;
@@ -189,7 +189,7 @@ impl CounterSet {
                         ("slots", table.geometry().slots().into()),
                         ("used", table.used.into()),
                         ("aux_ids", table.aux.len().into()),
-                        ("extend_ids", table.extend.len().into()),
+                        ("extend_ids", table.extend_len().into()),
                         ("converting", u64::from(table.is_converting()).into()),
                     ]);
                 }
@@ -312,6 +312,11 @@ impl CounterSet {
         for (id, _) in table.extend.iter().take(CHECKED_MAX) {
             if table.find(id, Hash::of(id, self.shape.seed)) != Found::Extend {
                 faults.push(format!("table {serial}: id {id} is in the extend dictionary and not found there"));
+            }
+        }
+        for (id, _) in table.far_ids().iter().take(CHECKED_MAX) {
+            if table.find(id, Hash::of(id, self.shape.seed)) != Found::Far {
+                faults.push(format!("table {serial}: id {id} is among the strays and not found there"));
             }
         }
         if table.used > table.geometry().slots() {

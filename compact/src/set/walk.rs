@@ -20,6 +20,7 @@ pub(crate) struct Cursor(u64);
 const PLACE_BITS: u32 = 38;
 /// Of the places of a table: those that are no groups.
 const WAITING: u64 = 1 << 30;
+const FAR: u64 = 1 << 31;
 
 /// The range of a table in parts that a cursor can distinguish: of one id each, if the range has less than 2^38.
 #[derive(Clone, Copy)]
@@ -47,10 +48,13 @@ impl Parts {
 /// A place in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Groups from this one on, then the extend dictionary. Before group 0, the ids that wait for slots: they move to groups.
+    /// Groups from this one on, then the extend dictionary. Before group 0, the ids that wait for slots, and the strays: they move to
+    /// groups.
     Group(u32),
     /// A place of the dictionary of ids that wait for slots.
     Waiting(u32),
+    /// A place of the dictionary of strays.
+    Far(u32),
     /// A place of the extend dictionary.
     Extend(u32),
     /// What only the overlay has, from this part of the range on ([`Parts`]).
@@ -64,6 +68,7 @@ impl Cursor {
         let (kind, value) = match place {
             Place::Group(group) => (0, u64::from(group)),
             Place::Waiting(entries) => (0, WAITING | u64::from(entries)),
+            Place::Far(entries) => (0, FAR | u64::from(entries)),
             Place::Extend(entries) => (1, u64::from(entries)),
             Place::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
             Place::Overlay(part) => (3, part),
@@ -103,6 +108,7 @@ impl Cursor {
         let value = (self.0 & 0x3fff_ffff) as u32;
         match self.0 >> PLACE_BITS & 3 {
             0 if self.0 & WAITING != 0 => Place::Waiting(value),
+            0 if self.0 & FAR != 0 => Place::Far(value),
             0 => Place::Group(value),
             1 => Place::Extend(value),
             2 => Place::Stretch((self.0 >> 30) as u8, value),
@@ -224,17 +230,31 @@ impl CounterSet {
             Some(record) => visit(Folded::Record(id, record.clone())),
             None => visit(Folded::Record(id, record)),
         };
-        match (place, table.waiting_ids()) {
-            (Place::Group(0), Some(waiting)) => return Some(Place::Waiting(waiting.first_place())),
-            (Place::Waiting(from), Some(waiting)) => {
+        let (waiting, far) = (table.waiting_ids(), table.far_ids());
+        let far = Some(far).filter(|far| far.len() > 0);
+        let place = match (place, waiting, far) {
+            (Place::Group(0), Some(waiting), _) => return Some(Place::Waiting(waiting.first_place())),
+            (Place::Waiting(from), Some(waiting), _) => {
                 let next = waiting.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
                 if let Some(next) = next {
                     return Some(Place::Waiting(next));
                 }
+                Place::Waiting(from)
             }
-            _ => {}
-        }
-        let place = if let Place::Waiting(_) = place { Place::Group(0) } else { place };
+            (place, ..) => place,
+        };
+        let place = match (place, far) {
+            (Place::Group(0) | Place::Waiting(_), Some(far)) => return Some(Place::Far(far.first_place())),
+            (Place::Far(from), Some(far)) => {
+                let next = far.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
+                if let Some(next) = next {
+                    return Some(Place::Far(next));
+                }
+                Place::Group(0)
+            }
+            (Place::Waiting(_) | Place::Far(_), _) => Place::Group(0),
+            (place, _) => place,
+        };
         match place {
             Place::Group(group) if group.max(from_group) < table.geometry().groups => {
                 let group = group.max(from_group);

@@ -5,6 +5,7 @@
 
 mod convert;
 mod dictionary;
+mod far;
 mod geometry;
 mod groups;
 mod start;
@@ -16,6 +17,7 @@ pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
 use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
+use far::Far;
 use groups::{Conversion, Groups, Slot};
 use std::sync::Arc;
 use waiting::Start;
@@ -29,6 +31,8 @@ pub(crate) enum Found {
     Aux(Slot),
     /// In the extend dictionary.
     Extend,
+    /// Among the strays.
+    Far,
     /// In the dictionary of ids that wait for the first memory of the table.
     Waiting,
     /// Nowhere: all its values are 0.
@@ -44,6 +48,8 @@ pub(crate) struct Table {
     converting: Option<Conversion>,
     pub(crate) aux: Dictionary,
     pub(crate) extend: Dictionary,
+    /// The strays of the last table of a set by ranges.
+    far: Far,
     /// Slots in use, also those of records of zeros; and ids that wait for a slot.
     pub(crate) used: u64,
     probe_max: u32,
@@ -54,8 +60,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(origin: u64, geometry: Geometry, layout: Arc<Layout>, probe_max: u32) -> Table {
         let groups = Groups::new(geometry, layout);
-        let (aux, extend) = (Dictionary::default(), Dictionary::default());
-        Table { origin, groups, converting: None, aux, extend, used: 0, probe_max, start: None }
+        let (aux, extend, far) = (Dictionary::default(), Dictionary::default(), Far::default());
+        Table { origin, groups, converting: None, aux, extend, far, used: 0, probe_max, start: None }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -118,6 +124,9 @@ impl Table {
     /// Finds an id (W2: `h1 + N * h2`).
     #[inline]
     pub(crate) fn find(&self, id: u64, hash: Hash) -> Found {
+        if self.far.contains(id, hash) {
+            return Found::Far;
+        }
         if let Some(key) = self.key(id) {
             let (count, tag) = (self.groups.geometry.groups, hash.tag());
             let mut group = hash.first_group(count);
@@ -147,6 +156,7 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).value(slot, number),
             Found::Aux(_) => self.aux.get(id, hash).map_or(0, |record| record.get(number)),
             Found::Extend => self.extend.get(id, hash).map_or(0, |record| record.get(number)),
+            Found::Far => self.far.ids.get(id, hash).map_or(0, |record| record.get(number)),
             Found::Waiting => self.waiting(id, hash).map_or(0, |record| record.get(number)),
             Found::Absent => 0,
         }
@@ -172,6 +182,7 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).record(slot),
             Found::Aux(_) => self.aux.get(id, hash).cloned().unwrap_or_default(),
             Found::Extend => self.extend.get(id, hash).cloned().unwrap_or_default(),
+            Found::Far => self.far.ids.get(id, hash).cloned().unwrap_or_default(),
             Found::Waiting => self.waiting(id, hash).cloned().unwrap_or_default(),
             Found::Absent => Record::default(),
         }
@@ -245,6 +256,11 @@ impl Table {
                     self.extend.remove(id, hash);
                 }
             }
+            Found::Far => {
+                if self.far.ids.change(id, hash, |record| apply(record, changes)) {
+                    self.far.ids.remove(id, hash);
+                }
+            }
             Found::Waiting => self.store_waiting(id, hash, changes),
             Found::Absent => debug_assert!(false, "id {id} has no place"),
         }
@@ -268,6 +284,7 @@ impl Table {
             + converting
             + self.aux.memory_bytes()
             + self.extend.memory_bytes()
+            + self.far.ids.memory_bytes()
             + self.start_bytes()
     }
 
@@ -305,12 +322,12 @@ impl Table {
             && (Arc::ptr_eq(&self.groups.layout, layout) || self.groups.layout == *layout)
     }
 
-    /// Puts an absent id into a slot, with a record as bytes of the table's layout ([`Table::has_layout`]). Returns `false`, and
+    /// Puts an absent id into a slot, with a record as bytes of the table's layout ([`Table::has_layout`]). Returns where; `None`, and
     /// changes nothing, if it finds no slot.
-    pub(crate) fn insert_bytes(&mut self, id: u64, hash: Hash, record: &[u8]) -> bool {
-        let Some(Found::Slot(slot)) = self.insert(id, hash) else { return false };
+    pub(crate) fn insert_bytes(&mut self, id: u64, hash: Hash, record: &[u8]) -> Option<Found> {
+        let found @ Found::Slot(slot) = self.insert(id, hash)? else { return None };
         self.groups.set_record_bytes(slot, record);
-        true
+        Some(found)
     }
 
     /// The records of a group have moved elsewhere: forgets how many they are, and those that were in the aux dictionary.
