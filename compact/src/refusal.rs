@@ -24,7 +24,7 @@ pub enum Refusal {
     TooEarly,
     /// `TOKENREUSED`: the token was used with other increments.
     TokenReused,
-    /// `DAMAGED`: a page of a cold table fails its checksum. Its values are not served.
+    /// `DAMAGED`: a page of a cold table fails its checksum, is missing, or was given up. Its values are not served.
     Damaged(Damage),
     /// `IOERR`: a page of a cold table could not be read. The next command reads it again.
     Unreadable {
@@ -87,7 +87,7 @@ impl fmt::Display for Refusal {
             }
             Refusal::TokenReused => write!(out, "TOKENREUSED the token was used with other increments"),
             Refusal::Damaged(Damage { file, page, first, last }) => {
-                write!(out, "DAMAGED page {page} of {file} fails its checksum (ids {first} to {last})")
+                write!(out, "DAMAGED page {page} of {file} is damaged or missing (ids {first} to {last})")
             }
             Refusal::Unreadable { file, page, why } => write!(out, "IOERR page {page} of {file} cannot be read: {why}"),
             Refusal::Complete => write!(out, "BUSYKEY the counter set is complete, and takes no more pieces of a dump"),

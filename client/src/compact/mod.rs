@@ -11,8 +11,9 @@
 //!
 //! // One command for each key. The numbers of fields are their places in the order of creation.
 //! const LIKES: u8 = 0;
+//! const FIELDS: usize = 2;
 //! let ids = [42, 43, 42, 44];
-//! for group in group("posts", 1_024, &ids) {
+//! for group in group("posts", 1_024, FIELDS, &ids) {
 //!     let mut increments = Increments::new();
 //!     for id in &group.ids {
 //!         increments.push(*id, LIKES, 1).expect("at most 1,024 of them");

@@ -1,6 +1,6 @@
 //! Which key has an id.
 
-use super::packed::IDS_MAX;
+use super::reply::ids_per_reply;
 use std::collections::BTreeMap;
 
 /// The partition of an id, from 0 to `partitions` - 1. It never changes for this number of partitions: clients in other languages
@@ -42,11 +42,12 @@ pub struct Group {
     pub places: Vec<usize>,
 }
 
-/// Groups ids by their key, [`IDS_MAX`] of them in a group at most.
+/// Groups ids by their key. `fields`: how many fields the schema has, retired ones excepted; a group has at most so many ids that
+/// `CT.PGET` takes all of them ([`ids_per_reply`]), and with them the commands that write one increment or value for each.
 ///
 /// # Panics
 /// If there are no partitions.
-pub fn group(name: &str, partitions: u32, ids: &[u64]) -> Vec<Group> {
+pub fn group(name: &str, partitions: u32, fields: usize, ids: &[u64]) -> Vec<Group> {
     let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (place, id) in ids.iter().enumerate() {
         places.entry(partition(partitions, *id)).or_default().push(place);
@@ -56,7 +57,8 @@ pub fn group(name: &str, partitions: u32, ids: &[u64]) -> Vec<Group> {
         ids: places.iter().map(|place| ids[*place]).collect(),
         places: places.to_vec(),
     };
-    places.iter().flat_map(|(partition, places)| places.chunks(IDS_MAX).map(|some| group(*partition, some))).collect()
+    let most = ids_per_reply(fields);
+    places.iter().flat_map(|(partition, places)| places.chunks(most).map(|some| group(*partition, some))).collect()
 }
 
 #[cfg(test)]
@@ -79,15 +81,18 @@ mod tests {
     #[test]
     fn w4_groups_have_all_ids_once_with_their_places() {
         let ids: Vec<u64> = (0..50_000).map(|n| n * 7 % 30_000).collect();
-        let groups = group("posts", 3, &ids);
-        let mut seen = vec![false; ids.len()];
-        for group in &groups {
-            assert!(group.ids.len() <= IDS_MAX && group.ids.len() == group.places.len());
-            for (id, place) in group.ids.iter().zip(&group.places) {
-                assert_eq!((ids[*place], key("posts", 3, *id)), (*id, group.key.clone()));
-                assert!(!std::mem::replace(&mut seen[*place], true));
+        for (fields, most) in [(1, 1_024), (4, 1_024), (5, 819), (20, 204), (256, 16)] {
+            let groups = group("posts", 3, fields, &ids);
+            let mut seen = vec![false; ids.len()];
+            assert!(groups.iter().any(|group| group.ids.len() == most), "{fields} fields");
+            for group in &groups {
+                assert!(group.ids.len() <= most && group.ids.len() == group.places.len());
+                for (id, place) in group.ids.iter().zip(&group.places) {
+                    assert_eq!((ids[*place], key("posts", 3, *id)), (*id, group.key.clone()));
+                    assert!(!std::mem::replace(&mut seen[*place], true));
+                }
             }
+            assert!(seen.into_iter().all(|seen| seen));
         }
-        assert!(seen.into_iter().all(|seen| seen));
     }
 }

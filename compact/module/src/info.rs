@@ -31,6 +31,7 @@ unsafe extern "C" fn show(ctx: *mut raw::InfoCtx, is_crash: c_int) {
         field(c"sets", value::count() as u64);
         field(c"sets_summed", sets);
         field(c"ids", all.ids);
+        field(c"overlay_ids", all.overlay_ids);
         field(c"memory_bytes", all.memory_bytes as u64);
         field(c"hot_tables", all.hot_tables as u64);
         field(c"cold_tables", all.cold_tables as u64);

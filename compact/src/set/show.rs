@@ -45,8 +45,12 @@ pub struct Totals {
     pub hot_tables: usize,
     /// Tables in files.
     pub cold_tables: usize,
-    /// Ids with a slot, an entry of a dictionary or a record in a file, also those whose fields are all 0.
+    /// Ids with a slot, an entry of a dictionary or a record in a file, also those whose fields are all 0. Ids that only the overlay of
+    /// a cold table has are not among them.
     pub ids: u64,
+    /// Records above tables whose slots or files do not change, of ids that may be in them or not: `ids` <= written ids <= `ids` +
+    /// `overlay_ids`.
+    pub overlay_ids: u64,
     /// Records in aux dictionaries.
     pub aux: u64,
     /// Ids in extend dictionaries.
@@ -70,6 +74,7 @@ impl std::ops::AddAssign for Totals {
         self.hot_tables += other.hot_tables;
         self.cold_tables += other.cold_tables;
         self.ids += other.ids;
+        self.overlay_ids += other.overlay_ids;
         self.aux += other.aux;
         self.extend += other.extend;
         self.memory_bytes += other.memory_bytes;
@@ -126,6 +131,11 @@ impl CounterSet {
         let mut totals = Totals { memory_bytes, tokens, cache_hits, cache_misses, ..Totals::default() };
         self.each_shelf(|shelf| {
             totals.memory_bytes += shelf_bytes(&shelf);
+            totals.overlay_ids += match &shelf {
+                Shelf::Slots(..) => 0,
+                Shelf::Frozen(_, overlay) => overlay.len() as u64,
+                Shelf::Cold(cold) => cold.overlay_len() as u64,
+            };
             match shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
                     totals.hot_tables += 1;
@@ -150,6 +160,7 @@ impl CounterSet {
         let mut figures: Figures = vec![
             ("schema", Figure::Text(self.schema_text())),
             ("ids", totals.ids.into()),
+            ("overlay_ids", totals.overlay_ids.into()),
             ("memory_bytes", totals.memory_bytes.into()),
             ("record_bits", (self.schema.live().map(|(_, field)| u64::from(field.width)).sum::<u64>()).into()),
             ("hot_tables", totals.hot_tables.into()),

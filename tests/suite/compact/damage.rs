@@ -23,7 +23,8 @@ fn flip(path: &Path, at: u64, bit: u8) {
 fn damage(reply: &Reply) -> (String, u64, u64, u64) {
     let text = reply.to_string();
     let words: Vec<&str> = text.trim_start_matches('!').trim_end_matches(')').split(' ').collect();
-    let ["DAMAGED", "page", page, "of", file, "fails", "its", "checksum", "(ids", first, "to", last] = words[..] else {
+    let ["DAMAGED", "page", page, "of", file, "is", "damaged", "or", "missing", "(ids", first, "to", last] = words[..]
+    else {
         panic!("a refusal of a damaged page, not {text}");
     };
     let number = |text: &str| text.parse().expect("a number");

@@ -18,7 +18,7 @@ pub(super) fn of_faults(faults: &BTreeSet<String>) -> Vec<Range> {
     ranges.into_iter().collect()
 }
 
-/// Reads `DAMAGED page P of FILE fails its checksum (ids F to L)`.
+/// Reads `DAMAGED page P of FILE is damaged or missing (ids F to L)`.
 fn range(fault: &str) -> Option<Range> {
     let rest = fault.strip_prefix("DAMAGED page ")?;
     let (page, rest) = rest.split_once(" of ")?;
@@ -35,11 +35,13 @@ mod tests {
     #[test]
     fn w3_damaged_ranges_are_read_from_faults() {
         let faults = [
-            "DAMAGED page 3 of tallystone-00ff.cold fails its checksum (ids 5 to 18446744073709551615)",
+            "DAMAGED page 3 of tallystone-00ff.cold is damaged or missing (ids 5 to 18446744073709551615)",
             "id 7 has [1] in its table and reads [2]",
         ];
         let found = of_faults(&faults.map(str::to_owned).into());
         let file = "tallystone-00ff.cold".to_owned();
         assert_eq!(found, [Range { first: 5, last: u64::MAX, file, page: 3 }]);
+        // A store of an earlier version says it in other words.
+        assert_eq!(of_faults(&[faults[0].replace("is damaged or missing", "fails its checksum")].into()), found);
     }
 }
