@@ -6,8 +6,9 @@ use super::random;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
+use tallystone_client::compact::{Increments, group, key_of, pack_ids, unpack_values};
 use tallystone_local::redis_py;
-use tallystone_tests::compact::{Engine, Node, Setup, eventually};
+use tallystone_tests::compact::{Engine, Node, Reply, Setup, eventually};
 use tallystone_tests::lasting_port;
 
 const MOVES: usize = 6;
@@ -72,10 +73,54 @@ fn cluster(engine: Engine) -> [Node; 3] {
     nodes
 }
 
+/// Sends a command to the node that has its key, which another one names.
+fn routed(nodes: &[Node], command: &[Vec<u8>]) -> Reply {
+    let reply = nodes[0].wire().call(command);
+    if reply.code() != Some("MOVED") {
+        return reply;
+    }
+    let text = reply.to_string();
+    let port: u16 = text.rsplit(':').next().and_then(|port| port.trim().parse().ok()).expect("a port");
+    nodes.iter().find(|node| node.port() == port).expect("a node").wire().call(command)
+}
+
+/// What the client makes of ids is sent as it is: keys, groups, packed increments and reads. A set of six fields takes fewer ids in a
+/// command than one of four.
+fn client_drives(nodes: &[Node]) {
+    const PARTITIONS: u32 = 12;
+    const FIELDS: usize = 6;
+    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    for partition in 0..PARTITIONS {
+        let create =
+            format!("CT.CREATE {} TABLE_SLOTS 1024 SCHEMA a 8 b 24 c 8 d 8 e 8 f 8", key_of("spread", partition));
+        assert_eq!(routed(nodes, &words(&create)).to_string(), "OK");
+    }
+    let ids: Vec<u64> = (0..10_000).map(|number| number * 7_919).collect();
+    let delta = |id: u64| (id % 1_000) as i32 + 1;
+    let groups = group("spread", PARTITIONS, FIELDS, &ids);
+    assert!(groups.len() > PARTITIONS as usize, "some partition has more ids than a command");
+    for group in &groups {
+        let mut increments = Increments::new();
+        group.ids.iter().for_each(|id| increments.push(*id, 1, delta(*id)).expect("room"));
+        let command = [words(&format!("CT.PINCRBY {}", group.key)), vec![increments.as_bytes().to_vec()]].concat();
+        let reply = routed(nodes, &command);
+        assert_eq!(reply.items()[0].int(), group.ids.len() as i64, "{reply}");
+    }
+    for group in &groups {
+        let command = [words(&format!("CT.PGET {}", group.key)), vec![pack_ids(&group.ids).expect("few ids")]].concat();
+        let reply = routed(nodes, &command);
+        assert_eq!(reply.code(), None, "{reply}");
+        let values = unpack_values(FIELDS, reply.bytes()).expect("six fields of each id");
+        let expected = group.places.iter().map(|place| [0, i64::from(delta(ids[*place])), 0, 0, 0, 0]);
+        assert!(values.rows().map(<[i64]>::to_vec).eq(expected.map(|row| row.to_vec())), "{}", group.key);
+    }
+}
+
 #[test]
 fn w1_a_client_of_a_cluster_drives_it() {
     for engine in Engine::ALL {
         let nodes = cluster(engine);
+        client_drives(&nodes);
         for protocol in ["2", "3"] {
             let python = Command::new("python3")
                 .arg("-c")

@@ -85,26 +85,28 @@ fn w3_a_damaged_page_is_named_refused_and_repaired() {
 
 #[test]
 fn w3_a_page_that_the_file_has_no_more_is_refused_and_the_others_are_served() {
-    let node = cold_node(Setup::new(Engine::Redis).without_fsync());
-    let mut wire = node.wire();
-    wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
-    let tables = wire.run("CT.TABLES k");
-    let table = &tables.items()[2];
-    let (name, pages) = (table.field("file").text(), table.field("pages").int());
-    let last = tables.items()[3].field("first_id").int() - 1;
-    let path = node.cold_files().into_iter().find(|path| path.ends_with(&name)).expect("the file of the table");
-    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("a file");
-    let whole = file.metadata().expect("a file").len();
-    file.set_len(whole - PAGE / 2).expect("a shorter file");
-    let refused = wire.run(&format!("CT.GET k {last}"));
-    assert_eq!(damage(&refused).1.cast_signed(), pages - 1, "{refused}");
-    let next = last + 1;
-    assert_eq!(wire.run(&format!("CT.GET k {next} likes")).to_string(), format!("[{}]", next + 1));
-    assert_eq!(node.faults("k").len(), 1);
-    // A snapshot is written without it, and the log of the engine says so.
-    wire.done("SAVE");
-    let log = node.log();
-    assert!(log.contains(&format!("page {} of {name} is missing in a copy of a counter set", pages - 1)), "{log}");
+    for engine in Engine::ALL {
+        let node = cold_node(Setup::new(engine).without_fsync());
+        let mut wire = node.wire();
+        wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+        let tables = wire.run("CT.TABLES k");
+        let table = &tables.items()[2];
+        let (name, pages) = (table.field("file").text(), table.field("pages").int());
+        let last = tables.items()[3].field("first_id").int() - 1;
+        let path = node.cold_files().into_iter().find(|path| path.ends_with(&name)).expect("the file of the table");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("a file");
+        let whole = file.metadata().expect("a file").len();
+        file.set_len(whole - PAGE / 2).expect("a shorter file");
+        let refused = wire.run(&format!("CT.GET k {last}"));
+        assert_eq!(damage(&refused).1.cast_signed(), pages - 1, "{refused}");
+        let next = last + 1;
+        assert_eq!(wire.run(&format!("CT.GET k {next} likes")).to_string(), format!("[{}]", next + 1));
+        assert_eq!(node.faults("k").len(), 1);
+        // A snapshot is written without it, and the log of the engine says so.
+        wire.done("SAVE");
+        let log = node.log();
+        assert!(log.contains(&format!("page {} of {name} is missing in a copy of a counter set", pages - 1)), "{log}");
+    }
 }
 
 /// A read that fails says nothing of the bytes: nothing is lost, and no snapshot leaves records out.
@@ -184,45 +186,49 @@ fn judge(node: &mut Node, before: &State, what: &str) -> bool {
 
 #[test]
 fn w4_a_flipped_bit_of_a_snapshot_is_refused() {
-    let mut random = random("bits of a snapshot");
-    let mut node = Setup::new(Engine::Redis).without_log().start();
-    fill_all(&node);
-    let before = state(&node);
-    node.wire().done("SAVE");
-    let path = node.dir().join("dump.rdb");
-    let bytes = std::fs::metadata(&path).expect("a file").len();
-    let mut started = 0;
-    for _ in 0..20 {
-        let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
-        flip(&path, at, bit);
-        started += u32::from(judge(&mut node, &before, &format!("byte {at}, bit {bit} of {bytes}")));
-        flip(&path, at, bit);
+    for engine in Engine::ALL {
+        let mut random = random("bits of a snapshot");
+        let mut node = Setup::new(engine).without_log().start();
+        fill_all(&node);
+        let before = state(&node);
+        node.wire().done("SAVE");
+        let path = node.dir().join("dump.rdb");
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        let mut started = 0;
+        for _ in 0..20 {
+            let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+            flip(&path, at, bit);
+            started += u32::from(judge(&mut node, &before, &format!("{engine:?}, byte {at}, bit {bit} of {bytes}")));
+            flip(&path, at, bit);
+        }
+        // A bit of what the engine notes for itself may say nothing.
+        assert!(started <= 2, "{started} of 20 went unnoticed");
+        node.start_again();
+        assert_eq!(state(&node), before);
     }
-    // A bit of what the engine notes for itself may say nothing.
-    assert!(started <= 2, "{started} of 20 went unnoticed");
-    node.start_again();
-    assert_eq!(state(&node), before);
 }
 
 /// The engine has no checksum for the tail of its log: a digit that becomes another one is a number that a client may have sent. Snapshots
 /// in front of it have one, and so do the pieces of a rewrite.
 #[test]
 fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
-    for preamble in ["yes", "no"] {
-        let mut random = random("bits of a rewritten log");
-        let args = format!("--aof-use-rdb-preamble {preamble} --aof-load-truncated no");
-        let mut node = Setup::new(Engine::Redis).without_fsync().args(&args).start();
-        fill_all(&node);
-        let before = state(&node);
-        let path = node.rewrite_log();
-        let bytes = std::fs::metadata(&path).expect("a file").len();
-        for _ in 0..10 {
-            let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
-            flip(&path, at, bit);
-            judge(&mut node, &before, &format!("preamble {preamble}, byte {at}, bit {bit} of {bytes}"));
-            flip(&path, at, bit);
+    for engine in Engine::ALL {
+        for preamble in ["yes", "no"] {
+            let mut random = random("bits of a rewritten log");
+            let args = format!("--aof-use-rdb-preamble {preamble} --aof-load-truncated no");
+            let mut node = Setup::new(engine).without_fsync().args(&args).start();
+            fill_all(&node);
+            let before = state(&node);
+            let path = node.rewrite_log();
+            let bytes = std::fs::metadata(&path).expect("a file").len();
+            for _ in 0..10 {
+                let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+                flip(&path, at, bit);
+                judge(&mut node, &before, &format!("{engine:?}, preamble {preamble}, byte {at}, bit {bit} of {bytes}"));
+                flip(&path, at, bit);
+            }
+            node.start_again();
+            assert_eq!(state(&node), before);
         }
-        node.start_again();
-        assert_eq!(state(&node), before);
     }
 }

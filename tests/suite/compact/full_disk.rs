@@ -1,6 +1,7 @@
 //! A disk that is full (W3, W4). If it is that of cold tables, tables stay in memory, and move once there is room. If it is that of the log,
 //! the engine ends, and what it has acknowledged is in the log. If a snapshot finds no room, it fails, and the set continues.
 
+use super::cold::cold_node;
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use super::snapshots::{KINDS, fill_all, is_as_before, state};
@@ -9,36 +10,38 @@ use tallystone_tests::compact::{Engine, Setup, eventually};
 
 #[test]
 fn w3_a_full_disk_stops_spilling_and_loses_nothing() {
-    let mut random = random("a full disk");
-    let disk = SmallDisk::mount(1 << 20);
-    disk.leave(40 << 10);
-    let mut node = Setup::new(Engine::Redis).without_fsync().cold(disk.path()).start();
-    node.wire().done(&format!("CT.CREATE k TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 20000 {SCHEMA}"));
-    let load = Load::new(node.port());
-    let sums = load.run(3, &mut random, |_| {
-        eventually("the disk is full", || node.log().contains("a cold table cannot be written"));
-        load.progress(500);
-    });
-    judge(&node, &sums);
-    assert!(node.log().contains("No space left on device"), "it says why");
-    let is_spilled = || {
-        node.wire()
-            .run("CT.TABLES k")
-            .items()
-            .split_last()
-            .is_some_and(|(_, others)| others.iter().all(|table| table.field("state").text() == "cold"))
-    };
-    assert!(!is_spilled());
-    disk.make_room();
-    eventually("tables move", || {
-        // A write wakes the work up.
-        node.wire().done("CT.INCRBY k 1 balance 0");
-        is_spilled()
-    });
-    judge(&node, &sums);
-    node.restart();
-    judge(&node, &sums);
-    drop(node);
+    for engine in Engine::ALL {
+        let mut random = random("a full disk");
+        let disk = SmallDisk::mount(1 << 20);
+        disk.leave(40 << 10);
+        let mut node = Setup::new(engine).without_fsync().cold(disk.path()).start();
+        node.wire().done(&format!("CT.CREATE k TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 20000 {SCHEMA}"));
+        let load = Load::new(node.port());
+        let sums = load.run(3, &mut random, |_| {
+            eventually("the disk is full", || node.log().contains("a cold table cannot be written"));
+            load.progress(500);
+        });
+        judge(&node, &sums);
+        assert!(node.log().contains("No space left on device"), "it says why");
+        let is_spilled = || {
+            node.wire()
+                .run("CT.TABLES k")
+                .items()
+                .split_last()
+                .is_some_and(|(_, others)| others.iter().all(|table| table.field("state").text() == "cold"))
+        };
+        assert!(!is_spilled());
+        disk.make_room();
+        eventually("tables move", || {
+            // A write wakes the work up.
+            node.wire().done("CT.INCRBY k 1 balance 0");
+            is_spilled()
+        });
+        judge(&node, &sums);
+        node.restart();
+        judge(&node, &sums);
+        drop(node);
+    }
 }
 
 #[test]
@@ -101,5 +104,31 @@ fn w4_a_snapshot_without_room_fails_and_the_set_goes_on() {
         node.rewrite_log();
         node.restart();
         is_as_before(&node, &before, &once, "a rewrite with room");
+    }
+}
+
+/// A start writes cold tables to new files. Without room for them the engine does not start, says why, and has lost nothing.
+#[test]
+fn w4_a_full_cold_folder_refuses_the_start_and_loses_nothing() {
+    for engine in Engine::ALL {
+        let disk = SmallDisk::mount(2 << 20);
+        let mut node = cold_node(Setup::new(engine).without_fsync().cold(disk.path()));
+        let before = (node.scan("k"), node.digest("k"));
+        node.rewrite_log();
+        node.kill();
+        // What the engine would delete by itself: the files of a process that was killed.
+        for entry in std::fs::read_dir(disk.path()).expect("a folder").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "cold") {
+                std::fs::remove_file(entry.path()).expect("removed");
+            }
+        }
+        disk.leave(8 << 10);
+        for _ in 0..2 {
+            assert!(node.try_start().is_err(), "{engine:?}: it has started without its cold tables");
+            assert!(node.log().contains("No space left on device"), "{engine:?}: {}", node.log());
+        }
+        disk.make_room();
+        node.start_again();
+        assert_eq!((node.scan("k"), node.digest("k")), before, "{engine:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! other processes interrupt the engine. Of new ids, the same command of several equal sets is measured. Bounds on new memory, and on the
 //! records that a split moves, are tests of the tables.
 
+use super::cold::until_cold;
 use super::fuzz::pieces;
 use tallystone_tests::compact::{Engine, Node, Setup, Wire};
 
@@ -104,6 +105,82 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
             println!("{engine:?} {order}, in µs: {longest:?}");
             assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
         }
+    }
+}
+
+/// Ids of the set whose tables are in files, of four values each: a page has about 340 of them.
+const COLD_IDS: u64 = 500_000;
+/// How far apart the ids of a command are: each is on another page.
+const APART: u64 = 370;
+
+/// A set of which all tables but the last are in files, and nothing of them is in memory.
+fn fill_cold(node: &Node) {
+    let mut wire = node.wire();
+    wire.done("CT.CREATE cold TABLE_SLOTS 131072 CACHE_BYTES 0 SCHEMA a 24 b 24 c 24 d 24");
+    for first in (0..COLD_IDS).step_by(250) {
+        let value = |id: u64, field: u8| ((id * 4 + u64::from(field)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 41) as i32;
+        let item = |id: u64, field: u8| [&id.to_le_bytes()[..], &[field], &value(id, field).to_le_bytes()].concat();
+        let packed: Vec<u8> =
+            (first..first + 250).flat_map(|id| (0..4).flat_map(move |field| item(id, field))).collect();
+        assert_eq!(wire.call(&[words("CT.PINCRBY cold"), vec![packed]].concat()).items()[0].int(), 1_000);
+    }
+    wire.done("CT.ALTER cold OPTION MEMORY_MAX 1");
+    until_cold(node, "cold");
+    let tables = wire.run("CT.TABLES cold");
+    let pages: i64 = tables.items().iter().rev().skip(1).map(|table| table.field("pages").int()).sum();
+    assert!(pages > 1_024, "{pages} pages");
+}
+
+/// The engine's part of commands on 1,024 ids of as many pages: until the client is blocked, and once the pages are there. And of the
+/// commands that make, alter and repair sets.
+#[test]
+#[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
+fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
+    for engine in Engine::ALL {
+        let node = Setup::new(engine).without_log().start();
+        fill_cold(&node);
+        let mut wire = node.wire();
+        wire.done("CT.CREATE tables TABLE_SLOTS 16 SCHEMA a 8");
+        let is_full = |first: &u64| count(&node, "tables", *first..first + 5_000) > 0;
+        assert!((0..200_000).step_by(5_000).any(|first| is_full(&first)));
+        let fields: String = (0..200).map(|field| format!(" f{field} 1")).collect();
+        wire.done("CONFIG SET slowlog-log-slower-than 0");
+        // Ids that no earlier command has written: what is written is in memory from then on.
+        let mut next = 0;
+        let mut measure = |name: &str, command: &dyn Fn(&[u64], usize) -> Vec<Vec<u8>>| {
+            let runs = (0..RUNS).map(|run| {
+                next += 1;
+                let ids: Vec<u64> = (0..1_024).map(|n| n * APART + next % APART).collect();
+                took_us(&mut wire, &command(&ids, run))
+            });
+            (runs.min().expect("a run"), name.to_owned())
+        };
+        let line = |head: &str, ids: &[u64], rest: &str| {
+            [words(head), ids.iter().flat_map(|id| words(&format!("{id}{rest}"))).collect()].concat()
+        };
+        let longest = [
+            measure("PGET", &|ids, _| {
+                [words("CT.PGET cold"), vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()]].concat()
+            }),
+            measure("MGET", &|ids, _| line("CT.MGET cold", ids, "")),
+            measure("PINCRBY", &|ids, _| [words("CT.PINCRBY cold"), vec![packed(ids.iter().copied())]].concat()),
+            measure("MINCRBY", &|ids, _| line("CT.MINCRBY cold", ids, " b 1")),
+            measure("DEL", &|ids, _| line("CT.DEL cold", ids, "")),
+            measure("PSETNEWER", &|ids, _| {
+                let item = |id: &u64| [*id, 1, 1 << 24].map(u64::to_le_bytes).concat();
+                [words("CT.PSETNEWER cold a b"), vec![ids.iter().flat_map(item).collect()]].concat()
+            }),
+            measure("REPAIR", &|_, _| {
+                let item = |id: u64| [id, 1, 2, 3, 4].map(u64::to_le_bytes).concat();
+                [words("CT.REPAIR cold 0 1023"), vec![(0..1_024).flat_map(item).collect()]].concat()
+            }),
+            measure("SCAN", &|_, _| words("CT.SCAN cold 0 COUNT 1024")),
+            measure("CHECK", &|_, _| words("CT.CHECK cold")),
+            measure("CREATE", &|_, run| words(&format!("CT.CREATE new{run} TABLE_SLOTS 67108864 SCHEMA{fields}"))),
+            measure("ALTER", &|_, run| words(&format!("CT.ALTER tables ADD b{run} 8"))),
+        ];
+        println!("{engine:?}, in µs: {longest:?}");
+        assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
     }
 }
 

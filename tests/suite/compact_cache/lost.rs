@@ -158,6 +158,38 @@ async fn w6_a_lost_store_is_refilled_by_one_command() {
     assert!(machines.published("not_decimal").await >= 1);
 }
 
+/// A rollup is committed, and the worker dies before it has published the count: nothing publishes it until the next rollup of the
+/// counter, or `republish`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_a_publication_that_died_with_its_worker_is_made_up_by_republish() {
+    let mut machines = Machines::start().await;
+    let mut expected = BTreeMap::new();
+    for field in FIELDS {
+        machines.client.put_namespace(field, published_to(field)).await.expect("a namespace");
+    }
+    machines.add(1, &mut expected).await;
+    machines.until_rolled_up(&expected).await;
+    for field in FIELDS {
+        until_published(&machines.sets, field, &expected).await;
+    }
+    let stale = expected.clone();
+    // The workers commit, and cannot send.
+    block_in_place(|| machines.sets.kill());
+    machines.add(1, &mut expected).await;
+    machines.until_rolled_up(&expected).await;
+    (0..machines.workers.len()).for_each(|worker| machines.signal(worker, Signal::SIGKILL));
+    block_in_place(|| machines.sets.start_again());
+    assert_ne!(stale, expected);
+    for field in FIELDS {
+        until_published(&machines.sets, field, &stale).await;
+    }
+    let healed = machines.republish(&FIELDS).await;
+    assert_eq!(healed.code, Some(0), "{healed:?}");
+    for field in FIELDS {
+        until_published(&machines.sets, field, &expected).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_a_worker_that_hung_overwrites_nothing() {
     let machines = Machines::start().await;
