@@ -134,7 +134,7 @@ impl Rising {
             } else {
                 self.above += 1;
                 self.latest_above.push(id);
-                self.begin_higher(may_roll, shape);
+                self.begin_higher(id, may_roll, shape);
             }
         } else {
             (self.above, self.below) = (self.above.saturating_sub(1), self.below.saturating_sub(1));
@@ -209,15 +209,18 @@ impl Rising {
     }
 
     /// Begins a table for ids above the range of the last one, if these are many now.
-    fn begin_higher(&mut self, may_roll: bool, shape: &Shape) {
+    fn begin_higher(&mut self, id: u64, may_roll: bool, shape: &Shape) {
         let Some(late) = self.above.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
         if !self.is_next_ready(late, shape) {
             return;
         }
         let Some(lowest) = self.latest_above.lowest(1) else { return };
-        let above_slots = self.outliers.top().map_or(lowest, |top| top + 1);
+        let above_slots = self.outliers.top().map_or(lowest, |top| top.saturating_add(1));
         let first = self.outliers.border(lowest, shape.outliers_max).unwrap_or(above_slots.max(lowest));
-        self.roll(first, lowest, shape);
+        // An id below the new range belongs to the old one.
+        if first <= id {
+            self.roll(first, lowest, shape);
+        }
     }
 
     /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild.
