@@ -56,18 +56,28 @@ END
   fi
   cp -r "${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}/$folder" "$aside/service"
   cp "scripts/images/$script" "$aside/start.sh"
+  mkdir -p "$aside/tools"
   podman build --quiet --file - --tag "$name" "$aside"
-  rm -r "$aside/service" "$aside/start.sh"
+  rm -r "$aside/service" "$aside/start.sh" "$aside/tools"
 }
 
 kafka=docker.io/apache/kafka:4.1.0
 if ! has_image $kafka && ! pull $kafka; then
-  scripts/services.sh
+  # shellcheck source=scripts/services.sh
+  source scripts/services.sh
+  # The image has the tools of Kafka's command line, which this machine does not need.
+  project "<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>4.1.0</version></dependency>" \
+    >"$aside/pom.xml"
+  maven "$aside/pom.xml" copy-dependencies -DincludeScope=runtime -DoutputDirectory="$aside/tools"
   java_image $kafka kafka-4.1.0 kafka.sh <<'END'
 FROM localhost/tallystone-java
 RUN useradd --uid 1000 --create-home --home-dir /var/lib/kafka appuser && mkdir /var/lib/kafka/data \
     && chown appuser: /var/lib/kafka/data
 COPY service /opt/kafka
+COPY tools /opt/kafka/libs
+RUN mkdir /opt/kafka/bin && cd /opt/kafka/bin \
+    && tool() { printf '#!/bin/sh\nexec java -cp "/opt/kafka/libs/*" org.apache.kafka.tools.%s "$@"\n' "$2" >"$1" && chmod 755 "$1"; } \
+    && tool kafka-topics.sh TopicCommand && tool kafka-console-producer.sh ConsoleProducer
 COPY start.sh /start.sh
 USER appuser
 EXPOSE 9092
