@@ -32,7 +32,9 @@ if ! has_image "$base" && ! pull "$base"; then
   # The sources of this machine reach a mirror.
   mapfile -t sources < <(find /etc/apt/sources.list.d -name '*.sources')
   mmdebstrap --variant=minbase --include=ca-certificates,libssl3,redis-server bookworm "$aside/root.tar" "${sources[@]}"
-  podman import --quiet "$aside/root.tar" "$base"
+  # An archive has no settings, so these are as in the image of the registry.
+  podman import --quiet --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' --change 'CMD ["bash"]' \
+    "$aside/root.tar" "$base"
 fi
 
 redis=docker.io/library/redis:7
@@ -40,6 +42,7 @@ if ! has_image $redis && ! pull $redis; then
   podman build --quiet --tag $redis - <<END
 FROM $base
 RUN command -v redis-server || { apt-get update && apt-get install -y --no-install-recommends redis-server; }
+RUN mkdir -p /data
 WORKDIR /data
 CMD ["redis-server"]
 END

@@ -1,6 +1,7 @@
 //! The files of Compose, brought up as a whole by docker-compose, which calls podman.
 
-use super::engine::{image, podman, try_podman, unique};
+use super::engine::{image, podman, produce, try_podman, unique};
+use super::view::POST_VIEW;
 use crate::system::program::{self, Ended, SOON};
 use futures::future::join_all;
 use std::path::Path;
@@ -171,12 +172,9 @@ async fn o4_compose_serves_queues_and_counters() {
 async fn o4_compose_with_views_counts_a_view() {
     let project = Project::up(&["compose.yaml", "compose.views.yaml"]).await;
     project.is_healthy(5).await;
-    let post = "exec 3<>/dev/tcp/127.0.0.1/7620; body='{\"videoId\":\"cats\",\"userId\":\"mia\",\"timestamp\":\"2026-11-25T08:00:00Z\"}'; \
-                printf 'POST /v1/views HTTP/1.1\\r\\nhost: localhost\\r\\ncontent-type: application/json\\r\\nconnection: close\\r\\n\
-                content-length: %s\\r\\n\\r\\n%s' ${#body} \"$body\" >&3; cat <&3";
     let views =
         project.containers("{{.Names}}").into_iter().find(|name| name.contains("views")).expect("a view counter");
-    assert!(podman(&["exec", &views, "bash", "-c", post]).contains(" 202 "));
+    assert!(podman(&["exec", &views, "bash", "-c", POST_VIEW]).contains(" 202 "));
     let get = ["counter", "--counters", &project.counters, "get", "--namespace", "views-default", "cats"];
     project.until(&get, |ended| ended.object()["count"] == 1).await;
     project.down().await;
@@ -200,9 +198,7 @@ async fn o4_compose_with_ingest_counts_the_adds_of_a_topic() {
     project.is_healthy(9).await;
     project.serves().await;
     let kafka = project.containers("{{.Names}}").into_iter().find(|name| name.contains("kafka")).expect("a Kafka");
-    let producer = "echo '{\"counter\":\"records\",\"delta\":2}' | /opt/kafka/bin/kafka-console-producer.sh \
-                    --bootstrap-server kafka:9092 --topic adds";
-    podman(&["exec", &kafka, "bash", "-c", producer]);
+    produce(&kafka, "adds", r#"{"counter":"records","delta":2}"#);
     let get = ["counter", "--counters", &project.counters, "get", "records"];
     project.until(&get, |ended| ended.object()["count"] == 2).await;
     project.down().await;

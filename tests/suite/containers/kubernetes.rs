@@ -1,6 +1,7 @@
 //! The manifests of Kubernetes, played by podman: it knows Deployments, ConfigMaps and claims, and skips Services and policies.
 
-use super::engine::{Network, image, podman, try_podman};
+use super::engine::{Container, Network, image, podman, try_podman};
+use super::view::POST_VIEW;
 use crate::system::program::SOON;
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +15,57 @@ struct Played(String);
 impl Drop for Played {
     fn drop(&mut self) {
         try_podman(&["kube", "down", &self.0]);
-        try_podman(&["volume", "rm", "--force", "tallystone-redis"]);
+        remove_volumes();
     }
+}
+
+/// Podman keeps the claim, and makes a volume of each ConfigMap.
+fn remove_volumes() {
+    for name in ["redis", "views", "indexer", "ingest"] {
+        try_podman(&["volume", "rm", "--force", &format!("tallystone-{name}")]);
+    }
+    try_podman(&["volume", "rm", "--force", "tallystone"]);
+}
+
+fn manifest(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes").join(name);
+    std::fs::read_to_string(path).expect("a manifest")
+}
+
+/// The manifests as podman can play them, on one machine with this Kafka and Elasticsearch, which ask for no secret.
+fn playable(kafka: &Container, elasticsearch: &Container) -> String {
+    let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
+    let sections = format!(
+        "    [kafka]\n    brokers = \"{}:9092\"\n\n    [elasticsearch]\n    url = \"http://{}:9200\"\n\n",
+        kafka.0, elasticsearch.0
+    );
+    // As the comment in the manifest of the indexer says.
+    let with_history = manifest("tallystone.yaml").replace("    [tls]\n", &format!("{sections}    [tls]\n"));
+    let names = ["redis.yaml", "views.yaml", "indexer.yaml", "ingest.yaml"];
+    let text = names.map(manifest).into_iter().chain([with_history]).collect::<Vec<_>>().join("---\n");
+    // Podman has no Services: the names are those of its pods.
+    let text = text
+        .replace("replicas: 2", "replicas: 1")
+        .replace("redis://tallystone-redis:", &format!("redis://{}:", of("tallystone-redis")))
+        .replace("http://tallystone:", &format!("http://{}:", of("tallystone")))
+        .replace("http://tallystone-counters:", &format!("http://{}:", of("tallystone-counters")))
+        .replace("image: tallystone\n", &format!("image: {}\n", image()))
+        .replace("kind: StatefulSet", "kind: Deployment")
+        .replace("kafka-1:9093,kafka-2:9093", &format!("{}:9092", kafka.0))
+        .replace("https://elasticsearch:", &format!("http://{}:", elasticsearch.0));
+    let secured =
+        ["security =", "sasl_mechanism =", "user =", "password_file =", "ca_file =", "api_key_file =", "replicas = 3"];
+    let secret = ["- name: secrets", "mountPath: /etc/tallystone/secrets", "secret: {"];
+    let lines = text.lines().filter(|line| {
+        let line = line.trim();
+        !secured.iter().chain(&secret).any(|start| line.starts_with(start))
+    });
+    // Its earlier versions publish each port of a container on the same port of the machine, unless one is named.
+    let lines = lines.map(|line| match line.split_once("- containerPort: ") {
+        Some((indent, _)) => format!("{line}\n{indent}  hostPort: {}\n", lasting_port()),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
 }
 
 /// What podman adds to the name of a deployment for the name of its pod; before 4.4 also the number of the replica.
@@ -47,28 +97,17 @@ async fn until_answers(container: &str, args: &[&str], words: &str) -> String {
 
 #[tokio::test]
 #[ignore = "needs a container engine: ./test --containers"]
-async fn o4_the_manifests_of_kubernetes_serve_queues_and_counters() {
+async fn o4_the_manifests_of_kubernetes_serve_queues_counters_views_history_and_ingest() {
     let network = Network::new("kube");
+    let (kafka, elasticsearch) = (Container::kafka(&network), Container::elasticsearch(&network));
     let dir = TempDir::new().expect("a temporary folder");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a manifest");
     let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
-    // Podman has no Services: the names are those of its pods.
-    let text = format!("{}---\n{}", read("redis.yaml"), read("tallystone.yaml"))
-        .replace("replicas: 2", "replicas: 1")
-        .replace("redis://tallystone-redis:", &format!("redis://{}:", of("tallystone-redis")))
-        .replace("http://tallystone:", &format!("http://{}:", of("tallystone")))
-        .replace("image: tallystone\n", &format!("image: {}\n", image()));
-    // Its earlier versions publish each port of a container on the same port of the machine, unless one is named.
-    let lines = text.lines().map(|line| match line.split_once("- containerPort: ") {
-        Some((indent, _)) => format!("{line}\n{indent}  hostPort: {}\n", lasting_port()),
-        None => format!("{line}\n"),
-    });
-    let text: String = lines.collect();
     let path = dir.path().join("all.yaml");
-    std::fs::write(&path, text).expect("a file");
+    std::fs::write(&path, playable(&kafka, &elasticsearch)).expect("a file");
     let path = path.to_str().expect("text").to_owned();
-    let _played = Played(path.clone());
+    let played = Played(path.clone());
+    // A test that was killed has left them.
+    remove_volumes();
     podman(&["kube", "play", "--network", &network.0, &path]);
     let server = &format!("{}-server", of("tallystone"));
     until_succeeds(server, &["health", "--port", "7600"]).await;
@@ -84,4 +123,21 @@ async fn o4_the_manifests_of_kubernetes_serve_queues_and_counters() {
     let worker = format!("{}-rollup-worker", of("tallystone-rollup-worker"));
     until_succeeds(&worker, &["health", "--port", "9640"]).await;
     until_answers(server, &[&counters[..], &["get", "visits"]].concat(), "3").await;
+
+    let views = format!("{}-views", of("tallystone-views"));
+    until_succeeds(&views, &["health", "--port", "7620"]).await;
+    assert!(podman(&["exec", &views, "bash", "-c", POST_VIEW]).contains(" 202 "));
+    until_answers(server, &[&counters[..], &["get", "--namespace", "views-default", "cats"]].concat(), "1").await;
+
+    until_succeeds(&format!("{}-indexer", of("tallystone-indexer")), &["health", "--port", "7601"]).await;
+    until_answers(server, &["msg", "trace", "q", "a"], "enqueue").await;
+    until_answers(server, &["msg", "search", "--queue", "q"], "a").await;
+
+    kafka.create_topic("adds");
+    until_succeeds(&format!("{}-ingest", of("tallystone-ingest")), &["health", "--port", "7630"]).await;
+    kafka.produce("adds", r#"{"counter":"records","delta":2}"#);
+    until_answers(server, &[&counters[..], &["get", "records"]].concat(), "2").await;
+    drop(played);
+    let volumes = podman(&["volume", "ls", "--format", "{{.Name}}"]);
+    assert!(!volumes.lines().any(|volume| volume.starts_with("tallystone")), "{volumes}");
 }

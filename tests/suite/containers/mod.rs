@@ -9,4 +9,7 @@ mod engine;
 mod faults;
 mod image;
 mod kubernetes;
+mod partition;
+mod rolling;
 mod services;
+mod view;

@@ -8,7 +8,7 @@ use crate::system::program::{self, SOON};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{Client, Depth, State};
+use tallystone_client::{Client, Depth, Message, State};
 use tallystone_link::RedisConfig;
 use tallystone_model::{Cause, QueueName, Shard};
 use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 const POLL: Duration = Duration::from_millis(20);
 
 /// Waits for this number of further acknowledged completions in each queue.
-pub(super) async fn progress(loads: &[Load], completions: usize) {
+pub(crate) async fn progress(loads: &[Load], completions: usize) {
     for load in loads {
         let mut completed = load.completed.subscribe();
         let wanted = *completed.borrow_and_update() + completions;
@@ -29,7 +29,7 @@ pub(super) async fn progress(loads: &[Load], completions: usize) {
 }
 
 /// The scrubber finds nothing, under load too.
-pub(super) async fn check_invariants(clients: &[Client; 2], queue: &str) {
+pub(crate) async fn check_invariants(clients: &[Client; 2], queue: &str) {
     let mut cursor = String::new();
     loop {
         let step = clients[0].check_queue(queue, &cursor).await;
@@ -42,7 +42,7 @@ pub(super) async fn check_invariants(clients: &[Client; 2], queue: &str) {
     }
 }
 
-pub(super) async fn until_empty(clients: &[Client; 2], queue: &str) {
+pub(crate) async fn until_empty(clients: &[Client; 2], queue: &str) {
     let give_up_at = Instant::now() + SOON;
     loop {
         let depth = clients[0].depth(queue, None).await.expect("a Depth");
@@ -54,8 +54,8 @@ pub(super) async fn until_empty(clients: &[Client; 2], queue: &str) {
     }
 }
 
-/// At rest: the record, the servers and the outbox agree.
-pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &Load) {
+/// At rest: the record and the servers agree. Returns the messages, all of them completed.
+pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load) -> BTreeMap<String, Message> {
     let queue = load.queue.as_str();
     check_invariants(clients, queue).await;
     let mut messages = BTreeMap::new();
@@ -89,7 +89,13 @@ pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &
     let depth = clients[0].depth(queue, None).await.expect("a Depth");
     let expected = Depth { completed: messages.len() as u64, ..Depth::default() };
     assert_eq!(depth, expected, "{queue}");
+    messages
+}
 
+/// At rest: the record, the servers and the outbox agree.
+pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &Load) {
+    let messages = conclude_by_calls(clients, load).await;
+    let queue = load.queue.as_str();
     let options = RedisOptions::new(redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");
     let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));

@@ -7,7 +7,7 @@ mod away;
 pub(crate) mod cluster;
 mod cluster_failover;
 mod cluster_slots;
-mod conclude;
+pub(crate) mod conclude;
 mod connections;
 mod data_loss;
 mod demoted;
