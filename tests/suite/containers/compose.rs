@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 /// How long all services may take until they are healthy: two JVMs on a machine that does much else.
-const UP_WAIT: Duration = Duration::from_secs(300);
+const UP_WAIT: Duration = Duration::from_secs(360);
 const LABEL: &str = "com.docker.compose.project";
 
 /// A project of Compose; dropping it removes what it made.

@@ -37,6 +37,7 @@ async fn o3_servers_of_one_name_are_replaced_one_by_one_without_a_failed_call() 
     let store = format!("redis://{}:6379", redis.0);
     let server = async || Container::server_with(&[&network], &store, &["--network-alias", NAME]).await.0;
     let mut servers = [server().await, server().await];
+    podman(&["exec", &servers[0].0, "tallystone", "queue", "create", "q"]);
     let variable = format!("TALLYSTONE_SERVER=http://{NAME}:7600");
     let caller = ["--network", &network.0, "--env", &variable];
     let worker = Container::run("worker", &caller, image(), &["work", "q", "--exec", "echo ran $TALLYSTONE_ID"]);

@@ -8,6 +8,8 @@ use crate::system::program::SOON;
 use std::time::Duration;
 use tallystone_client::{Backoff, Client, QueueConfig};
 use tallystone_link::RedisConfig;
+use tallystone_lua::keys::Keyspace;
+use tallystone_model::QueueName;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,10 +17,27 @@ use tokio::time::{Instant, sleep, timeout};
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
                       [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
-/// Two partitions and more for each primary have one of them.
-const QUEUES: [(&str, bool); 6] =
-    [("simple/a", false), ("simple/b", false), ("simple/c", false), ("own/a", true), ("own/b", true), ("own/c", true)];
+const PARTITIONS: u16 = 6;
+/// Each primary has one of either kind.
+pub(crate) const QUEUES: [(&str, bool); 6] = [
+    ("simple/f", false),
+    ("simple/b", false),
+    ("simple/a", false),
+    ("tails/0", true),
+    ("tails/2", true),
+    ("tails/1", true),
+];
 const POLL: Duration = Duration::from_millis(20);
+
+#[test]
+fn each_primary_has_a_queue_of_either_kind() {
+    let primary = |name| {
+        let queue = QueueName::parse("queue", name).expect("a valid name");
+        Keyspace::number_of_queue(&queue, PARTITIONS) / 2
+    };
+    let found: Vec<_> = QUEUES.map(|(name, exclusive)| (exclusive, primary(name))).into();
+    assert_eq!(found, [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2)]);
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
@@ -72,7 +91,7 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
     phase.send_replace(Phase::Done);
     timeout(SOON, tasks.join_all()).await.expect("every worker ends");
     for load in &loads {
-        let redis = RedisConfig { url: cluster.url(), partitions: Some(6), ..RedisConfig::default() };
+        let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
         conclude(&clients, &redis, load).await;
     }
     check_history(&cluster.url(), &config).await;

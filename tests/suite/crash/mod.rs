@@ -5,7 +5,7 @@
 
 mod away;
 pub(crate) mod cluster;
-mod cluster_failover;
+pub(crate) mod cluster_failover;
 mod cluster_slots;
 pub(crate) mod conclude;
 mod connections;
