@@ -37,6 +37,7 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 /// reflection, and has limits.
 pub struct Host {
     router: Router,
+    health_service: Router,
     ports: Ports,
     names: HostNames,
     /// Of the metrics page, if there is one.
@@ -62,10 +63,11 @@ impl Host {
         let (health, health_service) = health_reporter();
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
-        let router = bound_streams(Routes::from(Router::new()).add_service(health_service).into_axum_router());
+        let health_service = Routes::from(Router::new()).add_service(health_service).into_axum_router();
         let (ports, names) = (Ports::default(), HostNames::default());
         Host {
-            router,
+            router: Router::new(),
+            health_service,
             ports,
             names,
             collectors: None,
@@ -196,11 +198,25 @@ impl Host {
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
         let process_health = self.process_health();
-        let Host { router, ports, names, tasks, drains, stopping, _stop_when_dropped, health, services, .. } = self;
+        let Host {
+            router,
+            health_service,
+            ports,
+            names,
+            tasks,
+            drains,
+            stopping,
+            _stop_when_dropped,
+            health,
+            services,
+            ..
+        } = self;
+        let streams_max = ports.limits.health_streams_max;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
-            .merge(reflection())
+            .merge(bound_streams(health_service, "health", streams_max))
+            .merge(bound_streams(reflection(), "reflection", streams_max))
             .merge(health_paths(process_health))
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
@@ -244,9 +260,8 @@ fn reflection() -> Router {
             // The details of errors, which no message names: clients decode them by reflection.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let services = Routes::from(Router::new())
+    Routes::from(Router::new())
         .add_service(builder().build_v1().expect(WELL_FORMED))
         .add_service(builder().build_v1alpha().expect(WELL_FORMED))
-        .into_axum_router();
-    bound_streams(services)
+        .into_axum_router()
 }

@@ -4,7 +4,7 @@ use crate::ServeError;
 use crate::access::{Access, Right};
 use crate::collectors::Collectors;
 use crate::health::ProcessHealth;
-use crate::http::{FaultBody, health_paths, unknown_path};
+use crate::http::{FaultBody, GuardLayer, HostNames, health_paths, unknown_path};
 use crate::ports::Ports;
 use crate::rpc::{RPC_SECONDS, SECONDS};
 use crate::transport::transport;
@@ -56,11 +56,15 @@ pub fn listen_metrics(
     }
     let recorder = builder.build_recorder();
     let metrics = recorder.handle();
-    let (ports, collectors, health) = (ports.clone(), collectors.clone(), health.clone());
+    let router = pages(metrics.clone(), collectors.clone(), health.clone());
+    // A page of a foreign site can let its name resolve to loopback. Other addresses are for Prometheus, which may use any name.
+    let router =
+        if address.ip().to_canonical().is_loopback() { router.layer(GuardLayer(HostNames::default())) } else { router };
+    let ports = ports.clone();
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
     begin_metrics(&ports);
     Ok(async move {
-        let served = transport(listener, pages(metrics.clone(), collectors, health), ports, CancellationToken::new());
+        let served = transport(listener, router, ports, CancellationToken::new());
         tokio::select! {
             served = served => tracing::error!(%address, ?served, "the metrics listener has ended"),
             never = keep_up(metrics) => match never {},

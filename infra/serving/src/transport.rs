@@ -1,7 +1,7 @@
 //! HTTP/2 and HTTP/1 on one listener, within limits: what every port of a process is made of.
 
 use crate::access::IdentifyLayer;
-use crate::bounds::{BoundRequest, Bounds, accept, client_streams};
+use crate::bounds::{BoundLayer, Bounds, accept, client_streams};
 use crate::ports::Ports;
 use axum::Router;
 use futures::TryStreamExt;
@@ -12,18 +12,16 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tower::util::MapRequestLayer;
 
 /// How often an idle connection is probed, and how long it may take to respond.
 const KEEPALIVE: Duration = Duration::from_secs(20);
-/// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
-const STREAMS_PER_CONNECTION: u32 = 10_000;
 /// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
 /// bound is high because workers that stop waiting are no attack.
 const CANCELLED_PER_CONNECTION: usize = 1_000;
-/// Flow-control windows, wide enough for a batch of 4 MiB in one go.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// Flow-control windows. HTTP/2 may hold as much of each connection whose requests are not read, for example those of a Work
+/// stream whose answers are not read. A larger request takes another round trip for each window.
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// Serves a router until it is stopped: then no connection is accepted any more, and the open ones end.
 pub(crate) async fn transport(
@@ -32,22 +30,26 @@ pub(crate) async fn transport(
     ports: Ports,
     stopping: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let bound = BoundRequest { client_streams: Arc::new(client_streams()) };
+    let bound = BoundLayer { client_streams: Arc::new(client_streams()) };
     let Ports { limits, tls, identities, audit } = ports;
     let identify = IdentifyLayer { identities, audit };
-    let router = router.layer((MapRequestLayer::new(move |request| bound.apply(request)), identify));
-    Server::builder()
+    let router = router.layer((bound, identify));
+    let bounds = Bounds::new(limits);
+    let server = Server::builder()
         .accept_http1(true)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_concurrent_streams(limits.connection_streams_max)
         .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_routes(Routes::from(router))
         .serve_with_incoming_shutdown(
-            accept(listener, Bounds::new(limits), tls).map_ok(Corked::new),
+            accept(listener, bounds.clone(), tls).map_ok(Corked::new),
             stopping.cancelled_owned(),
-        )
-        .await
+        );
+    tokio::select! {
+        served = server => served,
+        never = bounds.watch() => match never {},
+    }
 }

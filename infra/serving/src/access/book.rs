@@ -49,6 +49,14 @@ impl Grant {
     }
 }
 
+/// A caller that is known.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) grant: Arc<Grant>,
+    /// When its token or its certificate expires; `None`: never.
+    pub(super) expires_at: Option<SystemTime>,
+}
+
 /// Why a credential grants nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {

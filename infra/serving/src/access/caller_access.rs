@@ -1,7 +1,7 @@
 //! The access of one caller, as services check it.
 
 use super::audit::{AuditLog, Line, reason};
-use super::book::Grant;
+use super::book::{Grant, Known};
 use super::refusal;
 use super::right::Right;
 use super::table::{Guarded, Resource};
@@ -18,6 +18,8 @@ use tonic::{Code, Status};
 #[derive(Clone, Default)]
 pub struct Access {
     grant: Option<Arc<Grant>>,
+    /// When the credential expires.
+    expires_at: Option<SystemTime>,
     audit: Option<Audited>,
 }
 
@@ -78,8 +80,9 @@ impl Access {
         extensions.get::<Access>().cloned().unwrap_or_default()
     }
 
-    pub(super) fn new(grant: Option<Arc<Grant>>, audit: Option<Audited>) -> Access {
-        Access { grant, audit }
+    pub(super) fn new(known: Option<Known>, audit: Option<Audited>) -> Access {
+        let (grant, expires_at) = known.map_or((None, None), |Known { grant, expires_at }| (Some(grant), expires_at));
+        Access { grant, expires_at, audit }
     }
 
     /// Whether the caller may do everything.
@@ -175,7 +178,7 @@ impl Access {
     pub async fn withdrawn(&self) -> Status {
         let Some(grant) = &self.grant else { return std::future::pending().await };
         let expired = async {
-            match grant.expires_at {
+            match self.expires_at {
                 Some(at) => tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default()).await,
                 None => std::future::pending().await,
             }

@@ -1,11 +1,12 @@
 //! Who a caller is, by its token or its certificate. The files behind that are read again when they change.
 
-use super::book::{Book, Grant, Unknown};
+use super::book::{Book, Grant, Known, Unknown};
 use super::config::AuthConfig;
 use super::file::FileError;
 use super::jwt::{JwtConfig, JwtVerifier};
 use super::refusal::unknown_caller;
 use super::token::is_of_principal;
+use crate::tls::ClientCertificate;
 use crate::watched::Watched;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -51,25 +52,38 @@ impl Identities {
         self.jwt.iter().for_each(JwtVerifier::refresh);
     }
 
-    /// What a caller with these headers, whose certificate has these names, may do.
-    pub(super) fn identify(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Arc<Grant>, Status> {
-        let mut credentials = headers.get_all(AUTHORIZATION).into_iter();
-        let grant = match (credentials.next(), credentials.next()) {
-            (None, _) => match &self.file {
-                Some((_, book)) => book.get().by_certificate(certificate),
-                None => Err(Unknown::Missing),
-            },
-            (Some(value), None) => {
-                value.to_str().ok().and_then(bearer).ok_or(Unknown::Bad).and_then(|token| self.by_token(token))
+    /// What a caller with these headers and this certificate may do.
+    pub(super) fn identify(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Known, Status> {
+        let (mut credentials, now) = (headers.get_all(AUTHORIZATION).into_iter(), SystemTime::now());
+        let known = match (credentials.next(), credentials.next(), certificate) {
+            (None, _, Some(certificate)) => self.by_certificate(certificate, now),
+            (None, _, None) => Err(Unknown::Missing),
+            (Some(value), None, _) => {
+                let token = value.to_str().ok().and_then(bearer).ok_or(Unknown::Bad);
+                let grant = token.and_then(|token| self.by_token(token, now));
+                grant.map(|grant| Known { expires_at: grant.expires_at, grant })
             }
-            (Some(_), Some(_)) => Err(Unknown::Bad),
+            (Some(_), Some(_), _) => Err(Unknown::Bad),
         };
-        grant.map_err(unknown_caller)
+        known.map_err(unknown_caller)
+    }
+
+    /// The handshake has refused a certificate that had expired then.
+    fn by_certificate(&self, certificate: &ClientCertificate, now: SystemTime) -> Result<Known, Unknown> {
+        let (_, book) = self.file.as_ref().ok_or(Unknown::Missing)?;
+        let grant = book.get().by_certificate(&certificate.names)?;
+        match certificate.expires_at <= now {
+            true => Err(Unknown::Expired),
+            false => Ok(Known { grant, expires_at: Some(certificate.expires_at) }),
+        }
     }
 
     /// Tokens of principals have an own form; all others are those of the provider.
-    fn by_token(&self, token: &str) -> Result<Arc<Grant>, Unknown> {
-        let now = SystemTime::now();
+    fn by_token(&self, token: &str, now: SystemTime) -> Result<Arc<Grant>, Unknown> {
         match (&self.file, &self.jwt) {
             (_, Some(jwt)) if !is_of_principal(token) => jwt.verify(token, now),
             (Some((_, book)), _) => book.get().by_token(token, now),
@@ -113,11 +127,11 @@ mod tests {
         values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect()
     }
 
-    fn access(grant: Arc<Grant>) -> Access {
-        Access::new(Some(grant), None)
+    fn access(known: Known) -> Access {
+        Access::new(Some(known), None)
     }
 
-    fn reason(identified: Result<Arc<Grant>, Status>) -> String {
+    fn reason(identified: Result<Known, Status>) -> String {
         use tonic_types::StatusExt as _;
         let refused = identified.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unauthenticated);
@@ -133,7 +147,7 @@ mod tests {
         );
         let file = file(&principal(&token, &more));
         let identities = open(&file);
-        let by = |values: &[&str]| identities.identify(&headers(values), &[]);
+        let by = |values: &[&str]| identities.identify(&headers(values), None);
         for scheme in ["Bearer", "bearer", "BEARER"] {
             let access = access(by(&[&format!("{scheme} {}", token.text)]).unwrap());
             assert!(access.allows(Right::Read, "q") && !access.allows(Right::Produce, "q"));
@@ -149,11 +163,15 @@ mod tests {
             assert_eq!(reason(by(&[bad])), "BAD_CREDENTIAL", "{bad}");
         }
         assert_eq!(reason(by(&[&good, &good])), "BAD_CREDENTIAL");
-        let named = |name: &str| identities.identify(&HeaderMap::new(), &[name.to_owned()]);
+        let certificate = |name: &str| ClientCertificate {
+            names: vec![name.to_owned()],
+            expires_at: SystemTime::now() + Duration::from_secs(60),
+        };
+        let named = |name: &str| identities.identify(&HeaderMap::new(), Some(&certificate(name)));
         assert!(named("CN=a").is_ok());
         assert_eq!(reason(named("CN=b")), "BAD_CREDENTIAL");
         // A token that is given counts, whatever the certificate says.
-        assert_eq!(reason(identities.identify(&headers(&["Bearer x"]), &["CN=a".to_owned()])), "BAD_CREDENTIAL");
+        assert_eq!(reason(identities.identify(&headers(&["Bearer x"]), Some(&certificate("CN=a")))), "BAD_CREDENTIAL");
     }
 
     #[tokio::test]
@@ -162,7 +180,7 @@ mod tests {
         let more = format!("[[principal.tokens]]\nid = '{}'\nsha256 = '{}'", goes.id, goes.sha256);
         let file = file(&principal(&stays, &more));
         let identities = open(&file);
-        let by = |token: &Token| identities.identify(&headers(&[&format!("Bearer {}", token.text)]), &[]);
+        let by = |token: &Token| identities.identify(&headers(&[&format!("Bearer {}", token.text)]), None);
         let [stayed, gone] = [&stays, &goes].map(|token| access(by(token).unwrap()));
         let rewrite = |text: &str| {
             std::fs::write(file.path(), text).unwrap();
@@ -184,7 +202,20 @@ mod tests {
         let token = Token::new().unwrap();
         let file = file(&principal(&token, "expires_at = '2999-01-01T00:00:00Z'"));
         let identities = open(&file);
-        let grant = identities.identify(&headers(&[&format!("Bearer {}", token.text)]), &[]).unwrap();
-        access(grant).withdrawn().await;
+        let known = identities.identify(&headers(&[&format!("Bearer {}", token.text)]), None).unwrap();
+        access(known).withdrawn().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s3_a_certificate_expires_while_its_connection_is_open() {
+        let file = file(&principal(&Token::new().unwrap(), ""));
+        let identities = open(&file);
+        let by = |expires_at| {
+            let certificate = ClientCertificate { names: vec!["CN=a".to_owned()], expires_at };
+            identities.identify(&HeaderMap::new(), Some(&certificate))
+        };
+        let now = SystemTime::now();
+        assert_eq!(reason(by(now - Duration::from_secs(1))), "EXPIRED");
+        access(by(now + Duration::from_secs(3_600)).unwrap()).withdrawn().await;
     }
 }

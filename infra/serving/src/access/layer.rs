@@ -50,15 +50,15 @@ impl IdentifyLayer {
         }
         let caller = request.extensions().get::<Arc<Caller>>();
         let peer = caller.map(|caller| caller.peer());
-        let certificate = caller.map_or(&[][..], |caller| caller.certificate());
-        let grant = identities.as_ref().map(|identities| identities.identify(request.headers(), certificate));
-        let grant = grant.transpose().inspect_err(|refused| {
+        let certificate = caller.and_then(|caller| caller.certificate());
+        let known = identities.as_ref().map(|identities| identities.identify(request.headers(), certificate));
+        let known = known.transpose().inspect_err(|refused| {
             if let Some(log) = audit {
                 let call = Some(request.uri().path().chars().take(PATH_CHARS_MAX).collect());
                 log.write(Line::new(None, peer, call).ended(refused.code(), reason(refused)));
             }
         })?;
-        Ok(Some(Access::new(grant, audit.clone().map(|log| Audited { log, peer }))))
+        Ok(Some(Access::new(known, audit.clone().map(|log| Audited { log, peer }))))
     }
 }
 
@@ -77,6 +77,7 @@ where
     fn call(&mut self, mut request: Request) -> Self::Future {
         match self.of.identify(&request) {
             Ok(access) => {
+                note_call(&request);
                 if let Some(access) = access {
                     request.extensions_mut().insert(access);
                 }
@@ -84,6 +85,15 @@ where
             }
             Err(refused) => Either::Right(ready(Ok(refusal(&request, refused)))),
         }
+    }
+}
+
+/// A connection whose callers are unknown, or that only probes, keeps no place that a caller needs.
+fn note_call(request: &Request) {
+    if !is_probe(request.uri().path())
+        && let Some(caller) = request.extensions().get::<Arc<Caller>>()
+    {
+        caller.calls();
     }
 }
 

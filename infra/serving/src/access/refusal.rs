@@ -25,7 +25,7 @@ pub(super) fn unknown_caller(why: Unknown) -> Status {
         }
         Unknown::Missing => ("NO_CREDENTIAL", "this server needs a token, or a client certificate"),
         Unknown::Bad => ("BAD_CREDENTIAL", "this server does not know the token or the client certificate"),
-        Unknown::Expired => ("EXPIRED", "the token has expired"),
+        Unknown::Expired => ("EXPIRED", "the token or the client certificate has expired"),
     };
     to_call(unauthenticated(reason, message))
 }

@@ -1,6 +1,7 @@
 //! The accept loop, and the connections that it makes.
 
-use super::admission::{Admission, Bounds, Caller, Closed, Refused};
+use super::admission::{Admission, Bounds, Caller};
+use super::metrics::{Closed, Refused, note_closed};
 use crate::tls::{Handshake, Tls, Wire};
 use futures::Stream;
 use futures::stream::unfold;
@@ -62,8 +63,8 @@ fn is_without_files(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM))
 }
 
-/// An admitted connection. It ends when no bytes come in time, and when it has made no request and another connection
-/// needs its place.
+/// An admitted connection. It ends when no bytes come in time, when it has made no request and another connection
+/// needs its place, and when it does not read its answers.
 pub(crate) struct Connection {
     wire: Wire,
     admission: Admission,
@@ -85,7 +86,15 @@ impl Connection {
         Connection { wire, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
     }
 
-    /// An error if the connection must end.
+    /// An error if the connection does not read its answers. A connection may wait for room to write, so it is looked at before each write, too.
+    fn check_unread(&self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.admission.caller.unread().poll_end(cx) {
+            Poll::Ready(()) => Err(io::Error::other("it does not read its answers")),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    /// An error if the connection must end before its first request.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.admission.caller.has_called() {
             self.quiet = None;
@@ -95,7 +104,7 @@ impl Connection {
             return Poll::Ready(io::Error::other("another connection takes its place"));
         }
         if quiet.read_bytes < FIRST_BYTES && quiet.too_late.as_mut().poll(cx).is_ready() {
-            self.admission.caller.bounds().note_closed(Closed::Silent);
+            note_closed(Closed::Silent);
             return Poll::Ready(io::ErrorKind::TimedOut.into());
         }
         Poll::Pending
@@ -106,9 +115,9 @@ impl Connection {
         let caller = &self.admission.caller;
         match ready!(self.wire.poll_handshake(cx)) {
             Ok(Handshake::Done) => {}
-            Ok(Handshake::Certificate(names)) => caller.shows(names),
+            Ok(Handshake::Certificate(certificate)) => caller.shows(certificate),
             Err(error) => {
-                caller.bounds().note_closed(Closed::Handshake);
+                note_closed(Closed::Handshake);
                 tracing::debug!(%error, "a TLS handshake has failed");
                 return Poll::Ready(Err(error));
             }
@@ -119,6 +128,7 @@ impl Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check_unread(cx)?;
         if self.quiet.is_some()
             && let Poll::Ready(end) = self.poll_end(cx)
         {
@@ -144,6 +154,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_unread(cx)?;
         ready!(self.poll_handshake(cx))?;
         self.wire.poll_write(cx, slices)
     }
@@ -153,6 +164,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_unread(cx)?;
         self.wire.poll_flush(cx)
     }
 

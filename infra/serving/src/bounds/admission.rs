@@ -3,53 +3,23 @@
 
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::Limits;
-use ::metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
+use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
+use super::unread::{UNREAD, Unread, locked};
+use crate::tls::ClientCertificate;
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-const CONNECTIONS: &str = "tallystone_connections";
-const REFUSED: &str = "tallystone_connections_refused_total";
-const CLOSED: &str = "tallystone_connections_closed_total";
-const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
-const REQUESTS_REFUSED: &str = "tallystone_unfinished_requests_refused_total";
 /// The least time between two warnings of a port.
 const WARN_EVERY: Duration = Duration::from_secs(10);
-
-/// Why a connection is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// The port has `connections_max`.
-    Connections,
-    /// The address has `peer_connections_max`.
-    PeerConnections,
-    /// The process can open no more files.
-    Files,
-}
-
-impl Refused {
-    fn name(self) -> &'static str {
-        match self {
-            Refused::Connections => "connections_max",
-            Refused::PeerConnections => "peer_connections_max",
-            Refused::Files => "open_files",
-        }
-    }
-}
-
-/// Why a connection is closed before its caller closes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closed {
-    /// No bytes came within `first_bytes_ms`.
-    Silent,
-    /// It had made no request, and another one needed its place.
-    Evicted,
-    /// The TLS handshake has failed.
-    Handshake,
-}
+/// The most time between two looks for answers that nobody reads.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The bits of an IPv6 address that are the same for all addresses of one site: who has one of them has the others.
+const SITE_BITS: u128 = !0 << 64;
 
 /// Ports that share the files of a process: silent connections of one make room for callers of another.
 type Siblings = Arc<Mutex<Vec<Weak<Bounds>>>>;
@@ -66,19 +36,20 @@ pub(crate) struct Bounds {
     /// Requests that wait for bytes.
     waiting: AtomicU64,
     warned_at: Mutex<Option<Instant>>,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
 }
 
 #[derive(Default)]
 struct Open {
     connections: u64,
+    /// By their [sites](site_of).
     by_peer: HashMap<IpAddr, Peer>,
     /// Those that have made no request, from the oldest on.
     quiet: BTreeMap<u64, Quiet>,
     next_number: u64,
 }
 
-/// What one address has.
+/// What one address has; with IPv6, one site.
 #[derive(Default)]
 struct Peer {
     connections: u64,
@@ -89,38 +60,6 @@ struct Peer {
 struct Quiet {
     peer: IpAddr,
     evicted: CancellationToken,
-}
-
-struct Metrics {
-    connections: Gauge,
-    unfinished: Gauge,
-    silent: Counter,
-    evicted: Counter,
-    handshake: Counter,
-}
-
-impl Metrics {
-    fn new() -> Metrics {
-        describe_gauge!(CONNECTIONS, "open connections");
-        describe_counter!(REFUSED, "connections that were closed at once, by the limit that was reached");
-        describe_counter!(CLOSED, "connections that were closed before they had made a request");
-        describe_gauge!(UNFINISHED, "bytes of requests that have not arrived in full");
-        describe_counter!(REQUESTS_REFUSED, "requests that were refused before they had arrived in full");
-        // So that the first refusal is a rise, which alerts see.
-        for limit in [Refused::Connections, Refused::PeerConnections, Refused::Files] {
-            counter!(REFUSED, "reason" => limit.name()).absolute(0);
-        }
-        for reason in ["too_slow", "too_many_bytes", "too_many_requests"] {
-            counter!(REQUESTS_REFUSED, "reason" => reason).absolute(0);
-        }
-        Metrics {
-            connections: gauge!(CONNECTIONS),
-            unfinished: gauge!(UNFINISHED),
-            silent: counter!(CLOSED, "reason" => "silent"),
-            evicted: counter!(CLOSED, "reason" => "evicted"),
-            handshake: counter!(CLOSED, "reason" => "handshake"),
-        }
-    }
 }
 
 impl Bounds {
@@ -147,7 +86,8 @@ impl Bounds {
 
     /// Admits a connection, or says which limit it would exceed.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, Refused> {
-        let peer = peer.to_canonical();
+        let address = peer.to_canonical();
+        let peer = site_of(address);
         let mut open = self.open();
         let of_peer_max = self.limits.peer_connections_max.min(FILE_PLACES.of_peer_max());
         if open.of_peer(peer) >= of_peer_max && !self.evict(&mut open, Some(peer)) {
@@ -172,9 +112,16 @@ impl Bounds {
         open.quiet.insert(number, Quiet { peer, evicted: evicted.clone() });
         drop(open);
         self.metrics.connections.increment(1.0);
-        let (has_called, unfinished, certificate) = (AtomicBool::new(false), AtomicU64::new(0), OnceLock::new());
-        let caller = Caller { bounds: self.clone(), number, peer, has_called, unfinished, of_peer, certificate };
-        let caller = Arc::new(caller);
+        let caller = Arc::new(Caller {
+            bounds: self.clone(),
+            number,
+            address,
+            has_called: AtomicBool::new(false),
+            unfinished: AtomicU64::new(0),
+            of_peer,
+            unread: UNREAD.connection(&self.limits),
+            certificate: OnceLock::new(),
+        });
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
@@ -194,7 +141,7 @@ impl Bounds {
             open.leave(quiet.peer);
             quiet.evicted.cancel();
         }
-        self.note_closed(Closed::Evicted);
+        note_closed(Closed::Evicted);
         true
     }
 
@@ -204,7 +151,7 @@ impl Bounds {
 
     /// Counts a connection that was not admitted, and warns now and then.
     pub(super) fn note_refused(&self, why: Refused) {
-        counter!(REFUSED, "reason" => why.name()).increment(1);
+        count_refused(why);
         let mut warned_at = locked(&self.warned_at);
         if warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
             *warned_at = Some(Instant::now());
@@ -212,21 +159,23 @@ impl Bounds {
         }
     }
 
-    pub(super) fn note_closed(&self, why: Closed) {
-        match why {
-            Closed::Silent => self.metrics.silent.increment(1),
-            Closed::Evicted => self.metrics.evicted.increment(1),
-            Closed::Handshake => self.metrics.handshake.increment(1),
+    /// Ends the connections that do not read their answers, as long as it is polled.
+    pub(crate) async fn watch(&self) -> Infallible {
+        let pause = (self.limits.answer() / 4).min(LOOK_EVERY);
+        loop {
+            tokio::time::sleep(pause).await;
+            UNREAD.end_late();
+            self.metrics.unread.set(UNREAD.bytes() as f64);
         }
-    }
-
-    pub(super) fn note_unfinished(&self, reason: &'static str) {
-        counter!(REQUESTS_REFUSED, "reason" => reason).increment(1);
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The address by which connections are counted.
+fn site_of(peer: IpAddr) -> IpAddr {
+    match peer {
+        IpAddr::V4(_) => peer,
+        IpAddr::V6(peer) => Ipv6Addr::from_bits(peer.to_bits() & SITE_BITS).into(),
+    }
 }
 
 impl Open {
@@ -271,14 +220,15 @@ impl Drop for Admission {
 pub(crate) struct Caller {
     bounds: Arc<Bounds>,
     number: u64,
-    peer: IpAddr,
+    address: IpAddr,
     has_called: AtomicBool,
     /// Bytes of its requests that have not arrived in full.
     unfinished: AtomicU64,
     /// Requests of its address that wait for bytes.
     of_peer: Arc<AtomicU64>,
-    /// The names in its certificate.
-    certificate: OnceLock<Vec<String>>,
+    /// What it has not taken of its answers.
+    unread: Arc<Unread>,
+    certificate: OnceLock<ClientCertificate>,
 }
 
 impl Caller {
@@ -286,8 +236,8 @@ impl Caller {
         &self.bounds
     }
 
-    /// Notes a request: from now on the connection keeps its place.
-    pub(super) fn calls(&self) {
+    /// Notes a request of a caller that is known: from now on the connection keeps its place.
+    pub(crate) fn calls(&self) {
         if !self.has_called.load(Ordering::Relaxed) && !self.has_called.swap(true, Ordering::Relaxed) {
             self.bounds.open().quiet.remove(&self.number);
         }
@@ -295,15 +245,19 @@ impl Caller {
 
     /// Its address.
     pub(crate) fn peer(&self) -> IpAddr {
-        self.peer
+        self.address
     }
 
-    /// The names in the certificate that the connection has shown.
-    pub(crate) fn certificate(&self) -> &[String] {
-        self.certificate.get().map_or(&[], Vec::as_slice)
+    pub(super) fn unread(&self) -> &Arc<Unread> {
+        &self.unread
     }
 
-    pub(super) fn shows(&self, certificate: Vec<String>) {
+    /// The certificate that the connection has shown.
+    pub(crate) fn certificate(&self) -> Option<&ClientCertificate> {
+        self.certificate.get()
+    }
+
+    pub(super) fn shows(&self, certificate: ClientCertificate) {
         let _ = self.certificate.set(certificate);
     }
 
@@ -377,6 +331,19 @@ mod tests {
         assert_eq!(bounds.admit(peer(2)).err(), Some(Refused::Connections));
         drop(first);
         assert!(bounds.admit(peer(2)).is_ok());
+    }
+
+    #[test]
+    fn s1_all_addresses_of_an_ipv6_site_count_as_one() {
+        let bounds = Bounds::new(Limits { peer_connections_max: 2, ..Limits::default() });
+        let admit = |address: &str| bounds.admit(address.parse().unwrap());
+        let [first, second] = ["2001:db8:0:1::1", "2001:db8:0:1:ffff::2"].map(|address| admit(address).unwrap());
+        [&first, &second].iter().for_each(|admission| admission.caller.calls());
+        assert_eq!(second.caller.peer().to_string(), "2001:db8:0:1:ffff::2");
+        assert_eq!(admit("2001:db8:0:1::3").err(), Some(Refused::PeerConnections));
+        assert!(admit("2001:db8:0:2::3").is_ok());
+        // An IPv4 address is its own site, however it is written.
+        let _ipv4 = ["::ffff:10.0.0.1", "::ffff:10.0.0.2", "10.0.0.3"].map(|address| admit(address).unwrap());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! five bytes would cost megabytes; what is held here never exceeds what has arrived.
 
 use super::admission::Caller;
+use super::metrics::note_unfinished;
 use super::refusal::{body_too_slow, too_many_unfinished_bytes, too_many_unfinished_requests};
 use axum::body::{Body, Bytes, HttpBody};
 use bytes::{Buf, BytesMut};
@@ -87,7 +88,7 @@ impl BoundedBody {
         if bytes <= self.charged {
             self.caller.release(self.charged - bytes);
         } else if !self.caller.hold(bytes - self.charged) {
-            self.caller.bounds().note_unfinished("too_many_bytes");
+            note_unfinished("too_many_bytes");
             return Err(too_many_unfinished_bytes());
         }
         self.charged = bytes;
@@ -107,12 +108,12 @@ impl BoundedBody {
         }
         let time = self.caller.bounds().limits.request();
         if self.too_late.is_none() && !self.caller.begin_waiting() {
-            self.caller.bounds().note_unfinished("too_many_requests");
+            note_unfinished("too_many_requests");
             return Poll::Ready(too_many_unfinished_requests());
         }
         let too_late = self.too_late.get_or_insert_with(|| Box::pin(sleep(time)));
         ready!(too_late.as_mut().poll(cx));
-        self.caller.bounds().note_unfinished("too_slow");
+        note_unfinished("too_slow");
         Poll::Ready(body_too_slow(time))
     }
 

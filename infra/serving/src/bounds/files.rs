@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of all files, the part that connections may be. The rest is for stores, history and their files.
 const PART: (u64, u64) = (4, 5);
+/// What a process can open if the system does not say how many: the usual limit where nobody has set one.
+const FILES_UNLESS_KNOWN: u64 = 1_024;
 
 /// The connections of all ports of a process.
 pub(super) struct FilePlaces {
@@ -15,15 +17,21 @@ pub(super) struct FilePlaces {
 
 /// Those of this process. The first use raises its own limit to what the system allows.
 pub(super) static FILE_PLACES: LazyLock<FilePlaces> = LazyLock::new(|| {
-    let max = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, hard)| {
-        let is_raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
-        let files = if is_raised { hard } else { soft };
-        let connections = files / PART.1 * PART.0;
-        tracing::info!(files, connections, "how many files and connections this process may open");
-        connections
+    let files = raised_limit().unwrap_or_else(|error| {
+        tracing::error!(%error, files = FILES_UNLESS_KNOWN, "the limit of open files cannot be read; this one is assumed");
+        FILES_UNLESS_KNOWN
     });
+    let max = files / PART.1 * PART.0;
+    tracing::info!(files, connections = max, "how many files and connections this process may open");
     FilePlaces { open: AtomicU64::new(0), max }
 });
+
+/// The limit of open files, after it was raised as far as the process may.
+fn raised_limit() -> nix::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let is_raised = soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
+    Ok(if is_raised { hard } else { soft })
+}
 
 impl FilePlaces {
     /// `None`: the process has all connections that it can hold.

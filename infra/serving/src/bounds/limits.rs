@@ -24,6 +24,16 @@ pub struct Limits {
     pub connection_unfinished_bytes_max: u64,
     /// The same, of one port.
     pub unfinished_bytes_max: u64,
+    /// The calls that one connection may hold open.
+    pub connection_streams_max: u32,
+    /// The bytes of answers of one connection that it has not taken.
+    pub connection_unread_bytes_max: u64,
+    /// The same, of all ports of the process.
+    pub unread_bytes_max: u64,
+    /// The time in which a caller takes what the server has for it, in ms.
+    pub answer_ms: u64,
+    /// The watches of the health of one port, and as many calls of its reflection.
+    pub health_streams_max: u32,
     /// The Dequeues and subscriptions that wait for messages of one queue.
     pub queue_waiters_max: u32,
     /// The distinct filters for which they wait.
@@ -40,6 +50,11 @@ impl Default for Limits {
             unfinished_requests_max: 10_000,
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 256 * 1024 * 1024,
+            connection_streams_max: 10_000,
+            connection_unread_bytes_max: 32 * 1024 * 1024,
+            unread_bytes_max: 64 * 1024 * 1024,
+            answer_ms: 60_000,
+            health_streams_max: 1_000,
             queue_waiters_max: 10_000,
             queue_filters_max: 256,
         }
@@ -47,8 +62,8 @@ impl Default for Limits {
 }
 
 /// A batch of the largest size must fit.
-const UNFINISHED_BYTES_MIN: u64 = 8 * 1024 * 1024;
-const UNFINISHED_BYTES_MAX: u64 = 1 << 40;
+const BYTES_MIN: u64 = 8 * 1024 * 1024;
+const BYTES_MAX: u64 = 1 << 40;
 
 impl Limits {
     /// Checks every field; the error names the first bad one.
@@ -59,9 +74,14 @@ impl Limits {
         within("first_bytes_ms", self.first_bytes_ms, 100..=600_000)?;
         within("request_ms", self.request_ms, 100..=600_000)?;
         within("unfinished_requests_max", self.unfinished_requests_max, 1..=1_000_000)?;
-        let bytes = UNFINISHED_BYTES_MIN..=UNFINISHED_BYTES_MAX;
+        let bytes = BYTES_MIN..=BYTES_MAX;
         within("connection_unfinished_bytes_max", self.connection_unfinished_bytes_max, bytes.clone())?;
-        within("unfinished_bytes_max", self.unfinished_bytes_max, bytes)?;
+        within("unfinished_bytes_max", self.unfinished_bytes_max, bytes.clone())?;
+        within("connection_streams_max", self.connection_streams_max.into(), 1..=1_000_000)?;
+        within("connection_unread_bytes_max", self.connection_unread_bytes_max, bytes.clone())?;
+        within("unread_bytes_max", self.unread_bytes_max, bytes)?;
+        within("answer_ms", self.answer_ms, 100..=3_600_000)?;
+        within("health_streams_max", self.health_streams_max.into(), 1..=1_000_000)?;
         within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
         within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)
     }
@@ -72,6 +92,10 @@ impl Limits {
 
     pub(crate) fn request(&self) -> Duration {
         Duration::from_millis(self.request_ms)
+    }
+
+    pub(crate) fn answer(&self) -> Duration {
+        Duration::from_millis(self.answer_ms)
     }
 }
 
@@ -91,6 +115,11 @@ mod tests {
             ("limits.unfinished_requests_max", Limits { unfinished_requests_max: 0, ..good }),
             ("limits.connection_unfinished_bytes_max", Limits { connection_unfinished_bytes_max: 0, ..good }),
             ("limits.unfinished_bytes_max", Limits { unfinished_bytes_max: 0, ..good }),
+            ("limits.connection_streams_max", Limits { connection_streams_max: 0, ..good }),
+            ("limits.connection_unread_bytes_max", Limits { connection_unread_bytes_max: 0, ..good }),
+            ("limits.unread_bytes_max", Limits { unread_bytes_max: 0, ..good }),
+            ("limits.answer_ms", Limits { answer_ms: 0, ..good }),
+            ("limits.health_streams_max", Limits { health_streams_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
             ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
         ] {

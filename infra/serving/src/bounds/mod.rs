@@ -1,21 +1,24 @@
 //! What callers may take of a host: connections, time and memory (S1).
 //!
 //! What lives here: the limits and their section of the configuration; the accept loop, with the admission of connections;
-//! the wrapper of each connection; the wrapper of each request's body; the places of
+//! the wrapper of each connection; the wrappers of each request's body and of each answer's; the places of
 //! streams that stay open. What may not: what a request says. Each service
 //! bounds that itself.
 
 mod accept;
 mod admission;
+mod answer;
 mod body;
 mod files;
 mod limits;
+mod metrics;
 mod open_streams;
 mod refusal;
 mod requests;
+mod unread;
 
 pub(crate) use accept::accept;
 pub(crate) use admission::{Bounds, Caller};
 pub use limits::Limits;
 pub(crate) use open_streams::bound_streams;
-pub(crate) use requests::{BoundRequest, client_streams};
+pub(crate) use requests::{BoundLayer, client_streams};

@@ -1,6 +1,8 @@
 //! Streams that anybody may open, and that stay open: watches of the health and server reflection. A port has few of them.
 
+use super::metrics::streams;
 use super::refusal::too_many_streams;
+use ::metrics::{Counter, Gauge};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
@@ -12,33 +14,54 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many clients of a port may watch its health at once, and as many may use its reflection: a stream takes about ten KiB.
-const STREAMS_MAX: usize = 1_000;
 /// The one call of the health service that is answered at once.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 
-/// Bounds the streams of these paths on one port.
-pub(crate) fn bound_streams(paths: Router) -> Router {
-    bound(paths, STREAMS_MAX)
+/// Bounds the streams of these paths on one port, which are `of` the health or the reflection. A stream takes about ten KiB.
+pub(crate) fn bound_streams(paths: Router, of: &'static str, streams_max: u32) -> Router {
+    let (open, refused) = streams(of);
+    let free = Arc::new(Semaphore::new(streams_max as usize));
+    paths.layer(from_fn_with_state(Places { free, open, refused }, take_place))
 }
 
-fn bound(paths: Router, streams_max: usize) -> Router {
-    paths.layer(from_fn_with_state(Arc::new(Semaphore::new(streams_max)), take_place))
+#[derive(Clone)]
+struct Places {
+    free: Arc<Semaphore>,
+    open: Gauge,
+    refused: Counter,
+}
+
+/// The place of one stream.
+struct Place {
+    open: Gauge,
+    _free: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.decrement(1.0);
+    }
 }
 
 /// Lets a call take a place until its answer has ended, or refuses it.
-async fn take_place(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+async fn take_place(State(places): State<Places>, request: Request, next: Next) -> Response {
     if request.uri().path() == CHECK {
         return next.run(request).await;
     }
-    let Ok(place) = places.try_acquire_owned() else { return too_many_streams().into_http() };
+    let Places { free, open, refused } = places;
+    let Ok(free) = free.try_acquire_owned() else {
+        refused.increment(1);
+        return too_many_streams().into_http();
+    };
+    open.increment(1.0);
+    let place = Place { open, _free: free };
     next.run(request).await.map(|body| Body::new(HeldBody { body, _place: place }))
 }
 
 /// The answer that has the place.
 struct HeldBody {
     body: Body,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl HttpBody for HeldBody {
@@ -68,7 +91,7 @@ mod tests {
     async fn s1_a_stream_keeps_its_place_until_its_answer_has_ended() {
         let endless = || async { Body::from_stream(futures::stream::pending::<Result<Bytes, axum::Error>>()) };
         let paths = Router::new().route("/", get(endless)).route(CHECK, get(endless));
-        let paths = bound(paths, 1);
+        let paths = bound_streams(paths, "health", 1);
         let call_of =
             async |path| paths.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         let call = async || call_of("/").await;

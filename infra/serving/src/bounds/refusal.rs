@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::time::Duration;
-use tallystone_proto::status::{rpc_status, to_call};
+use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
 
 /// The request has not arrived in full in time.
@@ -21,6 +21,18 @@ pub(super) fn too_many_unfinished_requests() -> Status {
     let message =
         "too many requests have not arrived in full: send fewer at a time, and the first message of a stream at once";
     refusal("TOO_MANY_UNFINISHED_REQUESTS", message.to_owned())
+}
+
+/// How long a caller may take to read what it has asked for.
+const UNREAD_RETRY: Duration = Duration::from_secs(1);
+
+/// The connection has too many bytes of answers that it has not read.
+pub(super) fn too_many_unread_bytes() -> Status {
+    let message =
+        "this connection has not read the answers that it has asked for: read them, or ask for less at a time";
+    let reason = "TOO_MANY_UNREAD_BYTES";
+    let status = rpc_status(Code::ResourceExhausted, message.to_owned(), reason, HashMap::new(), None);
+    to_call(with_retry_delay(status, UNREAD_RETRY))
 }
 
 /// Too many clients watch the health of the port, or use its reflection.

@@ -1,16 +1,21 @@
-//! Applies the limits to every request of a host.
+//! Applies the limits to every request of a host, and to its answer.
 
 use super::admission::Caller;
+use super::answer::{BoundedAnswer, OpenCall};
 use super::body::{BoundedBody, Form};
-use crate::http::is_probe;
 use axum::body::{Body, HttpBody};
-use axum::http::Request;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Request, Response};
+use futures::FutureExt;
+use futures::future::{Either, Join, Map, Ready, join, ready};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tallystone_proto::FILE_DESCRIPTOR_SET;
+use tower::{Layer, Service};
 
 /// The paths of all methods that take a stream of requests.
 pub(crate) fn client_streams() -> HashSet<String> {
@@ -33,35 +38,82 @@ pub(crate) fn client_streams() -> HashSet<String> {
     paths
 }
 
-/// Applies the limits to one request.
+/// Applies the limits to the requests of a service, and to its answers.
 #[derive(Clone)]
-pub(crate) struct BoundRequest {
+pub(crate) struct BoundLayer {
     pub(crate) client_streams: Arc<HashSet<String>>,
 }
 
-impl BoundRequest {
-    pub(crate) fn apply(&self, request: Request<Body>) -> Request<Body> {
-        let Some(caller) = request.extensions().get::<Arc<Caller>>() else { return request };
-        // A connection that only probes keeps no place that a caller needs.
-        if !is_probe(request.uri().path()) {
-            caller.calls();
-        }
+impl<S> Layer<S> for BoundLayer {
+    type Service = Bound<S>;
+
+    fn layer(&self, inner: S) -> Bound<S> {
+        Bound { inner, of: self.clone() }
+    }
+}
+
+/// A service within limits.
+#[derive(Clone)]
+pub(crate) struct Bound<S> {
+    inner: S,
+    of: BoundLayer,
+}
+
+type Answer = Result<Response<Body>, Infallible>;
+
+impl<S> Service<Request<Body>> for Bound<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Either<S::Future, Map<Join<S::Future, Ready<OpenCall>>, fn((Answer, OpenCall)) -> Answer>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Some(caller) = request.extensions().get::<Arc<Caller>>().cloned() else {
+            return Either::Left(self.inner.call(request));
+        };
+        let call = OpenCall::new(caller.clone());
+        let request = self.of.bound_request(request, caller);
+        let bound: fn((Answer, OpenCall)) -> Answer = bound_answer;
+        Either::Right(join(self.inner.call(request), ready(call)).map(bound))
+    }
+}
+
+impl BoundLayer {
+    fn bound_request(&self, request: Request<Body>, caller: Arc<Caller>) -> Request<Body> {
         if request.body().is_end_stream() {
             return request;
         }
-        let (caller, form) = (caller.clone(), self.form(&request));
+        let form = self.form(&request);
         request.map(|body| Body::new(BoundedBody::new(body, form, caller)))
     }
 
     fn form(&self, request: &Request<Body>) -> Form {
-        let is_grpc =
-            request.headers().get(CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"));
-        match is_grpc {
+        match is_grpc(request.headers()) {
             false => Form::Plain,
             true if self.client_streams.contains(request.uri().path()) => Form::Messages,
             true => Form::Message,
         }
     }
+}
+
+fn bound_answer((answer, call): (Answer, OpenCall)) -> Answer {
+    answer.map(|answer| match answer.body().is_end_stream() {
+        true => answer,
+        false => {
+            let is_grpc = is_grpc(answer.headers());
+            answer.map(|body| Body::new(BoundedAnswer::new(body, call, is_grpc)))
+        }
+    })
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! TLS on every port (S2).
 //!
 //! What lives here: `config`, the section `[tls]`; `certificates`, which reads the files; `acceptor`, which reads them again when they
-//! change; `stream`, a connection with or without TLS; `names`, the names in a client's certificate. What may not: whose
+//! change; `stream`, a connection with or without TLS; `names`, what a client's certificate says. What may not: whose
 //! certificate it is (`access`).
 
 mod acceptor;
@@ -12,4 +12,5 @@ mod stream;
 
 pub(crate) use acceptor::Tls;
 pub use config::{ClientCertificates, TlsConfig};
+pub(crate) use names::ClientCertificate;
 pub(crate) use stream::{Handshake, Wire};

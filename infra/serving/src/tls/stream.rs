@@ -1,6 +1,6 @@
 //! The bytes of one connection, with or without TLS.
 
-use super::names::names;
+use super::names::ClientCertificate;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -22,8 +22,8 @@ pub(crate) enum Wire {
 pub(crate) enum Handshake {
     /// It is over, or there was none.
     Done,
-    /// It has just ended: the names in the client's certificate.
-    Certificate(Vec<String>),
+    /// It has just ended: the client's certificate.
+    Certificate(ClientCertificate),
 }
 
 impl Wire {
@@ -45,9 +45,9 @@ impl Wire {
         match ready!(Pin::new(accept.as_mut()).poll(cx)) {
             Ok(stream) => {
                 let certificates = stream.get_ref().1.peer_certificates();
-                let names = certificates.and_then(<[_]>::first).map_or_else(Vec::new, |first| names(first));
+                let certificate = certificates.and_then(<[_]>::first).and_then(|first| ClientCertificate::read(first));
                 *self = Wire::Tls(Box::new(stream));
-                Poll::Ready(Ok(Handshake::Certificate(names)))
+                Poll::Ready(Ok(certificate.map_or(Handshake::Done, Handshake::Certificate)))
             }
             Err(error) => {
                 *self = Wire::Failed;

@@ -1,0 +1,266 @@
+//! The bytes of answers that the transport has, and that their callers have not taken (S1).
+//!
+//! A caller that leaves HTTP/2 no room to send lets answers wait in memory. Such an answer is not polled any more, so nothing
+//! in it can end it. Here each frame counts from the moment at which the transport gets it until its bytes are written or dropped,
+//! wherever they are in between; what ends is the connection.
+
+use super::limits::Limits;
+use super::metrics::{Closed, note_closed};
+use axum::body::Bytes;
+use futures::task::AtomicWaker;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// That of this process.
+pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::default);
+
+/// What all connections of a process have not taken.
+#[derive(Default)]
+pub(super) struct UnreadOfAll {
+    bytes: AtomicU64,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    next_number: u64,
+    open: BTreeMap<u64, Weak<Unread>>,
+}
+
+/// What one connection has not taken.
+pub(super) struct Unread {
+    all: Arc<UnreadOfAll>,
+    number: u64,
+    of_connection_max: u64,
+    of_all_max: u64,
+    time: Duration,
+    frames: Mutex<Frames>,
+    must_end: AtomicBool,
+    /// Of the connection's task.
+    waker: AtomicWaker,
+}
+
+/// The frames that have not been taken.
+#[derive(Default)]
+struct Frames {
+    bytes: u64,
+    next_number: u64,
+    /// When the transport got them, from the oldest on.
+    since: BTreeMap<u64, Instant>,
+}
+
+impl UnreadOfAll {
+    /// A new connection.
+    pub(super) fn connection(self: &Arc<Self>, limits: &Limits) -> Arc<Unread> {
+        let mut connections = locked(&self.connections);
+        let number = connections.next_number;
+        connections.next_number += 1;
+        let unread = Arc::new(Unread {
+            all: self.clone(),
+            number,
+            of_connection_max: limits.connection_unread_bytes_max,
+            of_all_max: limits.unread_bytes_max,
+            time: limits.answer(),
+            frames: Mutex::default(),
+            must_end: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
+        connections.open.insert(number, Arc::downgrade(&unread));
+        unread
+    }
+
+    /// All bytes that have not been taken.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connections that have not taken a frame for too long.
+    pub(super) fn end_late(&self) {
+        for connection in self.open() {
+            let oldest = locked(&connection.frames).oldest();
+            if oldest.is_some_and(|oldest| oldest.elapsed() >= connection.time) {
+                connection.end(Closed::UnreadTooLong);
+            }
+        }
+    }
+
+    /// Ends those connections whose oldest frame is the oldest, until the others are within the bound.
+    fn make_room(&self, max: u64) {
+        let open = self.open().into_iter().filter_map(|connection| {
+            let (oldest, bytes) = {
+                let frames = locked(&connection.frames);
+                (frames.oldest()?, frames.bytes)
+            };
+            // What has to end frees its bytes as soon as its task runs.
+            (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
+        });
+        let mut open: Vec<_> = open.collect();
+        open.sort_by_key(|(oldest, ..)| *oldest);
+        let mut all: u64 = open.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, bytes, connection) in open {
+            if all <= max {
+                return;
+            }
+            connection.end(Closed::UnreadTooMuch);
+            all -= bytes;
+        }
+    }
+
+    /// Not under the lock: the last reference to a connection takes it.
+    fn open(&self) -> Vec<Arc<Unread>> {
+        locked(&self.connections).open.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Unread {
+    /// The bytes of a frame, counted until they are dropped; `None`: the connection has too many. A frame is never too
+    /// large by itself.
+    pub(super) fn hand_out(self: &Arc<Self>, bytes: Bytes) -> Option<Bytes> {
+        let length = bytes.len() as u64;
+        let number = {
+            let mut frames = locked(&self.frames);
+            if frames.bytes > 0 && frames.bytes + length > self.of_connection_max {
+                return None;
+            }
+            let number = frames.next_number;
+            frames.next_number += 1;
+            frames.bytes += length;
+            frames.since.insert(number, Instant::now());
+            number
+        };
+        let counted = Bytes::from_owner(Counted { bytes, number, of: self.clone() });
+        if self.all.bytes.fetch_add(length, Ordering::Relaxed) + length > self.of_all_max {
+            self.all.make_room(self.of_all_max);
+        }
+        Some(counted)
+    }
+
+    /// Ready when the connection has to end.
+    pub(super) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        if self.must_end.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn end(&self, why: Closed) {
+        if !self.must_end.swap(true, Ordering::AcqRel) {
+            note_closed(why);
+            self.waker.wake();
+        }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        locked(&self.all.connections).open.remove(&self.number);
+    }
+}
+
+impl Frames {
+    fn oldest(&self) -> Option<Instant> {
+        self.since.first_key_value().map(|(_, since)| *since)
+    }
+}
+
+/// The bytes of a frame.
+struct Counted {
+    bytes: Bytes,
+    number: u64,
+    of: Arc<Unread>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let length = self.bytes.len() as u64;
+        let mut frames = locked(&self.of.frames);
+        frames.bytes -= length;
+        frames.since.remove(&self.number);
+        drop(frames);
+        self.of.all.bytes.fetch_sub(length, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: (u64, u64) = (10, 15);
+
+    fn limits() -> Limits {
+        let (connection_unread_bytes_max, unread_bytes_max) = LIMITS;
+        Limits { connection_unread_bytes_max, unread_bytes_max, answer_ms: 1_000, ..Limits::default() }
+    }
+
+    fn frame(length: usize) -> Bytes {
+        vec![1; length].into()
+    }
+
+    fn must_end(connection: &Unread) -> bool {
+        connection.poll_end(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn s1_a_frame_counts_until_its_last_part_is_dropped() {
+        let all = Arc::new(UnreadOfAll::default());
+        let connection = all.connection(&limits());
+        let mut first = connection.hand_out(frame(10)).unwrap();
+        assert!(connection.hand_out(frame(1)).is_none());
+        // HTTP/2 sends it in parts.
+        let sent = first.split_to(9);
+        drop(sent);
+        assert!(connection.hand_out(frame(1)).is_none() && all.bytes() == 10);
+        drop(first);
+        assert_eq!(all.bytes(), 0);
+        assert!(connection.hand_out(frame(1_000)).is_some(), "a frame is never too large by itself");
+        drop(connection);
+        assert!(locked(&all.connections).open.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_the_connection_that_has_not_read_for_the_longest_time_makes_room() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [first, second, third] = [(); 3].map(|()| all.connection(&limits()));
+        let ends = || [&first, &second, &third].map(|connection| must_end(connection));
+        let _small = second.hand_out(frame(1)).unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let _large = first.hand_out(frame(9)).unwrap();
+        let _of_third = third.hand_out(frame(5)).unwrap();
+        assert_eq!(ends(), [false, false, false]);
+        let _more = third.hand_out(frame(1)).unwrap();
+        assert_eq!(ends(), [false, true, false], "the oldest frame, though it is small");
+        // Without those of the second one, there is room for one more byte, but not for two.
+        let _another = third.hand_out(frame(1)).unwrap();
+        assert_eq!(ends(), [true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_frames_that_are_not_taken_end_their_connection_and_silence_does_not() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [parked, reading] = [(); 2].map(|()| all.connection(&limits()));
+        let (_kept, mut taken) = (parked.hand_out(frame(1)).unwrap(), reading.hand_out(frame(1)).unwrap());
+        for round in 0..5 {
+            tokio::time::advance(Duration::from_millis(300)).await;
+            // Before it lets go of one, it gets the next one.
+            taken = reading.hand_out(frame(1)).unwrap();
+            all.end_late();
+            assert_eq!((must_end(&parked), must_end(&reading)), (round >= 3, false), "{round}");
+        }
+        drop(taken);
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        all.end_late();
+        assert!(!must_end(&reading));
+    }
+}
