@@ -12,12 +12,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-const FILES: u32 = 4_096;
+pub(super) const FILES: u32 = 4_096;
 const STREAMS: usize = 1_000;
 /// The prefix of a gRPC message of 4 MiB.
 const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// What an attack may cost in memory.
-const GROWTH_KIB_MAX: u64 = 100 * 1024;
+pub(super) const GROWTH_KIB_MAX: u64 = 100 * 1024;
 const CONNECTIONS: &str = "tallystone_connections";
 const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
 

@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// A CA.
 pub(crate) struct Ca {
@@ -47,6 +48,14 @@ impl Ca {
         let mut params = client(name, "");
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
         self.sign(dir, &format!("expired-{name}"), params)
+    }
+
+    /// The same, valid for so long from now on, in whole seconds.
+    pub(crate) fn client_for(&self, dir: &Path, name: &str, time: Duration) -> Files {
+        let mut params = client(name, "");
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970");
+        params.not_after = date_time_ymd(1970, 1, 1) + now + time;
+        self.sign(dir, &format!("short-{name}"), params)
     }
 
     fn sign(&self, dir: &Path, file: &str, params: CertificateParams) -> Files {

@@ -6,6 +6,7 @@
 mod acl;
 mod audit;
 mod bounds;
+mod browser;
 pub(crate) mod certificates;
 mod commands;
 mod disk;
@@ -23,6 +24,7 @@ mod secrets;
 mod secured;
 mod tenants;
 mod tls;
+mod unread;
 mod verbs;
 mod victim;
 mod views;

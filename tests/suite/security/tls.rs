@@ -1,12 +1,12 @@
 //! S2: TLS on every port, and what is refused.
 
 use super::certificates::Ca;
-use super::secured::{Listening, Place, Principals};
+use super::secured::{Listening, Place, Principals, refused};
 use crate::system::program::{self, SOON};
 use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{Client, ClientBuilder, NewMessage};
-use tokio::time::{Instant, sleep};
+use tallystone_client::{Client, ClientBuilder, Code, Dequeue, NewMessage, QueueConfig};
+use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(10);
 
@@ -174,6 +174,27 @@ async fn s3_a_certificate_identifies_its_principal() {
     let unknown = with(place.ca.client(dir, "stranger", ""));
     assert!(refusal(unknown).await.contains("does not know"), "a certificate that no principal has");
     assert!(refusal(builder(&server, &place.ca.file)).await.contains("needs a token"));
+}
+
+#[tokio::test]
+async fn s3_a_certificate_that_expires_ends_what_its_connection_waits_for() {
+    let place = Place::new().await;
+    let (dir, path) = (place.dir.path(), place.path("principals.toml"));
+    let mut principals = Principals::default();
+    principals.add("worker", &["admin:*"], ["certificates = ['CN=worker']", ""]);
+    principals.write(Path::new(&path));
+    let mut flags = place.tls();
+    flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text"), "--principals", &path]);
+    let server = place.start("server", &flags).await;
+    let files = place.ca.client_for(dir, "worker", Duration::from_secs(6));
+    let client = Client::builder(server.https()).retry_for(Duration::ZERO).ca_file(&place.ca.file);
+    let client = client.certificate_files(files.certificate, files.key).connect().await.expect("TLS");
+    client.create_queue("none", QueueConfig::simple()).await.expect("a queue");
+    let waiting = client.dequeue(Dequeue::new("none").wait_ms(60_000));
+    let ended = timeout(SOON, waiting).await.expect("an end before the wait is over");
+    assert_eq!(refused(ended), (Code::Unauthenticated, "WITHDRAWN".to_owned()));
+    let later = refused(client.list_queues("", 1, "").await);
+    assert_eq!(later, (Code::Unauthenticated, "EXPIRED".to_owned()));
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ impl Connection {
         Connection { wire, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
     }
 
-    /// An error if the connection does not read its answers. A connection may wait for room to write, so it is looked at before each write, too.
+    /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
     fn check_unread(&self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.admission.caller.unread().poll_end(cx) {
             Poll::Ready(()) => Err(io::Error::other("it does not read its answers")),

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The least time between two warnings of a port.
 const WARN_EVERY: Duration = Duration::from_secs(10);
-/// The most time between two looks for answers that nobody reads.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The most time between two checks for answers that are not read.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The bits of an IPv6 address that are the same for all addresses of one site: who has one of them has the others.
 const SITE_BITS: u128 = !0 << 64;
 
@@ -161,7 +161,7 @@ impl Bounds {
 
     /// Ends the connections that do not read their answers, as long as it is polled.
     pub(crate) async fn watch(&self) -> Infallible {
-        let pause = (self.limits.answer() / 4).min(LOOK_EVERY);
+        let pause = (self.limits.answer() / 4).min(CHECK_EVERY);
         loop {
             tokio::time::sleep(pause).await;
             UNREAD.end_late();

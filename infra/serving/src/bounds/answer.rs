@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(unread, vec![7; 90]);
         let mut refused = answer(&caller, 11, true);
         let trailers = frame(&mut refused).await.unwrap().into_trailers().unwrap();
-        assert_eq!(Status::from_header_map(&trailers).unwrap().code(), Code::ResourceExhausted);
+        assert_eq!(Status::from_header_map(&trailers).unwrap().code(), Code::Unavailable);
         assert!(refused.is_end_stream() && frame(&mut refused).await.is_none());
         assert!(to_bytes(answer(&caller, 11, false), 100).await.is_err(), "HTTP ends without its last bytes");
         assert_eq!(to_bytes(answer(&caller, 10, true), 100).await.unwrap(), vec![7; 10]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of all files, the part that connections may be. The rest is for stores, history and their files.
 const PART: (u64, u64) = (4, 5);
-/// What a process can open if the system does not say how many: the usual limit where nobody has set one.
+/// What a process can open if the system does not say how many: the usual limit if none was set.
 const FILES_UNLESS_KNOWN: u64 = 1_024;
 
 /// The connections of all ports of a process.

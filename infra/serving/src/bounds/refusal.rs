@@ -23,15 +23,14 @@ pub(super) fn too_many_unfinished_requests() -> Status {
     refusal("TOO_MANY_UNFINISHED_REQUESTS", message.to_owned())
 }
 
-/// How long a caller may take to read what it has asked for.
+/// Until then, a caller that reads has room again.
 const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
-/// The connection has too many bytes of answers that it has not read.
+/// The connection has too many bytes of answers that it has not read. The call has been executed, as far as it can be known here.
 pub(super) fn too_many_unread_bytes() -> Status {
-    let message =
-        "this connection has not read the answers that it has asked for: read them, or ask for less at a time";
-    let reason = "TOO_MANY_UNREAD_BYTES";
-    let status = rpc_status(Code::ResourceExhausted, message.to_owned(), reason, HashMap::new(), None);
+    let message = "this connection has too many unread bytes of answers: read them, and make fewer calls at a time";
+    let applied = HashMap::from([("applied".to_owned(), "unknown".to_owned())]);
+    let status = rpc_status(Code::Unavailable, message.to_owned(), "TOO_MANY_UNREAD_BYTES", applied, None);
     to_call(with_retry_delay(status, UNREAD_RETRY))
 }
 
