@@ -1,8 +1,9 @@
 //! S2: TLS on every port, and what is refused.
 
-use super::certificates::Ca;
+use super::certificates::{Ca, Files};
 use super::secured::{Listening, Place, Principals, refused};
 use crate::system::program::{self, SOON};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, ClientBuilder, Code, Dequeue, NewMessage, QueueConfig};
@@ -107,6 +108,41 @@ async fn s2_a_certificate_is_replaced_without_the_loss_of_a_connection() {
     assert_eq!(server.process.stop().await.code(), Some(0));
 }
 
+/// The status of the page of metrics, to a client that trusts one CA and shows a certificate of another; `None`: no TLS.
+async fn status(port: SocketAddr, ca: &Ca, shown: &Files) -> Option<u16> {
+    let read = |path: &Path| std::fs::read(path).expect("a file");
+    let identity = reqwest::Identity::from_pem(&[read(&shown.certificate), read(&shown.key)].concat()).expect("PEM");
+    let ca = reqwest::Certificate::from_pem(&read(&ca.file)).expect("PEM");
+    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).identity(identity);
+    let answer = http.build().expect("a client").get(format!("https://{port}/metrics")).send().await;
+    answer.ok().map(|answer| answer.status().as_u16())
+}
+
+#[tokio::test]
+async fn s2_every_verb_reads_its_certificate_and_the_cas_of_its_clients_again() {
+    for verb in ["server", "counters", "rollup-worker", "views"] {
+        let place = Place::new().await;
+        let dir = place.dir.path();
+        let clients = Ca::new(dir, "clients");
+        let before = clients.client(dir, "before", "");
+        let mut flags = place.tls();
+        flags.extend(["--tls-client-ca", clients.file.to_str().expect("text")]);
+        let program = place.start(verb, &flags).await;
+        assert_eq!(status(program.metrics, &place.ca, &before).await, Some(200), "{verb}");
+        // The same files.
+        let (next, next_clients) = (Ca::new(dir, "next"), Ca::new(dir, "clients"));
+        next.server(dir);
+        let after = next_clients.client(dir, "after", "");
+        let give_up_at = Instant::now() + SOON;
+        while status(program.metrics, &next, &after).await != Some(200) {
+            assert!(Instant::now() < give_up_at, "{verb} does not read its files again");
+            sleep(POLL).await;
+        }
+        assert_eq!(status(program.metrics, &next, &before).await, None, "{verb}: the CA is not in the file any more");
+        assert_eq!(status(program.metrics, &place.ca, &after).await, None, "{verb}: it has the new certificate");
+    }
+}
+
 #[tokio::test]
 async fn s2_clients_show_a_certificate_of_the_ca() {
     let place = Place::new().await;
@@ -114,9 +150,7 @@ async fn s2_clients_show_a_certificate_of_the_ca() {
     let mut flags = place.tls();
     flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text")]);
     let server = place.start("server", &flags).await;
-    let with = |files: super::certificates::Files| {
-        builder(&server, &place.ca.file).certificate_files(files.certificate, files.key)
-    };
+    let with = |files: Files| builder(&server, &place.ca.file).certificate_files(files.certificate, files.key);
     works(&with(place.ca.client(dir, "worker", "")).connect().await.expect("TLS"), "a").await;
     refusal(builder(&server, &place.ca.file)).await;
     refusal(with(other.client(dir, "foreign", ""))).await;
@@ -165,9 +199,7 @@ async fn s3_a_certificate_identifies_its_principal() {
     flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text"), "--principals", &path]);
     flags.extend(["--config", &config]);
     let server = place.start("server", &flags).await;
-    let with = |files: super::certificates::Files| {
-        builder(&server, &place.ca.file).certificate_files(files.certificate, files.key)
-    };
+    let with = |files: Files| builder(&server, &place.ca.file).certificate_files(files.certificate, files.key);
     works(&with(place.ca.client(dir, "worker", "")).connect().await.expect("TLS"), "a").await;
     works(&with(place.ca.client(dir, "any", "spiffe://acme/worker")).connect().await.expect("TLS"), "b").await;
     works(&builder(&server, &place.ca.file).token(&token).connect().await.expect("TLS"), "c").await;

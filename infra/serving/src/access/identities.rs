@@ -210,12 +210,12 @@ mod tests {
     async fn s3_a_certificate_expires_while_its_connection_is_open() {
         let file = file(&principal(&Token::new().unwrap(), ""));
         let identities = open(&file);
-        let by = |expires_at| {
+        let valid_until = |expires_at| {
             let certificate = ClientCertificate { names: vec!["CN=a".to_owned()], expires_at };
             identities.identify(&HeaderMap::new(), Some(&certificate))
         };
         let now = SystemTime::now();
-        assert_eq!(reason(by(now - Duration::from_secs(1))), "EXPIRED");
-        access(by(now + Duration::from_secs(3_600)).unwrap()).withdrawn().await;
+        assert_eq!(reason(valid_until(now - Duration::from_secs(1))), "EXPIRED");
+        access(valid_until(now + Duration::from_secs(3_600)).unwrap()).withdrawn().await;
     }
 }
