@@ -85,7 +85,7 @@ async fn end(answer: Response<RecvStream>) -> (Code, String) {
 /// A queue of three MiB, which one answer lists.
 async fn fill(client: &Client) {
     let payload = "x".repeat(PAYLOAD_BYTES);
-    let messages = (0..MESSAGES).map(|number| NewMessage::new(format!("m{number}"), payload.as_str()));
+    let messages = (0..MESSAGES).map(|number| NewMessage::new(format!("m{number}"), payload.clone()));
     let enqueued = client.enqueue("large", messages.collect()).await.expect("an Enqueue");
     assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
 }
