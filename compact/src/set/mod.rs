@@ -65,7 +65,6 @@ pub struct CounterSet {
     restoring: Restoring,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a box would cost each command one more cache miss")]
 #[derive(Debug)]
 enum Tables {
     Rising(Rising),

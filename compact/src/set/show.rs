@@ -6,7 +6,7 @@ use super::{CounterSet, Tables};
 use crate::cold::{Fetched, Folded, PageRef, RecordCache};
 use crate::hash::Hash;
 use crate::options::Order;
-use crate::table::{Found, Table};
+use crate::table::{Dictionary, Found, Table};
 
 /// A value that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,7 +325,7 @@ impl CounterSet {
                 faults.push(format!("table {serial}: id {id} is in the extend dictionary and not found there"));
             }
         }
-        for (id, _) in table.far_ids().iter().take(CHECKED_MAX) {
+        for (id, _) in table.far_ids().into_iter().flat_map(Dictionary::iter).take(CHECKED_MAX) {
             if table.find(id, Hash::of(id, self.shape.seed)) != Found::Far {
                 faults.push(format!("table {serial}: id {id} is among the strays and not found there"));
             }

@@ -9,7 +9,7 @@ use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef}
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::Table;
+use crate::table::{Dictionary, Table};
 use std::ops::RangeInclusive;
 
 /// How far a walk has come: the serial of a table in the upper 24 bits, a place in the lower 40.
@@ -230,41 +230,27 @@ impl CounterSet {
             Some(record) => visit(Folded::Record(id, record.clone())),
             None => visit(Folded::Record(id, record)),
         };
-        let (waiting, far) = (table.waiting_ids(), table.far_ids());
-        let far = Some(far).filter(|far| far.len() > 0);
-        let place = match (place, waiting, far) {
-            (Place::Group(0), Some(waiting), _) => return Some(Place::Waiting(waiting.first_place())),
-            (Place::Waiting(from), Some(waiting), _) => {
-                let next = waiting.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
-                if let Some(next) = next {
-                    return Some(Place::Waiting(next));
-                }
-                Place::Waiting(from)
-            }
-            (place, ..) => place,
+        let mut visit_some =
+            |ids: &Dictionary, from| ids.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
+        let far_begins = table.far_ids().map(|far| Place::Far(far.first_place()));
+        let before_groups = match (place, table.waiting_ids(), table.far_ids()) {
+            (Place::Group(0), Some(waiting), _) => Some(Place::Waiting(waiting.first_place())),
+            (Place::Group(0) | Place::Waiting(_), None, _) => far_begins,
+            (Place::Waiting(from), Some(waiting), _) => visit_some(waiting, from).map(Place::Waiting).or(far_begins),
+            (Place::Far(from), _, Some(far)) => visit_some(far, from).map(Place::Far),
+            _ => None,
         };
-        let place = match (place, far) {
-            (Place::Group(0) | Place::Waiting(_), Some(far)) => return Some(Place::Far(far.first_place())),
-            (Place::Far(from), Some(far)) => {
-                let next = far.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
-                if let Some(next) = next {
-                    return Some(Place::Far(next));
-                }
-                Place::Group(0)
-            }
-            (Place::Waiting(_) | Place::Far(_), _) => Place::Group(0),
-            (place, _) => place,
-        };
+        if before_groups.is_some() {
+            return before_groups;
+        }
+        let place = if let Place::Waiting(_) | Place::Far(_) = place { Place::Group(0) } else { place };
         match place {
             Place::Group(group) if group.max(from_group) < table.geometry().groups => {
                 let group = group.max(from_group);
                 table.for_each_in_group(group, self.shape.seed, &mut visit_below);
                 Some(Place::Group(group + 1))
             }
-            Place::Extend(from) => {
-                let next = table.extend.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
-                next.map(Place::Extend)
-            }
+            Place::Extend(from) => visit_some(&table.extend, from).map(Place::Extend),
             _ => Some(Place::Extend(table.extend.first_place())),
         }
     }

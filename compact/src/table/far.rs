@@ -1,61 +1,72 @@
 //! The ids of a table that are out of reach, or far above all others: strays of a range of rising ids (W2).
 
 use super::dictionary::Dictionary;
-use super::{Found, Table};
+use super::{Found, Table, apply};
 use crate::hash::Hash;
 use crate::record::Record;
 
 /// Whole records of ids that have no slot. They move to the next table all at once, however many they are.
 #[derive(Clone, Debug)]
-pub(crate) struct Far {
+pub(super) struct Far {
     pub(super) ids: Dictionary,
     /// No id is below this one: most searches skip the dictionary.
     from: u64,
 }
 
-impl Default for Far {
-    fn default() -> Far {
-        Far { ids: Dictionary::default(), from: u64::MAX }
-    }
-}
-
-impl Far {
-    #[inline]
-    pub(super) fn contains(&self, id: u64, hash: Hash) -> bool {
-        id >= self.from && self.ids.contains(id, hash)
-    }
-}
-
 impl Table {
-    /// The strays, with their records.
-    pub(crate) fn far_ids(&self) -> &Dictionary {
-        &self.far.ids
+    /// Whether an id is among the strays.
+    #[inline]
+    pub(super) fn is_far(&self, id: u64, hash: Hash) -> bool {
+        self.far.as_ref().is_some_and(|far| id >= far.from && far.ids.contains(id, hash))
+    }
+
+    /// The strays, with their records; `None`: there were none.
+    pub(crate) fn far_ids(&self) -> Option<&Dictionary> {
+        self.far.as_ref().map(|far| &far.ids)
     }
 
     /// Ids in the dictionaries of those without a slot.
     pub(crate) fn extend_len(&self) -> usize {
-        self.extend.len() + self.far.ids.len()
+        self.extend.len() + self.far_ids().map_or(0, Dictionary::len)
     }
 
     /// The records of all ids without a slot, those that wait for one included.
     pub(crate) fn slotless(&self) -> impl Iterator<Item = (u64, &Record)> {
-        self.extend.iter().chain(self.far.ids.iter()).chain(self.waiting_records())
+        let far = self.far_ids().into_iter().flat_map(Dictionary::iter);
+        self.extend.iter().chain(far).chain(self.waiting_records())
     }
 
     /// Puts an absent id among the strays.
     pub(crate) fn insert_far(&mut self, id: u64, hash: Hash) -> Found {
-        self.far.from = self.far.from.min(id);
-        self.far.ids.insert(id, hash, Record::default());
+        let far = self.far.get_or_insert_with(|| Box::new(Far { ids: Dictionary::default(), from: u64::MAX }));
+        far.from = far.from.min(id);
+        far.ids.insert(id, hash, Record::default());
         Found::Far
+    }
+
+    /// The record of a stray.
+    pub(super) fn far_record(&self, id: u64, hash: Hash) -> Option<&Record> {
+        self.far_ids()?.get(id, hash)
+    }
+
+    pub(super) fn store_far(&mut self, id: u64, hash: Hash, changes: &[(u8, i64)]) {
+        let Some(far) = &mut self.far else { return };
+        if far.ids.change(id, hash, |record| apply(record, changes)) {
+            far.ids.remove(id, hash);
+        }
+    }
+
+    pub(super) fn far_bytes(&self) -> usize {
+        self.far.as_ref().map_or(0, |far| size_of::<Far>() + far.ids.memory_bytes())
     }
 
     /// Takes a stray out. `None`: its record has become 0.
     pub(crate) fn take_far(&mut self, id: u64, hash: Hash) -> Option<Record> {
-        self.far.ids.remove(id, hash)
+        self.far.as_mut()?.ids.remove(id, hash)
     }
 
     /// Takes all strays of another table, in a time that does not depend on their number.
     pub(crate) fn take_all_far(&mut self, other: &mut Table) {
-        self.far = std::mem::take(&mut other.far);
+        self.far = other.far.take();
     }
 }

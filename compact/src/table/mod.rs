@@ -3,6 +3,7 @@
 //! Slots are never emptied: a record of zeros equals a missing one. So a search ends at the first group with an empty slot, and an
 //! id that is not in a slot can be in the extend dictionary only if all groups of its search are full.
 
+mod approach;
 mod convert;
 mod dictionary;
 mod far;
@@ -11,6 +12,7 @@ mod groups;
 mod start;
 mod waiting;
 
+pub(crate) use approach::{Approach, touch, touch_lines};
 pub(crate) use dictionary::Dictionary;
 pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
 
@@ -49,7 +51,7 @@ pub(crate) struct Table {
     pub(crate) aux: Dictionary,
     pub(crate) extend: Dictionary,
     /// The strays of the last table of a set by ranges.
-    far: Far,
+    far: Option<Box<Far>>,
     /// Slots in use, also those of records of zeros; and ids that wait for a slot.
     pub(crate) used: u64,
     probe_max: u32,
@@ -60,8 +62,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(origin: u64, geometry: Geometry, layout: Arc<Layout>, probe_max: u32) -> Table {
         let groups = Groups::new(geometry, layout);
-        let (aux, extend, far) = (Dictionary::default(), Dictionary::default(), Far::default());
-        Table { origin, groups, converting: None, aux, extend, far, used: 0, probe_max, start: None }
+        let (aux, extend) = (Dictionary::default(), Dictionary::default());
+        Table { origin, groups, converting: None, aux, extend, far: None, used: 0, probe_max, start: None }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -107,24 +109,10 @@ impl Table {
         self.side(group).bytes(group).unwrap_or_default()
     }
 
-    /// Begins a search of which only the memory matters.
-    #[inline]
-    pub(crate) fn approach(&self, hash: Hash) -> Approach<'_> {
-        let group = hash.first_group(self.groups.geometry.groups);
-        Approach { table: self, hash, group, line: self.group_line(group) }
-    }
-
-    /// Reads a byte of each cache line of the first group of a search.
-    #[inline]
-    pub(crate) fn touch_group(&self, hash: Hash) {
-        let group = hash.first_group(self.groups.geometry.groups);
-        self.side(group).touch(group);
-    }
-
     /// Finds an id (W2: `h1 + N * h2`).
     #[inline]
     pub(crate) fn find(&self, id: u64, hash: Hash) -> Found {
-        if self.far.contains(id, hash) {
+        if self.is_far(id, hash) {
             return Found::Far;
         }
         if let Some(key) = self.key(id) {
@@ -156,7 +144,7 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).value(slot, number),
             Found::Aux(_) => self.aux.get(id, hash).map_or(0, |record| record.get(number)),
             Found::Extend => self.extend.get(id, hash).map_or(0, |record| record.get(number)),
-            Found::Far => self.far.ids.get(id, hash).map_or(0, |record| record.get(number)),
+            Found::Far => self.far_record(id, hash).map_or(0, |record| record.get(number)),
             Found::Waiting => self.waiting(id, hash).map_or(0, |record| record.get(number)),
             Found::Absent => 0,
         }
@@ -182,7 +170,7 @@ impl Table {
             Found::Slot(slot) => self.side(slot.group).record(slot),
             Found::Aux(_) => self.aux.get(id, hash).cloned().unwrap_or_default(),
             Found::Extend => self.extend.get(id, hash).cloned().unwrap_or_default(),
-            Found::Far => self.far.ids.get(id, hash).cloned().unwrap_or_default(),
+            Found::Far => self.far_record(id, hash).cloned().unwrap_or_default(),
             Found::Waiting => self.waiting(id, hash).cloned().unwrap_or_default(),
             Found::Absent => Record::default(),
         }
@@ -256,11 +244,7 @@ impl Table {
                     self.extend.remove(id, hash);
                 }
             }
-            Found::Far => {
-                if self.far.ids.change(id, hash, |record| apply(record, changes)) {
-                    self.far.ids.remove(id, hash);
-                }
-            }
+            Found::Far => self.store_far(id, hash, changes),
             Found::Waiting => self.store_waiting(id, hash, changes),
             Found::Absent => debug_assert!(false, "id {id} has no place"),
         }
@@ -284,7 +268,7 @@ impl Table {
             + converting
             + self.aux.memory_bytes()
             + self.extend.memory_bytes()
-            + self.far.ids.memory_bytes()
+            + self.far_bytes()
             + self.start_bytes()
     }
 
@@ -362,45 +346,6 @@ impl Table {
         let converting = self.converting.as_mut().map(|conversion| conversion.groups.segments_mut());
         self.groups.segments_mut().chain(converting.into_iter().flatten())
     }
-}
-
-/// A search whose memory is on its way.
-#[derive(Clone, Copy)]
-pub(crate) struct Approach<'a> {
-    table: &'a Table,
-    hash: Hash,
-    group: u32,
-    /// The memory of the group, which begins with its tags.
-    pub(crate) line: &'a [u8],
-}
-
-impl<'a> Approach<'a> {
-    /// The tags are here: the memory of the slot at which the search probably ends (`Ok`), or the search of the next group.
-    #[inline]
-    pub(crate) fn go_on(self) -> Result<&'a [u8], Approach<'a>> {
-        let Approach { table, hash, group, line } = self;
-        let side = table.side(group);
-        let slot = side.slot_line(line, hash.tag());
-        if !slot.is_empty() || groups::has_empty(side.tags(group)) {
-            return Ok(slot);
-        }
-        let count = table.groups.geometry.groups;
-        let next = group + hash.group_step(count);
-        let group = if next >= count { next - count } else { next };
-        Err(Approach { group, line: table.group_line(group), ..self })
-    }
-}
-
-/// Reads the tags that searches begin with, then the slots at which they probably end, so that their cache misses overlap.
-pub(crate) fn touch<'a>(searches: impl Iterator<Item = Approach<'a>> + Clone) {
-    touch_lines(searches.clone().map(|search| search.line));
-    touch_lines(searches.map(|search| search.go_on().unwrap_or_default()));
-}
-
-/// Reads the first byte of each.
-#[inline]
-pub(crate) fn touch_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) {
-    std::hint::black_box(lines.fold(0, |all, line| all ^ line.first().copied().unwrap_or(0)));
 }
 
 fn apply(record: &mut Record, changes: &[(u8, i64)]) {
