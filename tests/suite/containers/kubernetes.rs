@@ -32,7 +32,7 @@ fn manifest(name: &str) -> String {
     std::fs::read_to_string(path).expect("a manifest")
 }
 
-/// The manifests as podman can play them, on one machine with this Kafka and Elasticsearch, which ask for no secret.
+/// The manifests as podman can play them, on one machine with this Kafka and Elasticsearch, without their secrets.
 fn playable(kafka: &Container, elasticsearch: &Container) -> String {
     let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
     let sections = format!(
