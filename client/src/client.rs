@@ -2,6 +2,7 @@
 
 use crate::calls::Calls;
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
+use crate::enqueues::Enqueues;
 use crate::error::Result;
 use crate::outage::Outage;
 use crate::servers::OnEach;
@@ -14,7 +15,7 @@ use tallystone_proto::queue::v1::{queue_admin_client::QueueAdminClient, queue_cl
 use tonic::transport::Channel;
 
 /// A connection to a Tallystone server. Clones share it, so cloning is cheap. Where they have more than a thousand Work
-/// streams, those use further connections.
+/// streams, those use further connections. Enqueues that are under way at the same time share a stream.
 ///
 /// It reconnects automatically. While the server is [unavailable](crate::Error::Unavailable), a call is repeated with
 /// jittered exponential backoff for [`retry_for`](ClientBuilder::retry_for); that is safe because
@@ -22,6 +23,7 @@ use tonic::transport::Channel;
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) queue: OnEach<QueueClient<Channel>>,
+    pub(crate) enqueues: OnEach<Arc<Enqueues>>,
     pub(crate) admin: OnEach<QueueAdminClient<Channel>>,
     pub(crate) history: OnEach<HistoryClient<Channel>>,
     pub(crate) work: Arc<WorkConnections>,
@@ -68,6 +70,7 @@ impl FromConnections for Client {
             queue: OnEach::new(connections, |connection| {
                 QueueClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
             }),
+            enqueues: OnEach::new(connections, Enqueues::new),
             admin: OnEach::new(connections, |connection| {
                 QueueAdminClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
             }),

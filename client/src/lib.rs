@@ -49,6 +49,9 @@
 //! whole call around a `Result` per item ([`Items`]). One refused item never spoils the others. Times are Unix
 //! milliseconds by the store's clock, durations are milliseconds; their names end in `_ms`.
 //!
+//! Enqueues that are under way at the same time share a stream to the server, so that many callers with one message each cost
+//! little more than one caller with many. Their results, deadlines and repetitions stay those of each call.
+//!
 //! # Every call can be repeated
 //! When the answer of a call is lost, the call may or may not have taken effect. Repeating it is safe: the repetition
 //! returns the same answer and changes nothing more. How the server recognizes a repetition:
@@ -104,6 +107,7 @@ mod connection;
 mod connector;
 mod counter;
 mod credentials;
+mod enqueues;
 mod error;
 mod health;
 mod hedge;

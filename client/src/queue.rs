@@ -15,7 +15,14 @@ impl Client {
         let count = messages.len();
         let messages = messages.into_iter().map(NewMessage::into_wire).collect();
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
+        let limit = self.calls.call_timeout;
+        let enqueue = |server, request| {
+            let (enqueues, servers) = (self.enqueues.on(server), self.calls.servers.clone());
+            // As after a connection that could not be opened.
+            let stopping = move || servers.replace_preferred(server, servers.next_of(server));
+            async move { enqueues.call(request, limit, stopping).await }
+        };
+        let response = self.calls.send(Duration::ZERO, request, enqueue).await?;
         items(count, response.results, |result| {
             let wire::Enqueued { id, enqueued_at_ms, queue_created } = outcome(result.outcome)?;
             Ok(Enqueued { id, enqueued_at_ms: from_wire(enqueued_at_ms), queue_created })

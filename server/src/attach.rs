@@ -57,6 +57,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         metrics: metrics.clone(),
         queues: queues.clone(),
         wait_limits: WaitLimits { waiters_max: limits.queue_waiters_max, filters_max: limits.queue_filters_max },
+        enqueue_stream_calls_max: limits.enqueue_stream_calls_max,
         fair_queue: FairQueue::default(),
         room: WaitingRoom::new(config.waiting(), {
             let metrics = metrics.clone();

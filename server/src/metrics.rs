@@ -14,6 +14,7 @@ const ENQUEUES_REFUSED: &str = "tallystone_enqueues_refused_total";
 const LANES: &str = "tallystone_lanes";
 const WAITERS_REFUSED: &str = "tallystone_waiters_refused_total";
 const STREAMS: &str = "tallystone_work_streams";
+const ENQUEUE_STREAMS: &str = "tallystone_enqueue_streams";
 const SWEEPS: &str = "tallystone_sweeps_total";
 const SWEPT: &str = "tallystone_swept_messages_total";
 const STORE_AVAILABLE: &str = "tallystone_store_available";
@@ -43,6 +44,8 @@ pub(crate) struct Metrics {
     pub(crate) waiters_refused: Counter,
     /// Open Work streams.
     pub(crate) streams: Gauge,
+    /// Open streams of Enqueues.
+    pub(crate) enqueue_streams: Gauge,
     /// Sweeps of one shard.
     pub(crate) sweeps: Counter,
     /// Invisible messages made pending by sweeps.
@@ -81,6 +84,7 @@ impl Metrics {
             "calls and subscriptions that were not allowed to wait, because too many do"
         );
         describe_gauge!(STREAMS, "open Work streams");
+        describe_gauge!(ENQUEUE_STREAMS, "open streams of Enqueues");
         describe_counter!(SWEEPS, "sweeps of one queue shard");
         describe_counter!(SWEPT, "messages that sweeps have moved, by kind");
         describe_gauge!(STORE_AVAILABLE, "1 while Redis answers, has its data, and its clock is within the bound");
@@ -102,6 +106,7 @@ impl Metrics {
             lanes: gauge!(LANES),
             waiters_refused: counter!(WAITERS_REFUSED),
             streams: gauge!(STREAMS),
+            enqueue_streams: gauge!(ENQUEUE_STREAMS),
             sweeps: counter!(SWEEPS),
             promoted: swept("promoted"),
             expired: swept("expired"),

@@ -11,6 +11,7 @@ mod cancel;
 mod complete;
 mod dequeue;
 mod enqueue;
+mod enqueue_stream;
 mod extend_lease;
 mod release;
 mod work;
@@ -49,6 +50,7 @@ const REQUEST_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 /// The names of all RPCs in metrics and spans.
 pub(crate) const RPCS: &[&str] = &[
     "Enqueue",
+    "EnqueueStream",
     "Dequeue",
     "Complete",
     "ExtendLease",
@@ -125,10 +127,18 @@ impl<S: Store> Api<S> {
 
 #[tonic::async_trait]
 impl<S: Store> Queue for Api<S> {
+    type EnqueueStreamStream = enqueue_stream::Responses;
     type WorkStream = work::Responses;
 
     async fn enqueue(&self, request: Request<EnqueueRequest>) -> Result<Response<EnqueueResponse>, Status> {
         self.call(request, |request| enqueue::handle(&self.engine, request)).await
+    }
+
+    async fn enqueue_stream(
+        &self,
+        request: Request<tonic::Streaming<EnqueueStreamRequest>>,
+    ) -> Result<Response<Self::EnqueueStreamStream>, Status> {
+        Ok(Response::new(enqueue_stream::handle(self, request, self.rpcs.begin("EnqueueStream"))))
     }
 
     async fn dequeue(&self, request: Request<DequeueRequest>) -> Result<Response<DequeueResponse>, Status> {

@@ -22,6 +22,8 @@ pub(crate) struct Context<S> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queues: Arc<Board>,
     pub(crate) wait_limits: WaitLimits,
+    /// The calls of one stream of Enqueues that may have no answer.
+    pub(crate) enqueue_stream_calls_max: u32,
     pub(crate) fair_queue: FairQueue,
     /// The bound on new messages that wait for the store, in all queues together.
     pub(crate) room: WaitingRoom,

@@ -49,6 +49,7 @@ impl Rig {
             metrics: Arc::new(Metrics::new()),
             queues: Board::new(Some(100), 1),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
+            enqueue_stream_calls_max: 1_000,
             fair_queue: FairQueue::default(),
             room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),
             tenants: Tenants::new(&tenants, store),

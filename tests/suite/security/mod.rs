@@ -10,6 +10,7 @@ mod browser;
 pub(crate) mod certificates;
 mod commands;
 mod disk;
+mod enqueue_streams;
 mod filters;
 mod history;
 mod identities;

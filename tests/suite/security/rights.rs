@@ -8,6 +8,8 @@ use tallystone_client::{
     Cancellation, Code, Completion, CounterClient, Dequeue, Error, NamespaceConfig, NewAdd, NewMessage,
 };
 use tallystone_client::{Client, QueueConfig};
+use tallystone_proto::queue::v1::EnqueueStreamResponse;
+use tallystone_proto::queue::v1::enqueue_answer::Outcome;
 use tallystone_serving::{METHODS, Right};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
@@ -20,6 +22,8 @@ fn request(rpc: &str) -> Bytes {
     match rpc {
         // The start of the stream, and a message to repair, are messages whose field 1 is the queue.
         "Work" | "RepairMessages" => Bytes::from_static(b"\x0a\x05own/q"),
+        // A call, whose field 1 is its number and field 2 the request.
+        "EnqueueStream" => Bytes::from_static(b"\x08\x01\x12\x07\x0a\x05own/q"),
         _ => Bytes::from_static(b"own/q"),
     }
 }
@@ -33,6 +37,18 @@ async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) 
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
     }
     let path = format!("/{service}/{rpc}").parse().expect("a path");
+    // On a stream of Enqueues the first call fails, not the stream.
+    if rpc == "EnqueueStream" {
+        let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, EnqueueStreamResponse>::default()).await {
+            Err(status) => Err(status),
+            Ok(response) => response.into_inner().message().await,
+        };
+        let code = |response: Option<EnqueueStreamResponse>| match response.expect("an answer").answers[0].outcome {
+            Some(Outcome::Error(ref status)) => Code::from(status.code),
+            ref outcome => panic!("an empty Enqueue is refused: {outcome:?}"),
+        };
+        return answered.map_or_else(|status| status.code(), code);
+    }
     let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, ()>::default()).await {
         Err(status) => Err(status),
         Ok(response) => response.into_inner().message().await,

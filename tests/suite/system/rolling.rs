@@ -70,6 +70,64 @@ impl Server {
     }
 }
 
+/// Callers of one client, which share a stream, while the only server is killed several times (Q27).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q27_a_server_is_killed_under_callers_on_a_stream_and_every_message_is_there_once() {
+    const CALLERS: usize = 32;
+    let dir = TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let mut server = Server::new(&["server"], lasting_port(), &redis.url());
+    server.start().await;
+    let client = Client::connect(format!("http://127.0.0.1:{}", server.port)).await.expect("a server");
+    // A call without a second attempt may have acted.
+    let hasty = client.with_retry_for(Duration::ZERO);
+    let (stopping, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (client, hasty) = (client.clone(), hasty.clone());
+            let (stopping, acknowledged) = (stopping.clone(), acknowledged.clone());
+            tokio::spawn(async move {
+                let (mut made, mut broken) = (0, 0);
+                while !stopping.load(Ordering::SeqCst) {
+                    let message = vec![NewMessage::new(format!("{caller}-{made}"), "payload")];
+                    match hasty.enqueue("q", message.clone()).await {
+                        Ok(results) => drop(results[0].as_ref().expect("no refused message")),
+                        Err(error) => {
+                            broken += 1;
+                            assert!(error.is_unavailable(), "{error:?}");
+                            let results = client.enqueue("q", message).await.expect("the same call again");
+                            results[0].as_ref().expect("no refused message");
+                        }
+                    }
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                    made += 1;
+                }
+                (made, broken)
+            })
+        })
+        .collect();
+    for round in 0..3 {
+        let until = acknowledged.load(Ordering::SeqCst) + 10 * BETWEEN;
+        let goes_on = async {
+            while acknowledged.load(Ordering::SeqCst) < until {
+                sleep(POLL).await;
+            }
+        };
+        timeout(SOON, goes_on).await.unwrap_or_else(|_| panic!("the load hangs in round {round}"));
+        server.process.take().expect("it runs").kill().await;
+        server.start().await;
+    }
+    stopping.store(true, Ordering::SeqCst);
+    let (mut made, mut broken) = (0, 0);
+    for caller in callers {
+        let of_one = timeout(SOON, caller).await.expect("an end").expect("no failed call");
+        (made, broken) = (made + of_one.0, broken + of_one.1);
+    }
+    assert!(broken >= 3, "{broken} calls were under way at three kills");
+    let counts = client.depth("q", None).await.expect("a Depth");
+    assert_eq!((counts.pending, counts.live()), (made, made), "each acknowledged message is there once");
+}
+
 /// Restarts one server after the other, three times each, while the load continues.
 async fn restart_each(servers: &mut [Server; 2], acknowledged: &AtomicUsize) {
     for round in 0..3 {

@@ -57,6 +57,8 @@ macro_rules! rights {
 rights! {
     "tallystone.queue.v1.Queue" {
         "Enqueue": EnqueueRequest => Produce, |it| Resource::One(&it.queue);
+        // Each call on the stream is checked as an Enqueue.
+        "EnqueueStream": EnqueueCall => Produce, |it| Resource::One(it.request.as_ref().map_or("", |it| &it.queue));
         "Dequeue": DequeueRequest => Consume, |it| Resource::One(&it.queue);
         "Complete": CompleteRequest => Consume, |it| Resource::One(&it.queue);
         "ExtendLease": ExtendLeaseRequest => Consume, |it| Resource::One(&it.queue);

@@ -38,6 +38,8 @@ pub struct Limits {
     pub queue_waiters_max: u32,
     /// The distinct filters for which they wait.
     pub queue_filters_max: u32,
+    /// The calls of one stream of Enqueues that have no answer: beyond, no further ones are read.
+    pub enqueue_stream_calls_max: u32,
 }
 
 impl Default for Limits {
@@ -57,6 +59,7 @@ impl Default for Limits {
             health_streams_max: 1_000,
             queue_waiters_max: 10_000,
             queue_filters_max: 256,
+            enqueue_stream_calls_max: 1_000,
         }
     }
 }
@@ -83,7 +86,8 @@ impl Limits {
         within("answer_ms", self.answer_ms, 100..=3_600_000)?;
         within("health_streams_max", self.health_streams_max.into(), 1..=1_000_000)?;
         within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
-        within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)
+        within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)?;
+        within("enqueue_stream_calls_max", self.enqueue_stream_calls_max.into(), 1..=100_000)
     }
 
     pub(crate) fn first_bytes(&self) -> Duration {
@@ -122,6 +126,7 @@ mod tests {
             ("limits.health_streams_max", Limits { health_streams_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
             ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
+            ("limits.enqueue_stream_calls_max", Limits { enqueue_stream_calls_max: 0, ..good }),
         ] {
             assert_eq!(limits.check().unwrap_err().field, field);
         }

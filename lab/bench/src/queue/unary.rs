@@ -1,7 +1,8 @@
-//! Enqueue of one message per call by 64 callers; references: BullMQ's add and beanstalkd's put.
+//! Enqueue of one message per call by 64 callers; references: BullMQ's add and beanstalkd's put. And the same calls by one
+//! `Client` of tallystone-client, which sends them on a stream; reference: the unary calls.
 
 use super::plan::QueuePlan;
-use crate::load::{LoadClient, Traffic, enqueue_all};
+use crate::load::{Draft, LoadClient, Traffic, enqueue_all};
 use crate::ours::{Ours, simple_queue};
 use crate::peers::beanstalkd::Beanstalkd;
 use crate::peers::bullmq::{BullMq, Measure};
@@ -9,16 +10,18 @@ use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
 use crate::shape::{CALLERS, CONNECTIONS};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use tallystone_client::{Client, NewMessage};
 
 const QUEUE: &str = "bench";
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let bullmq = BullMq::find(plan.peers_dir()).await;
     let beanstalkd_name = Beanstalkd::start().await?.map(|beanstalkd| beanstalkd.name());
-    let [mut ours, mut adds, mut puts] = [const { Samples::new() }; 3];
+    let [mut ours, mut streamed, mut adds, mut puts] = [const { Samples::new() }; 4];
     for _ in 0..plan.runs {
         ours.push(our_sample(plan, rig).await?);
+        streamed.push(streamed_sample(plan, rig).await?);
         if let Some(bullmq) = &bullmq {
             adds.push(bullmq.sample(rig, Measure::Add, plan.sizes.messages).await?);
         }
@@ -36,7 +39,12 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
             .with("messages", plan.sizes.messages)
             .with("connections", CONNECTIONS)
     };
-    Ok(vec![row(&bullmq_name, &adds, Goal::RatioAtLeast(1.0)), row(&beanstalkd_name, &puts, Goal::None)])
+    let what = format!("Client::enqueue, one message per call, {CALLERS} callers on a stream");
+    let reference = Reference::Measured("ours, unary calls", &ours);
+    let by_stream = Row::new(what, "/s", &streamed, reference, Goal::RatioAtLeast(2.0))
+        .with("messages", plan.sizes.messages)
+        .with("connections", 1);
+    Ok(vec![row(&bullmq_name, &adds, Goal::RatioAtLeast(1.0)), row(&beanstalkd_name, &puts, Goal::None), by_stream])
 }
 
 async fn our_sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
@@ -47,6 +55,43 @@ async fn our_sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     let sample = plan.profiled(rig, "ours, unary enqueue", calls(plan, clients)).await?;
     ours.stop().await?;
     Ok(sample)
+}
+
+async fn streamed_sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
+    rig.flush().await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
+    ours.create_queue(QUEUE, simple_queue()).await?;
+    let client = Client::connect(ours.url()).await?;
+    let callers = vec![Caller(client); CALLERS];
+    let sample = plan.profiled(rig, "ours, streamed enqueue", calls(plan, callers)).await?;
+    ours.stop().await?;
+    Ok(sample)
+}
+
+/// A caller of a client that others use too. It only enqueues.
+#[derive(Clone)]
+struct Caller(Client);
+
+impl LoadClient for Caller {
+    type Held = ();
+
+    async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {
+        let message = |Draft { id, payload, priority, metadata }| {
+            let message = NewMessage::new(id, payload).priority(priority);
+            metadata.into_iter().fold(message, |message, (key, value)| message.metadata(key, value))
+        };
+        let enqueued = self.0.enqueue(QUEUE, drafts.into_iter().map(message).collect()).await?;
+        enqueued.into_iter().try_for_each(|message| message.map(drop))?;
+        Ok(())
+    }
+
+    async fn dequeue(&mut self, _: usize) -> Result<Vec<()>> {
+        bail!("it only enqueues")
+    }
+
+    async fn complete(&mut self, _: Vec<()>) -> Result<()> {
+        bail!("it only enqueues")
+    }
 }
 
 async fn calls<C: LoadClient>(plan: &QueuePlan, clients: Vec<C>) -> Result<Sample> {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod calls;
+mod enqueue_stream;
 mod raw;
 mod selection;
 mod service;

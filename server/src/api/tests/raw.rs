@@ -62,7 +62,11 @@ async fn unknown_fields_are_passed_over_and_bytes_that_are_no_message_are_refuse
     newer.extend([0xfa, 0x3e, 2, b'x', b'y']); // field 1007, two bytes of text
     send_raw(&server, "/tallystone.queue.v1.Queue/Enqueue", newer).await.unwrap();
     assert_eq!(server.depth("q").await.pending, 1);
-    for path in ["/tallystone.queue.v1.Queue/Enqueue", "/tallystone.queue.v1.Queue/Work"] {
+    for path in [
+        "/tallystone.queue.v1.Queue/Enqueue",
+        "/tallystone.queue.v1.Queue/EnqueueStream",
+        "/tallystone.queue.v1.Queue/Work",
+    ] {
         let refusal = refused(send_raw(&server, path, vec![0xff; 40]).await);
         assert_eq!(refusal, because(Code::InvalidArgument, "INVALID_ARGUMENT"), "{path}");
         let refusal = refused(send_raw(&server, path, vec![0; REQUEST_BYTES_MAX + 1]).await);
