@@ -128,10 +128,7 @@ impl Queue for Served {
     type EnqueueStreamStream = ReceiverStream<Result<wire::EnqueueStreamResponse, Status>>;
     type WorkStream = ReceiverStream<Result<wire::WorkResponse, Status>>;
 
-    async fn enqueue(
-        &self,
-        request: Request<wire::EnqueueRequest>,
-    ) -> Result<Response<wire::EnqueueResponse>, Status> {
+    async fn enqueue(&self, request: Request<wire::EnqueueRequest>) -> Result<Response<wire::EnqueueResponse>, Status> {
         self.0.unary.fetch_add(1, Ordering::SeqCst);
         let response = self.0.accept(request.get_ref());
         if request.get_ref().messages[0].id == HOLD {

@@ -86,9 +86,8 @@ async fn s4_each_call_on_a_stream_needs_the_right_on_its_queue() {
     assert_eq!((depth("own/q").await, depth("other").await, depth("own/new").await), (3, 1, 1));
     let lines = std::fs::read_to_string(&audit).expect("the audit log");
     let of = |code: &str| {
-        let is_one = |line: &&str| {
-            line.contains("\"producer\"") && line.contains("\"call\":\"Enqueue\"") && line.contains(code)
-        };
+        let is_one =
+            |line: &&str| line.contains("\"producer\"") && line.contains("\"call\":\"Enqueue\"") && line.contains(code);
         lines.lines().filter(is_one).count()
     };
     assert_eq!((of("\"OK\""), of("PERMISSION_DENIED"), of("NOT_FOUND")), (3, 1, 1), "{lines}");
@@ -150,7 +149,9 @@ async fn s5_calls_on_a_stream_count_against_the_quota_of_their_tenant() {
     for _ in 0..4 {
         let request = pb::EnqueueRequest {
             queue: "t/a".to_owned(),
-            messages: (0..2).map(|n| pb::NewMessage { id: format!("{}-{n}", stream.last), ..Default::default() }).collect(),
+            messages: (0..2)
+                .map(|n| pb::NewMessage { id: format!("{}-{n}", stream.last), ..Default::default() })
+                .collect(),
         };
         stream.last += 1;
         let call = pb::EnqueueCall { number: stream.last, request: Some(request), ..Default::default() };
@@ -158,9 +159,7 @@ async fn s5_calls_on_a_stream_count_against_the_quota_of_their_tenant() {
         stream.requests.send(request).await.expect("an open stream");
         let answer = stream.next().await.expect("an answer").remove(0);
         let Some(Outcome::Ok(response)) = answer.outcome else { panic!("{answer:?}") };
-        let is_ok = |result: &&pb::EnqueueResult| {
-            matches!(result.outcome, Some(pb::enqueue_result::Outcome::Ok(_)))
-        };
+        let is_ok = |result: &&pb::EnqueueResult| matches!(result.outcome, Some(pb::enqueue_result::Outcome::Ok(_)));
         accepted += response.results.iter().filter(is_ok).count();
     }
     assert_eq!(accepted, 3);

@@ -39,7 +39,8 @@ async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) 
     let path = format!("/{service}/{rpc}").parse().expect("a path");
     // On a stream of Enqueues the first call fails, not the stream.
     if rpc == "EnqueueStream" {
-        let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, EnqueueStreamResponse>::default()).await {
+        let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, EnqueueStreamResponse>::default()).await
+        {
             Err(status) => Err(status),
             Ok(response) => response.into_inner().message().await,
         };

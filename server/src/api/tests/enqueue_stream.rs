@@ -145,7 +145,9 @@ async fn filled() -> TestServer {
     server.create("blocked", pb::QueueConfig { enqueue_blocked: Some(true), ..config() }).await;
     server.create("full", pb::QueueConfig { max_depth: Some(1), ..config() }).await;
     let exclusive = pb::QueueType::Exclusive.into();
-    server.create("exclusive", pb::QueueConfig { r#type: exclusive, exclusivity_key: "k".to_owned(), ..config() }).await;
+    server
+        .create("exclusive", pb::QueueConfig { r#type: exclusive, exclusivity_key: "k".to_owned(), ..config() })
+        .await;
     server
 }
 
