@@ -139,7 +139,7 @@ async fn x3_primaries_whose_network_is_cut_lose_nothing_and_run_nothing_twice() 
         // The new primary has no replica until the old one is back, so it refuses writes. The queues of the others go on.
         let (struck, others): (Vec<_>, Vec<_>) =
             loads.iter().cloned().partition(|load| cluster.has_queue(primary, &load.queue));
-        assert!(!struck.is_empty() && !others.is_empty(), "{} has {} of the queues", primary, struck.len());
+        assert!(!struck.is_empty() && !others.is_empty(), "node {primary} has {} of the queues", struck.len());
         let round = async {
             progress(&loads, 20).await;
             cluster.cut(primary);
