@@ -18,6 +18,7 @@ const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const PARTITIONS: u16 = 6;
 const POLL: Duration = Duration::from_millis(100);
+
 /// Three primaries, each with a replica.
 struct Cluster {
     network: Network,
