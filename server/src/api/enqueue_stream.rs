@@ -5,7 +5,8 @@
 //! those of one flush do, so cost one frame. While a client does not read its answers, the session is not polled, and its
 //! requests are not read either.
 
-use super::{Api, status};
+use super::status;
+use crate::engine::Engine;
 use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt, poll, stream};
@@ -31,23 +32,30 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::EnqueueStreamResponse, Status>> + Send>>;
 
-/// Returns before the first request has arrived: if that request is invalid, the stream ends with a status.
-pub(super) fn handle<S: Store>(
-    api: &Api<S>,
+/// Returns before the first request has arrived: if that request is invalid, the stream ends with a status. `enqueue` makes
+/// a unary call.
+pub(super) fn handle<S, E, F>(
+    engine: &Arc<Engine<S>>,
     requests: Request<Streaming<pb::EnqueueStreamRequest>>,
     observed: ObservedCall,
-) -> Responses {
+    enqueue: E,
+) -> Responses
+where
+    S: Store,
+    E: Fn(Request<pb::EnqueueRequest>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response<pb::EnqueueResponse>, Status>> + Send + 'static,
+{
     let access = requests.extensions().get::<Access>().cloned();
-    let calls_max = api.engine.context.enqueue_stream_calls_max as usize;
+    let calls_max = engine.context.enqueue_stream_calls_max as usize;
     let withdrawn = {
         let access = access.clone().unwrap_or_default();
         Box::pin(async move { access.withdrawn().await })
     };
-    api.engine.context.metrics.enqueue_streams.increment(1);
-    let caller = Arc::new(Caller { api: api.clone(), access });
+    engine.context.metrics.enqueue_streams.increment(1);
+    let caller = Arc::new(Caller { enqueue, access });
     let session = Session {
         begin: move |call, bytes| caller.clone().call(call, bytes),
-        api: api.clone(),
+        engine: engine.clone(),
         requests: requests.into_inner(),
         calls_max,
         withdrawn,
@@ -66,8 +74,8 @@ pub(super) fn handle<S: Store>(
 }
 
 /// The caller of all calls on a stream.
-struct Caller<S> {
-    api: Api<S>,
+struct Caller<E> {
+    enqueue: E,
     /// `None`: the host has neither identities nor an audit log.
     access: Option<Access>,
 }
@@ -75,13 +83,16 @@ struct Caller<S> {
 /// A call that has ended: its number, the bytes of its request, and its answer.
 type Ended = (u64, usize, Result<pb::EnqueueResponse, Status>);
 
-impl<S: Store> Caller<S> {
+impl<E, F> Caller<E>
+where
+    E: Fn(Request<pb::EnqueueRequest>) -> F,
+    F: Future<Output = Result<Response<pb::EnqueueResponse>, Status>>,
+{
     /// Makes a call as if it had come alone, with its headers.
     async fn call(self: Arc<Self>, call: pb::EnqueueCall, bytes: usize) -> Ended {
         let number = call.number;
         let limit = u64::try_from(call.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
-        let request = self.request(call);
-        let enqueue = super::Queue::enqueue(&self.api, request);
+        let enqueue = (self.enqueue)(self.request(call));
         let answer = match limit {
             // As the transport answers a unary call whose deadline has passed.
             Some(limit) => timeout(limit, enqueue).await.unwrap_or_else(|_| Err(Status::cancelled("Timeout expired"))),
@@ -108,7 +119,7 @@ impl<S: Store> Caller<S> {
 }
 
 struct Session<S: Store, B, F> {
-    api: Api<S>,
+    engine: Arc<Engine<S>>,
     requests: Streaming<pb::EnqueueStreamRequest>,
     calls_max: usize,
     /// Ends when the stream must end, because its caller has lost its access.
@@ -139,7 +150,7 @@ enum Phase {
 
 impl<S: Store, B, F> Drop for Session<S, B, F> {
     fn drop(&mut self) {
-        self.api.engine.context.metrics.enqueue_streams.decrement(1);
+        self.engine.context.metrics.enqueue_streams.decrement(1);
     }
 }
 
@@ -212,7 +223,7 @@ where
             Some(ended) = self.running.next() => Event::Ended(ended.ok()),
             // Before the next request: otherwise a client that goes on sending would not lose its access.
             status = &mut self.withdrawn, if reads => Event::Close(status),
-            () = self.api.engine.context.stopping.cancelled(), if announces => Event::Stopping,
+            () = self.engine.context.stopping.cancelled(), if announces => Event::Stopping,
             () = too_late => Event::Close(status::stopping()),
             request = self.requests.message(), if reads && has_room => Event::Request(request),
         }

@@ -138,7 +138,12 @@ impl<S: Store> Queue for Api<S> {
         &self,
         request: Request<tonic::Streaming<EnqueueStreamRequest>>,
     ) -> Result<Response<Self::EnqueueStreamStream>, Status> {
-        Ok(Response::new(enqueue_stream::handle(self, request, self.rpcs.begin("EnqueueStream"))))
+        let api = self.clone();
+        let enqueue = move |request| {
+            let api = api.clone();
+            async move { Queue::enqueue(&api, request).await }
+        };
+        Ok(Response::new(enqueue_stream::handle(&self.engine, request, self.rpcs.begin("EnqueueStream"), enqueue)))
     }
 
     async fn dequeue(&self, request: Request<DequeueRequest>) -> Result<Response<DequeueResponse>, Status> {
