@@ -1,17 +1,10 @@
 //! The ids of a table that are out of reach, or far above all others: strays of a range of rising ids (W2).
 
 use super::dictionary::Dictionary;
+use super::waiting::Far;
 use super::{Found, Table, apply};
 use crate::hash::Hash;
 use crate::record::Record;
-
-/// Whole records of ids that have no slot. They move to the next table all at once, however many they are.
-#[derive(Clone, Debug)]
-pub(super) struct Far {
-    pub(super) ids: Dictionary,
-    /// No id is below this one: most searches skip the dictionary.
-    from: u64,
-}
 
 impl Table {
     /// Whether an id is among the strays.

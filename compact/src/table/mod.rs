@@ -19,10 +19,9 @@ pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
 use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
-use far::Far;
 use groups::{Conversion, Groups, Slot};
 use std::sync::Arc;
-use waiting::Start;
+use waiting::{Far, Start};
 
 /// Where the record of an id is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -110,8 +110,8 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
 
 /// Ids of the set whose tables are in files, of four values each: a page has about 340 of them.
 const COLD_IDS: u64 = 500_000;
-/// How far apart the ids of a command are: each is on another page.
-const APART: u64 = 370;
+/// From one id of a command to the next: each is on another page.
+const STRIDE: u64 = 370;
 
 /// A set of which all tables but the last are in files, and nothing of them is in memory.
 fn fill_cold(node: &Node) {
@@ -150,7 +150,7 @@ fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
         let mut measure = |name: &str, command: &dyn Fn(&[u64], usize) -> Vec<Vec<u8>>| {
             let runs = (0..RUNS).map(|run| {
                 next += 1;
-                let ids: Vec<u64> = (0..1_024).map(|n| n * APART + next % APART).collect();
+                let ids: Vec<u64> = (0..1_024).map(|n| n * STRIDE + next % STRIDE).collect();
                 took_us(&mut wire, &command(&ids, run))
             });
             (runs.min().expect("a run"), name.to_owned())
