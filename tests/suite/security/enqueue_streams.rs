@@ -158,7 +158,7 @@ async fn s5_calls_on_a_stream_count_against_the_quota_of_their_tenant() {
         let request = pb::EnqueueStreamRequest { calls: vec![call], canceled: Vec::new() };
         stream.requests.send(request).await.expect("an open stream");
         let answer = stream.next().await.expect("an answer").remove(0);
-        let Some(Outcome::Ok(response)) = answer.outcome else { panic!("{answer:?}") };
+        let Some(Outcome::Ok(response)) = &answer.outcome else { panic!("{answer:?}") };
         let is_ok = |result: &&pb::EnqueueResult| matches!(result.outcome, Some(pb::enqueue_result::Outcome::Ok(_)));
         accepted += response.results.iter().filter(is_ok).count();
     }
