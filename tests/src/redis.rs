@@ -32,6 +32,7 @@ pub struct TestRedis {
 }
 
 /// Where it runs.
+#[cfg_attr(feature = "containers", expect(clippy::large_enum_variant, reason = "a process has a few of them"))]
 enum Kept {
     Process {
         // Before the folder, so that it stops before the folder goes.

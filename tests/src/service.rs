@@ -158,6 +158,7 @@ pub struct TestService<S: Service> {
 }
 
 /// Where it runs.
+#[cfg_attr(feature = "containers", expect(clippy::large_enum_variant, reason = "a process has a few of them"))]
 enum Kept<S: Service> {
     /// Where the environment says.
     Elsewhere,
