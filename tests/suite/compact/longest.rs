@@ -131,6 +131,9 @@ fn fill_cold(node: &Node) {
     assert!(pages > 1_024, "{pages} pages");
 }
 
+/// The words of a command on these ids, in this run.
+type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
+
 /// The engine's part of commands on 1,024 ids of as many pages: until the client is blocked, and once the pages are there. And of the
 /// commands that make, alter and repair sets.
 #[test]
@@ -147,7 +150,7 @@ fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
         wire.done("CONFIG SET slowlog-log-slower-than 0");
         // Ids that no earlier command has written: what is written is in memory from then on.
         let mut next = 0;
-        let mut measure = |name: &str, command: &dyn Fn(&[u64], usize) -> Vec<Vec<u8>>| {
+        let mut measure = |name: &str, command: &Command<'_>| {
             let runs = (0..RUNS).map(|run| {
                 next += 1;
                 let ids: Vec<u64> = (0..1_024).map(|n| n * STRIDE + next % STRIDE).collect();
