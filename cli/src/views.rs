@@ -27,12 +27,21 @@ pub(crate) struct ViewsArgs {
     metrics: MetricsFlag,
     #[command(flatten)]
     ports: PortFlags,
+    /// Keep the log of views in this Kafka, and not in Redis: HOST:PORT, separated by commas
+    #[arg(long, value_name = "BROKERS")]
+    kafka_brokers: Option<String>,
+    /// The topic of views in Kafka [default: none, the log is in Redis]
+    #[arg(long, value_name = "NAME")]
+    topic: Option<String>,
     #[command(flatten)]
     redis: RedisFlags,
 }
 
 pub(crate) async fn run(args: ViewsArgs, global: &Global) -> Result<(), CliError> {
+    let is_kafka_wanted = args.kafka_brokers.is_some();
     let flags = Overrides::default()
+        .set("kafka.brokers", args.kafka_brokers)
+        .set("views.topic", args.topic)
         .set("views.listen", args.listen)
         .set("views.http_hosts", args.http_hosts)
         .set("views.counters_url", args.counters)
@@ -40,6 +49,14 @@ pub(crate) async fn run(args: ViewsArgs, global: &Global) -> Result<(), CliError
         .set_credentials(&global.credentials)
         .set_telemetry(&global.telemetry);
     let config = load(args.file.path.as_deref(), args.redis.set(args.ports.set(flags)))?;
+    if is_kafka_wanted && config.views.topic.is_none() {
+        return Err(CliError::usage("views.topic is not set, but the log of views is to be in Kafka")
+            .hint("set it with --topic NAME"));
+    }
+    if config.views.topic.is_some() && config.kafka.brokers.is_none() {
+        return Err(CliError::usage("kafka.brokers is not set, but the log of views is in Kafka")
+            .hint("set it with --kafka-brokers HOST:PORT"));
+    }
     traces::start(&config.telemetry, "tallystone-views")?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::views(&config).await.map_err(cannot_assemble)?;

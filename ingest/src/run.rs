@@ -115,6 +115,7 @@ async fn topics(options: &IngestOptions) -> Result<i32, KafkaConfigError> {
         partitions,
         retention_ms,
         message_bytes_max: Some(2 * 1024 * 1024),
+        has_append_time: false,
     };
     let source = Topic::new(&options.kafka, spec(source, 1, None))?;
     let partitions = until(source.name(), || source.partitions()).await;

@@ -27,6 +27,8 @@ pub struct ViewsConfig {
     pub http_hosts: Vec<String>,
     /// The server of the counters.
     pub counters_url: String,
+    /// The topic of views, if the log is in Kafka; `None`: it is in Redis.
+    pub topic: Option<String>,
     /// Partitions of the log. It is fixed when the log is created.
     pub partitions: u16,
     /// Views that wait for the log, in bytes of memory; views beyond that are refused.
@@ -74,6 +76,7 @@ impl Default for ViewsConfig {
             metrics_listen: None,
             http_hosts: Vec::new(),
             counters_url: "http://127.0.0.1:7610".to_owned(),
+            topic: None,
             partitions: 4,
             waiting_bytes_max: 16 * 1_024 * 1_024,
             pairs_bytes_max: 1_024 * 1_024 * 1_024,

@@ -1,7 +1,7 @@
-//! Views that arrive at about the same time go to their partition as one entry: one script call, and one fsync.
+//! Views that arrive at about the same time go to their partition as one entry: one call of the log, and one fsync.
 
 use crate::Refusal;
-use crate::log::{Partition, ViewLog};
+use crate::appends::{AppendViews, partition_of};
 use crate::metrics;
 use crate::view::View;
 use std::collections::VecDeque;
@@ -16,7 +16,6 @@ const ENTRY_BYTES: usize = 128 * 1_024;
 
 /// Accepts views for the log.
 pub(crate) struct Ingest {
-    log: Arc<ViewLog>,
     lanes: Vec<Arc<Lane>>,
     /// Bytes of views that wait.
     waiting: Arc<AtomicUsize>,
@@ -44,13 +43,13 @@ pub(crate) type Accepted = oneshot::Receiver<Result<(), Refusal>>;
 
 impl Ingest {
     /// Appends until it is dropped. `appended` is notified for each partition.
-    pub(crate) fn start(log: Arc<ViewLog>, waiting_max: usize, appended: &[Arc<Notify>]) -> Ingest {
+    pub(crate) fn start(partitions: Vec<Arc<dyn AppendViews>>, waiting_max: usize, appended: &[Arc<Notify>]) -> Ingest {
         let (waiting, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
-        let lanes: Vec<Arc<Lane>> = log.partitions().iter().map(|_| Arc::default()).collect();
-        for ((lane, partition), appended) in lanes.iter().zip(log.partitions()).zip(appended) {
-            tasks.spawn(append(lane.clone(), partition.clone(), waiting.clone(), appended.clone()));
+        let lanes: Vec<Arc<Lane>> = partitions.iter().map(|_| Arc::default()).collect();
+        for ((lane, partition), appended) in lanes.iter().zip(partitions).zip(appended) {
+            tasks.spawn(append(lane.clone(), partition, waiting.clone(), appended.clone()));
         }
-        Ingest { log, lanes, waiting, waiting_max, _tasks: tasks }
+        Ingest { lanes, waiting, waiting_max, _tasks: tasks }
     }
 
     /// Hands views of one namespace over, grouped by partition. Returns an answer for each group, and the group of each view.
@@ -66,7 +65,7 @@ impl Ingest {
         let mut group_of_lane = vec![None; self.lanes.len()];
         let (mut groups, mut group_of_view) = (Vec::new(), Vec::with_capacity(views.len()));
         for view in views {
-            let lane = self.log.partition_of(&view.video);
+            let lane = partition_of(&view.video, self.lanes.len());
             let group = *group_of_lane[lane].get_or_insert_with(|| {
                 groups.push((lane, 0, Vec::new()));
                 groups.len() - 1
@@ -103,8 +102,8 @@ impl Lane {
     }
 }
 
-/// One entry at a time: while Redis makes one durable, the next one gathers.
-async fn append(lane: Arc<Lane>, partition: Arc<Partition>, waiting: Arc<AtomicUsize>, appended: Arc<Notify>) {
+/// One entry at a time: while the log makes one durable, the next one gathers.
+async fn append(lane: Arc<Lane>, partition: Arc<dyn AppendViews>, waiting: Arc<AtomicUsize>, appended: Arc<Notify>) {
     loop {
         lane.arrived.notified().await;
         loop {
@@ -112,7 +111,7 @@ async fn append(lane: Arc<Lane>, partition: Arc<Partition>, waiting: Arc<AtomicU
             let result = match partition.append(&views).await {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Refusal::Overloaded),
-                Err(refusal) => Err(Refusal::from(refusal)),
+                Err(refusal) => Err(refusal),
             };
             waiting.fetch_sub(views.len(), Ordering::Relaxed);
             if result.is_ok() {

@@ -15,6 +15,8 @@ const UNRESOLVED: &str = "tallystone_views_unresolved_total";
 const PAIRS: &str = "tallystone_views_pairs";
 const PAIRS_BYTES: &str = "tallystone_views_pairs_bytes";
 const OLDEST_DELTA: &str = "tallystone_views_oldest_delta_seconds";
+const LAG: &str = "tallystone_views_lag_records";
+const REJOINS: &str = "tallystone_views_rejoins_total";
 const OLD_COUNTS: &str = "tallystone_views_old_counts_total";
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
@@ -29,8 +31,13 @@ pub(crate) fn describe() {
     describe_gauge!(PAIRS, "pairs in memory, by partition");
     describe_gauge!(PAIRS_BYTES, Unit::Bytes, "memory of the pairs, by partition");
     describe_gauge!(OLDEST_DELTA, Unit::Seconds, "age of the oldest deltas that wait for the counters, by partition");
+    describe_gauge!(LAG, "records of the log in Kafka that are not deduplicated yet, by partition of this process");
+    describe_counter!(
+        REJOINS,
+        "how often this process has joined the consumer group of the log in Kafka again after a failure"
+    );
     describe_counter!(OLD_COUNTS, "reads that got an earlier count, because the counters did not answer");
-    for counted in [ACCEPTED, DEDUPLICATED, ADDED, COUNTED, SENT_AGAIN, UNRESOLVED, OLD_COUNTS] {
+    for counted in [ACCEPTED, DEDUPLICATED, ADDED, COUNTED, SENT_AGAIN, UNRESOLVED, REJOINS, OLD_COUNTS] {
         counter!(counted).absolute(0);
     }
     for reason in ["OVERLOADED", "STORE_UNAVAILABLE"] {
@@ -73,6 +80,15 @@ pub(crate) fn pairs(partition: u16, (pairs, bytes): (usize, usize)) {
 /// How long the oldest deltas of a partition have waited for the counters; `None`: none wait.
 pub(crate) fn oldest_delta(partition: u16, age: Option<Duration>) {
     gauge!(OLDEST_DELTA, "partition" => partition.to_string()).set(age.unwrap_or_default().as_secs_f64());
+}
+
+/// Records of a partition that are not deduplicated yet.
+pub(crate) fn lag(partition: i32, records: i64) {
+    gauge!(LAG, "partition" => partition.to_string()).set(records as f64);
+}
+
+pub(crate) fn joined_again() {
+    counter!(REJOINS).increment(1);
 }
 
 pub(crate) fn old_count() {

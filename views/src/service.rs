@@ -1,9 +1,11 @@
 //! The view counter as one object: it accepts views, and reads their counts.
 
 use crate::Refusal;
+use crate::appends::AppendViews;
 use crate::config::{ViewNamespace, ViewsConfig};
 use crate::dedupe::{Window, day_at};
 use crate::ingest::{Ingest, answer};
+use crate::kafka::{KafkaLog, Members, Work, membership_count};
 use crate::kind::{Kind, KindName, day_prefix, kinds_of};
 use crate::log::ViewLog;
 use crate::metrics;
@@ -23,10 +25,17 @@ use uuid::Uuid;
 
 /// The view counter.
 pub struct ViewService {
-    log: Arc<ViewLog>,
+    status: watch::Receiver<StoreStatus>,
     ingest: Ingest,
     reads: Reads,
     namespaces: HashMap<String, Vec<ReadKind>>,
+    /// Keeps the probes of the log alive.
+    _log: LogHandle,
+}
+
+enum LogHandle {
+    Redis { _log: Arc<ViewLog> },
+    Kafka { _log: Arc<KafkaLog> },
 }
 
 /// What a reader needs of a kind.
@@ -59,6 +68,24 @@ impl PartitionTask {
     }
 }
 
+/// The deduplication of a log in Kafka.
+#[derive(Clone)]
+pub struct KafkaTasks(Members);
+
+impl KafkaTasks {
+    /// One member of the consumer group. Deduplicates the views of its partitions, until the token is cancelled. Blocks its
+    /// thread, so it needs a dedicated one.
+    pub fn run_member(&self, stopping: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.0.clone().run_one(stopping))
+    }
+
+    /// Waits until the namespaces of the counters exist: before that, no delta may be sent to them.
+    pub fn prepared(&self) -> BoxFuture<'static, ()> {
+        let members = self.0.clone();
+        Box::pin(async move { members.prepared().await })
+    }
+}
+
 impl ViewService {
     /// Serves the views of a log; `counters` has their counts, and repeats no call by itself. Also returns the work of each
     /// partition, for a thread each.
@@ -78,15 +105,52 @@ impl ViewService {
             PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder })
         };
         let tasks = log.partitions().iter().zip(&appended).map(task).collect();
-        let ingest = Ingest::start(log.clone(), config.waiting_bytes_max as usize, &appended);
+        let appends = log.partitions().iter().map(|one| -> Arc<dyn AppendViews> { one.clone() }).collect();
+        let status = log.status();
+        let service = ViewService::over(config, status, appends, &appended, counters, LogHandle::Redis { _log: log });
+        (service, tasks)
+    }
+
+    /// Serves the views of a log in Kafka. Also returns its deduplication, and how many members of the group this process is to
+    /// be. What they write to the topic of deltas must be counted by `tallystone-ingest`.
+    pub fn start_on_kafka(
+        config: &ViewsConfig,
+        log: KafkaLog,
+        counters: &CounterClient,
+    ) -> (Arc<ViewService>, KafkaTasks, usize) {
+        metrics::describe();
+        let log = Arc::new(log);
+        let memory = Arc::new(PairsMemory::new(usize::try_from(config.pairs_bytes_max).unwrap_or(usize::MAX)));
+        let partitions = log.partitions(&memory);
+        let names = config.namespaces.iter().flat_map(kinds_of).map(|kind| kind.counters).collect();
+        let work =
+            Work { log: log.clone(), partitions: partitions.clone(), namespaces: config.namespaces.clone(), memory };
+        let members = Members { work: Arc::new(work), sink: Arc::new(Sink::new(counters.clone())), counters: names };
+        let appends: Vec<_> = partitions.into_iter().map(|one| -> Arc<dyn AppendViews> { one }).collect();
+        // Members poll Kafka.
+        let appended: Vec<Arc<Notify>> = appends.iter().map(|_| Arc::default()).collect();
+        let status = log.status();
+        let service = ViewService::over(config, status, appends, &appended, counters, LogHandle::Kafka { _log: log });
+        (service, KafkaTasks(members), membership_count(config.partitions))
+    }
+
+    fn over(
+        config: &ViewsConfig,
+        status: watch::Receiver<StoreStatus>,
+        appends: Vec<Arc<dyn AppendViews>>,
+        appended: &[Arc<Notify>],
+        counters: &CounterClient,
+        log: LogHandle,
+    ) -> Arc<ViewService> {
+        let ingest = Ingest::start(appends, config.waiting_bytes_max as usize, appended);
         let reads = Reads::start(counters.clone(), config.counts_kept_max as usize);
         let namespaces = config.namespaces.iter().map(|one| (one.name.clone(), read_kinds(one))).collect();
-        (Arc::new(ViewService { log, ingest, reads, namespaces }), tasks)
+        Arc::new(ViewService { status, ingest, reads, namespaces, _log: log })
     }
 
     /// What the last probe of the log found, and every change of that.
     pub fn log_status(&self) -> watch::Receiver<StoreStatus> {
-        self.log.status()
+        self.status.clone()
     }
 
     /// Accepts views of one namespace, and returns for each whether it is durable.

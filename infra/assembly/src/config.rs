@@ -15,6 +15,7 @@ use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig, TenantConfigs};
 use tallystone_serving::{AuditConfig, AuthConfig, JwtConfig, Limits, Ports, TlsConfig};
 use tallystone_views::ViewsConfig;
+use tallystone_views::kafka::ViewTopics;
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
@@ -112,7 +113,10 @@ impl Config {
         self.views.check()?;
         self.check_ports("views", self.views.listen.into(), self.views.metrics_listen)?;
         self.client.check()?;
-        self.redis.check()
+        let Some(topic) = &self.views.topic else { return self.redis.check() };
+        self.kafka.check()?;
+        // The longest of the topics that are named after it.
+        self.check_topic("views.topic", ViewTopics::of(topic).late)
     }
 
     /// Checks the sections that an ingest process uses.

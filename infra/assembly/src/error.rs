@@ -18,6 +18,9 @@ pub enum AssemblyError {
     /// The log of views cannot be opened.
     #[error(transparent)]
     Views(#[from] tallystone_views::log::OpenError),
+    /// The log of views in Kafka cannot be opened.
+    #[error("the log of views: {0}")]
+    KafkaViews(#[from] tallystone_views::kafka::KafkaLogError),
     /// The history store cannot be opened.
     #[error("history: {0}")]
     History(String),

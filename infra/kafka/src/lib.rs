@@ -1,7 +1,7 @@
 //! Kafka clients, set up the same way for every part of Tallystone that writes or reads a topic.
 //!
 //! What lives here: the configuration section (`config`), the connection options (`options`), what is wrong with them (`error`), encryption and user (`access`), topics (`topic`), an
-//! idempotent producer (`producer`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
+//! idempotent producer (`producer`), a topic that is read back by its writer (`restored`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
 //! notices that librdkafka has stopped reading in `stuck`, how the other clients are replaced when they have failed in
 //! `renewed`, and that the topic was created again in `position` and
 //! `verifier`). What may not: the content of a record. The history sink and
@@ -20,6 +20,7 @@ mod position;
 mod producer;
 mod reader;
 mod renewed;
+mod restored;
 mod stuck;
 mod topic;
 mod verifier;
@@ -33,5 +34,6 @@ pub use options::KafkaOptions;
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};
 pub use reader::GroupReader;
+pub use restored::{Restored, RestoredTopic};
 pub use stuck::{StuckPartition, Trouble};
 pub use topic::{Topic, TopicSpec};

@@ -25,6 +25,8 @@ pub struct TopicSpec {
     pub retention_ms: Option<u64>,
     /// The largest record batch in bytes; `None`: the cluster's default.
     pub message_bytes_max: Option<u32>,
+    /// Whether the brokers set the time of each record when they append it. Else its producer does.
+    pub has_append_time: bool,
 }
 
 /// A topic of one cluster, with an admin client.
@@ -44,6 +46,7 @@ impl Topic {
             partitions: options.partitions,
             retention_ms: Some(options.retention_ms),
             message_bytes_max: None,
+            has_append_time: false,
         };
         Topic::new(options, spec)
     }
@@ -73,7 +76,8 @@ impl Topic {
         let mut settings = retention.to_vec();
         // Records carry the time of Redis. One whose time is ahead of Kafka's clock must not block those behind it.
         settings.push(("message.timestamp.after.max.ms", i64::MAX.to_string()));
-        settings.push(("message.timestamp.type", "CreateTime".to_owned()));
+        let time = if self.spec.has_append_time { "LogAppendTime" } else { "CreateTime" };
+        settings.push(("message.timestamp.type", time.to_owned()));
         settings.extend(self.spec.message_bytes_max.map(|bytes| ("max.message.bytes", bytes.to_string())));
         let mut created = self.create(&settings).await?;
         if created == Err(InvalidConfig) {

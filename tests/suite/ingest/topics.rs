@@ -15,17 +15,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const DEADLINE: Duration = Duration::from_secs(60);
 const TEN_MINUTES_MS: i64 = 600_000;
 
-pub(super) fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
 /// One record to write.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
-    pub(super) partition: i32,
-    pub(super) at_ms: i64,
-    pub(super) key: String,
-    pub(super) value: String,
+pub(crate) struct Written {
+    pub(crate) partition: i32,
+    pub(crate) at_ms: i64,
+    pub(crate) key: String,
+    pub(crate) value: String,
 }
 
 impl Written {
@@ -80,7 +80,7 @@ impl Topics {
     }
 
     /// Creates the topic of adds; waits while Kafka still deletes it.
-    pub(super) async fn create_again(&self) {
+    pub(crate) async fn create_again(&self) {
         let admin: AdminClient<DefaultClientContext> = self.config().create().expect("a client");
         let options = AdminOptions::new().operation_timeout(Some(DEADLINE));
         let topic = NewTopic::new(&self.source, self.partitions, TopicReplication::Fixed(1))
@@ -91,7 +91,7 @@ impl Topics {
     }
 
     /// Deletes the topic of adds. Returns once Kafka has done it.
-    pub(super) async fn delete(&self) {
+    pub(crate) async fn delete(&self) {
         let admin: AdminClient<DefaultClientContext> = self.config().create().expect("a client");
         let options = AdminOptions::new().operation_timeout(Some(DEADLINE));
         for deleted in admin.delete_topics(&[&self.source], &options).await.expect("a response") {
@@ -100,7 +100,7 @@ impl Topics {
     }
 
     /// Writes records; returns once all are acknowledged.
-    pub(super) async fn write(&self, records: &[Written]) {
+    pub(crate) async fn write(&self, records: &[Written]) {
         let producer: FutureProducer =
             self.config().set("enable.idempotence", "true").set("linger.ms", "1").create().expect("a producer");
         let send = |record: &Written| {
@@ -156,10 +156,16 @@ impl Topics {
 
     /// Whether every record of the topic of adds and of that of late records is decided: the decided group is behind all.
     pub(super) async fn are_decided(&self) -> bool {
+        self.are_decided_in(vec![self.source.clone(), self.late()]).await
+    }
+
+    /// Whether every record of these topics is decided.
+    pub(crate) async fn are_decided_in(&self, read: Vec<String>) -> bool {
         let topics = self.clone();
         let check = move || {
             let decided = topics.consumer(&format!("{}.decided", topics.group()));
-            let partitions = topics.all_partitions(&[&topics.source, &topics.late()]);
+            let read: Vec<&str> = read.iter().map(String::as_str).collect();
+            let partitions = topics.all_partitions(&read);
             let Ok(mut offsets) = decided.committed_offsets(partitions, DEADLINE) else { return false };
             for (topic, partition) in offsets.to_topic_map().into_keys().collect::<Vec<_>>() {
                 let found = offsets.find_partition(&topic, partition).expect("it is there");

@@ -98,3 +98,15 @@ fn s6_credentials_of_a_cloud_are_in_a_file_that_no_error_shows() {
         assert!(error.why.contains("line 2") && !error.why.contains("secret"), "{error:?}");
     }
 }
+
+#[test]
+fn v3_views_in_kafka_need_no_redis() {
+    let mut config = Config::default();
+    config.redis.replicas_min = 17;
+    assert_eq!(config.check_views().unwrap_err().field, "redis.replicas_min");
+    config.views.topic = Some("views".to_owned());
+    config.kafka.brokers = Some("k:1".to_owned());
+    assert_eq!(config.check_views(), Ok(()));
+    config.views.topic = Some("a b".to_owned());
+    assert_eq!(config.check_views().unwrap_err().field, "views.topic");
+}

@@ -1,8 +1,8 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, `availability`, on `machines`), who owns a partition (`takeover`), which delta counts (`tokens`), the
-//! bound of pairs (`memory`), and `tallystone dev` (`dev`). What may not: the windows by themselves, which the crate tests against
+//! stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`), who owns a partition (`takeover`), which delta counts (`tokens`), the
+//! bound of pairs (`memory`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the crate tests against
 //! its oracle.
 
 mod availability;
@@ -11,6 +11,8 @@ mod borders;
 mod crashes;
 mod dev;
 mod http;
+mod kafka;
+mod load;
 mod machines;
 mod memory;
 mod stage;

@@ -19,7 +19,6 @@ use tallystone_lua::views::{LAYOUT, ViewScript};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// The identity mark of the log.
 const MARK: &str = "tc:views:store";
@@ -96,11 +95,6 @@ impl ViewLog {
     /// The partitions, in the order of their numbers.
     pub fn partitions(&self) -> &[Arc<Partition>] {
         &self.partitions
-    }
-
-    /// The number of the partition that has the views of a video.
-    pub fn partition_of(&self, video: &str) -> usize {
-        (xxh3_64(video.as_bytes()) % self.partitions.len() as u64) as usize
     }
 
     /// Hashes the pairs of this log.

@@ -1,7 +1,9 @@
 //! One partition of the log in Redis: every change is one script call, atomic, and durable before its reply.
 
 use super::records::{Deltas, PairsRecord, read_deltas, write_deltas};
+use crate::appends::AppendViews;
 use crate::dedupe::Pair;
+use futures::future::BoxFuture;
 use redis::{Cmd, Value, from_redis_value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,9 +107,8 @@ impl Partition {
         self.number
     }
 
-    /// Appends an entry of views. They are durable when this returns, as far as Redis's `appendfsync` says. `false`: the owner
-    /// has no memory for more pairs, and nothing has changed.
-    pub async fn append(&self, views: &[u8]) -> Result<bool, Refusal> {
+    /// Appends an entry of views.
+    async fn append_entry(&self, views: &[u8]) -> Result<bool, Refusal> {
         self.room.check()?;
         let mut command = self.call(ViewScript::Append, &[]);
         command.arg(views);
@@ -265,6 +266,13 @@ impl Partition {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.sha1()).arg(keys.len()).arg(keys);
         command
+    }
+}
+
+/// Durable as far as Redis's `appendfsync` says.
+impl AppendViews for Partition {
+    fn append<'a>(&'a self, views: &'a [u8]) -> BoxFuture<'a, Result<bool, crate::Refusal>> {
+        Box::pin(async move { Ok(self.append_entry(views).await?) })
     }
 }
 

@@ -29,12 +29,12 @@ impl PairsRecord {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The pairs of a record, with their times. Ends before what cannot be read.
-    pub(super) fn read(mut bytes: &[u8], mut pair: impl FnMut(&Pair, u64)) {
+    pub(crate) fn read(mut bytes: &[u8], mut pair: impl FnMut(&Pair, u64)) {
         while let Some((head, rest)) = bytes.split_first_chunk::<12>() {
             let (ms, pairs) = head.split_at(8);
             let at_ms = u64::from_be_bytes(ms.try_into().unwrap_or_default());

@@ -9,7 +9,7 @@ pub(crate) struct PairsMemory {
 }
 
 /// The part of one partition. It is free when this is dropped.
-pub(super) struct PartitionMemory<'a> {
+pub(crate) struct PartitionMemory<'a> {
     all: &'a PairsMemory,
     bytes: usize,
 }
@@ -20,15 +20,20 @@ impl PairsMemory {
         PairsMemory { bytes: AtomicUsize::new(0), bytes_max }
     }
 
+    /// Whether there are more bytes than there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.bytes_max
+    }
+
     /// The part of a partition that has no pairs yet.
-    pub(super) fn partition(&self) -> PartitionMemory<'_> {
+    pub(crate) fn partition(&self) -> PartitionMemory<'_> {
         PartitionMemory { all: self, bytes: 0 }
     }
 }
 
 impl PartitionMemory<'_> {
     /// Sets the bytes of the partition, and returns whether all partitions together have more than they may.
-    pub(super) fn set(&mut self, bytes: usize) -> bool {
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
         // An addition that wraps subtracts.
         let change = bytes.wrapping_sub(self.bytes);
         self.bytes = bytes;
@@ -53,7 +58,8 @@ mod tests {
         let (mut first, mut second) = (memory.partition(), memory.partition());
         assert_eq!((first.set(60), second.set(40), second.set(41)), (false, false, true));
         assert_eq!((first.set(59), second.set(90)), (false, true));
+        assert!(memory.is_full());
         drop(first);
-        assert!(!second.set(100));
+        assert!(!second.set(100) && !memory.is_full());
     }
 }

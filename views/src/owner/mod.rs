@@ -1,24 +1,23 @@
 //! The owner of a partition: it deduplicates the views, and sends what they add to the counters. One process owns a
 //! partition at a time; the scripts of the log refuse what an earlier owner still sends.
 //!
-//! What lives here: the loop of an owner, its state (`counting`) and the bound of that (`memory`), the `sink`. What may not:
+//! What lives here: the loop of an owner, the bound of its state (`memory`), the `sink`. What may not:
 //! HTTP.
 
-mod counting;
 mod memory;
 mod sink;
 
-pub(crate) use memory::PairsMemory;
+pub(crate) use memory::{PairsMemory, PartitionMemory};
 pub(crate) use sink::Sink;
 
 use crate::config::ViewNamespace;
-use crate::log::{Acquired, OwnerError, Ownership, Partition, ViewLog};
+use crate::counting::{Counting, Taken};
+use crate::log::{Acquired, Commit, Entry, OwnerError, Ownership, Partition, ViewLog};
 use crate::metrics;
-use counting::Counting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tallystone_link::wall_ms;
+use tallystone_link::{StreamId, wall_ms};
 use tallystone_model::Refusal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -108,7 +107,7 @@ impl Owner {
     async fn deduplicate(&self, owner: Ownership, sending: &Sending) -> Result<(), OwnerError> {
         // Reading many pairs may take longer than the lease.
         let mut counting = tokio::select! {
-            counting = Counting::read(&self.partition, &self.namespaces) => counting?,
+            counting = self.read_pairs() => counting?,
             error = self.renew(&owner) => return Err(error),
         };
         let (mut position, mut renewed_at) = (owner.position, Instant::now());
@@ -121,7 +120,7 @@ impl Owner {
                 let _ = timeout(IDLE, self.appended.notified()).await;
                 continue;
             }
-            let commit = counting.take(self.log.hasher(), position, &entries);
+            let commit = self.take(&mut counting, position, &entries);
             let size = counting.size();
             let is_full = memory.set(size.1);
             until_answered(|| self.partition.commit(&owner, &commit, is_full)).await?;
@@ -144,6 +143,27 @@ impl Owner {
                 sleep(if is_behind { COMMIT_BEHIND } else { COMMIT_EVERY }).await;
             }
         }
+    }
+
+    /// The state at the committed position: the pairs that are in the log.
+    async fn read_pairs(&self) -> Result<Counting, OwnerError> {
+        let mut counting = Counting::new(&self.namespaces);
+        for name in counting.pair_names() {
+            if let Some(restored) = counting.restored(&name) {
+                self.partition.pairs(&name, restored).await?;
+            }
+        }
+        Ok(counting)
+    }
+
+    /// Takes entries of the log, the next after `from`, and returns what they add.
+    fn take(&self, counting: &mut Counting, from: StreamId, entries: &[Entry]) -> Commit {
+        let to = entries.last().map_or(from, |last| last.position);
+        for entry in entries {
+            counting.take(self.log.hasher(), entry.position.ms, &entry.views);
+        }
+        let Taken { deltas, pairs } = counting.commit(to.ms);
+        Commit { from, to, deltas, pairs }
     }
 
     /// Renews the lease until that fails.

@@ -112,6 +112,16 @@ impl Sink {
         if unanswered.is_empty() { Ok(()) } else { Err((unanswered, last)) }
     }
 
+    /// Waits until these namespaces exist and count each token once. Creates those that are missing.
+    pub(crate) async fn prepared(&self, namespaces: &[String]) {
+        for namespace in namespaces {
+            while let Err(why) = self.prepare(namespace).await {
+                tracing::debug!(namespace, why, "the namespace of the counters is not ready yet");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
     /// Creates the namespace if it is missing, and refuses one that ignores tokens.
     async fn prepare(&self, namespace: &str) -> Result<(), String> {
         if self.ready().contains(namespace) {

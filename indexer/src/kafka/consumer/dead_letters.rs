@@ -29,6 +29,7 @@ impl DeadLetters {
             retention_ms: None,
             // Room for the largest event and the headers.
             message_bytes_max: Some(2 * 1024 * 1024),
+            has_append_time: false,
         };
         let (topic, producer) = (Topic::new(options, spec)?, Producer::new(options)?);
         Ok(DeadLetters { topic, producer, ensured: OnceCell::new() })

@@ -1,0 +1,67 @@
+//! Memberships one after the other, until they are stopped.
+
+use super::member::Member;
+use super::work::{Failure, Work};
+use crate::metrics;
+use crate::owner::Sink;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The first and the longest pause before the group is joined again.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How many members a process has: a thread each. More than partitions or cores would be idle.
+pub(crate) fn membership_count(partitions: u16) -> usize {
+    available_parallelism().map_or(1, usize::from).min(partitions.into())
+}
+
+/// The members of a process.
+#[derive(Clone)]
+pub(crate) struct Members {
+    pub(crate) work: Arc<Work>,
+    pub(crate) sink: Arc<Sink>,
+    /// The namespaces of the counters.
+    pub(crate) counters: Arc<[String]>,
+}
+
+impl Members {
+    /// Waits until the namespaces of the counters exist: a delta without its namespace would not count.
+    pub(crate) async fn prepared(&self) {
+        self.sink.prepared(&self.counters).await;
+    }
+
+    /// Is one member until the token is cancelled. Waits through outages. Blocks its thread, so it needs a dedicated one.
+    pub(crate) async fn run_one(self, stopping: CancellationToken) {
+        if stopping.run_until_cancelled(self.prepared()).await.is_none() {
+            return;
+        }
+        let mut pause = PAUSE_MIN;
+        while !stopping.is_cancelled() {
+            let (ended, has_committed) = membership(&self.work, &stopping).await;
+            let Err(failure) = ended else { return };
+            if has_committed {
+                pause = PAUSE_MIN;
+            }
+            metrics::joined_again();
+            tracing::warn!(why = %failure, "joining the consumer group of views again");
+            let _ = stopping.run_until_cancelled(sleep(pause)).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+}
+
+/// One membership, and whether it has written anything.
+async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), Failure>, bool) {
+    let mut member = match Member::join(work) {
+        Ok(member) => member,
+        Err(failure) => return (Err(failure), false),
+    };
+    let ended = member.run(stopping).await;
+    let has_committed = member.has_committed;
+    member.leave();
+    (ended, has_committed)
+}
