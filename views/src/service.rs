@@ -105,7 +105,7 @@ impl ViewService {
             PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder })
         };
         let tasks = log.partitions().iter().zip(&appended).map(task).collect();
-        let appends = log.partitions().iter().map(|one| -> Arc<dyn AppendViews> { one.clone() }).collect();
+        let appends = log.partitions().iter().map(|one| Arc::clone(one) as Arc<dyn AppendViews>).collect();
         let status = log.status();
         let service = ViewService::over(config, status, appends, &appended, counters, LogHandle::Redis { _log: log });
         (service, tasks)
