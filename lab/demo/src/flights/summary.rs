@@ -90,14 +90,10 @@ impl FlightsReport {
         lines.push(format!("  Every count was exact {:.1} s after the last add", counting.exact_after_s));
         let (views, local) = (&counting.views, &counting.local);
         lines.push(format!(
-            "  {} views over HTTP in batches: {}/s, all counted {:.1} s after the last one",
+            "  {} views over HTTP: {}/s, counted after {:.1} s; adds in this process: {:.0} million/s",
             grouped(views.views),
             grouped((views.views as f64 / views.posts_s.max(1e-9)) as u64),
-            views.counted_after_s
-        ));
-        lines.push(format!(
-            "  {} adds to counters in this process: {:.0} million/s",
-            grouped(local.adds),
+            views.counted_after_s,
             local.adds as f64 / local.adds_s.max(1e-9) / 1e6
         ));
         details::counter_table(self, counting, COUNTERS_PER_KIND, lines);

@@ -64,7 +64,7 @@ async fn metrics_are_served() {
     server.enqueue("q", &["a"]).await;
     assert!(server.queue.enqueue(pb::EnqueueRequest::default()).await.is_err());
     let mut stream = tokio::net::TcpStream::connect(port).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).await.unwrap();
     // Other tests of this process are counted as well.
