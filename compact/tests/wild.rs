@@ -29,6 +29,7 @@ fn judge(mut set: CounterSet, ids: &[u64], wild: &impl Fn(u64) -> bool) {
     let usual = ids.iter().filter(|id| !wild(**id)).count() as u64;
     let totals = set.totals();
     assert!(totals.extend <= ids.len() as u64 - usual + usual / 100, "{usual} usual ids: {totals:?}");
+    assert_eq!(totals.ids, ids.len() as u64, "each id is counted once: {totals:?}");
     let slots = set.options().table_slots;
     assert!(totals.hot_tables as u64 >= usual / slots, "{totals:?}");
     assert!(totals.hot_tables as u64 <= usual * 5 / (4 * slots) + 9, "{totals:?}");

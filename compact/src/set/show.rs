@@ -139,7 +139,7 @@ impl CounterSet {
             match shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
                     totals.hot_tables += 1;
-                    totals.ids += table.used + table.extend_len() as u64;
+                    totals.ids += table.used.saturating_sub(table.vacated) + table.extend_len() as u64;
                     totals.aux += table.aux.len() as u64;
                     totals.extend += table.extend_len() as u64;
                 }

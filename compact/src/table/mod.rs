@@ -53,6 +53,8 @@ pub(crate) struct Table {
     far: Option<Box<Far>>,
     /// Slots in use, also those of records of zeros; and ids that wait for a slot.
     pub(crate) used: u64,
+    /// Of these slots, those whose ids have moved to the next table: their records are 0.
+    pub(crate) vacated: u64,
     probe_max: u32,
     /// The first table of a set has no memory at first.
     start: Option<Box<Start>>,
@@ -62,7 +64,7 @@ impl Table {
     pub(crate) fn new(origin: u64, geometry: Geometry, layout: Arc<Layout>, probe_max: u32) -> Table {
         let groups = Groups::new(geometry, layout);
         let (aux, extend) = (Dictionary::default(), Dictionary::default());
-        Table { origin, groups, converting: None, aux, extend, far: None, used: 0, probe_max, start: None }
+        Table { origin, groups, converting: None, aux, extend, far: None, used: 0, vacated: 0, probe_max, start: None }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -257,6 +259,8 @@ impl Table {
             let zeros: Vec<(u8, i64)> = record.numbered().map(|(number, _)| (number, 0)).collect();
             self.store(id, hash, found, &zeros);
         }
+        // Slots after it may have been found past this one: it stays in use.
+        self.vacated += u64::from(matches!(found, Found::Slot(_) | Found::Aux(_)));
         record
     }
 

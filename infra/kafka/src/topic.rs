@@ -72,8 +72,13 @@ impl Topic {
         use RDKafkaErrorCode::{
             ClusterAuthorizationFailed, InvalidConfig, TopicAlreadyExists, TopicAuthorizationFailed,
         };
-        let retention = [("retention.ms", self.spec.retention_ms.map_or("-1".to_owned(), |ms| ms.to_string()))];
-        let mut settings = retention.to_vec();
+        let mut retention = vec![("retention.ms", self.spec.retention_ms.map_or("-1".to_owned(), |ms| ms.to_string()))];
+        if self.spec.retention_ms.is_none() {
+            // No default of the brokers may delete what is to be kept.
+            retention.push(("retention.bytes", "-1".to_owned()));
+            retention.push(("cleanup.policy", "delete".to_owned()));
+        }
+        let mut settings = retention.clone();
         // Records carry the time of Redis. One whose time is ahead of Kafka's clock must not block those behind it.
         settings.push(("message.timestamp.after.max.ms", i64::MAX.to_string()));
         let time = if self.spec.has_append_time { "LogAppendTime" } else { "CreateTime" };
@@ -81,7 +86,12 @@ impl Topic {
         settings.extend(self.spec.message_bytes_max.map(|bytes| ("max.message.bytes", bytes.to_string())));
         let mut created = self.create(&settings).await?;
         if created == Err(InvalidConfig) {
-            // An older Kafka, or another server with its protocol, does not know all of the settings.
+            // Kafka before 3.6 does not know this one.
+            settings.retain(|(name, _)| *name != "message.timestamp.after.max.ms");
+            created = self.create(&settings).await?;
+        }
+        if created == Err(InvalidConfig) && !self.spec.has_append_time {
+            // Another server with its protocol does not know all of the others. Where the brokers' time is needed, none may be missing.
             created = self.create(&retention).await?;
         }
         match created {
