@@ -1,8 +1,8 @@
 //! One stream of Enqueues.
 //!
 //! The stream's sender takes all calls that callers have left for it, and sends them in one message. A task reads the
-//! answers, and passes each to its caller. Every caller bounds its call by a deadline, so neither list needs a bound; what a
-//! server has not read waits here, as a unary call waits for its connection.
+//! answers, and passes each to its caller. What a server has not read waits here, as a unary call waits for its connection. A
+//! stream has at most as many calls without an answer as a server reads: further ones are unary, so calls that hang hold up no others.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -89,7 +89,7 @@ impl EnqueueStream {
     /// Begins a call of `bytes` bytes that may take `limit`. If the returned future is dropped, the server drops the call.
     ///
     /// # Errors
-    /// The request, if the stream takes no further calls.
+    /// The request, if the stream takes no further calls, or has as many as a server reads.
     pub(super) fn call(
         self: Arc<Self>,
         request: Request<EnqueueRequest>,
@@ -99,7 +99,7 @@ impl EnqueueStream {
         let (answers, answer) = oneshot::channel();
         let (number, sender) = {
             let mut state = self.shared.lock();
-            if state.is_closed {
+            if state.is_closed || state.callers.len() >= CALLS_MAX {
                 return Err(Box::new(request));
             }
             state.last += 1;

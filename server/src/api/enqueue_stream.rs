@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt, poll, stream};
+use prost::Message as _;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 /// While the requests of calls without an answer have so many bytes, no further request is read.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A response takes no further answer once it has so many bytes: a thousand answers may have a thousand refusals each.
+const ANSWERS_BYTES: usize = 1024 * 1024;
 /// How long a client may take to close its side after the server has announced that it stops.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -247,7 +250,7 @@ where
 
     /// Gathers all answers that are ready: those of one flush become ready together.
     async fn answers(&mut self, first: Option<Ended>) -> Vec<pb::EnqueueAnswer> {
-        let mut answers = Vec::with_capacity(self.running.len() + 1);
+        let (mut answers, mut total) = (Vec::with_capacity(self.running.len() + 1), 0);
         let mut next = first;
         loop {
             if let Some((number, bytes, answer)) = next {
@@ -255,10 +258,12 @@ where
                 if self.aborts.remove(&number).is_some() {
                     self.bytes -= bytes;
                     let outcome = answer.map_or_else(|status| Outcome::Error(from_call(&status)), Outcome::Ok);
-                    answers.push(pb::EnqueueAnswer { number, outcome: Some(outcome) });
+                    let answer = pb::EnqueueAnswer { number, outcome: Some(outcome) };
+                    total += answer.encoded_len();
+                    answers.push(answer);
                 }
             }
-            if answers.len() >= BATCH_ITEMS_MAX {
+            if answers.len() >= BATCH_ITEMS_MAX || total >= ANSWERS_BYTES {
                 return answers;
             }
             match poll!(self.running.next()) {

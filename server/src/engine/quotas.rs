@@ -80,6 +80,8 @@ async fn s5_a_caller_that_leaves_during_a_reading_makes_no_room() {
     rig.store.gate.send_replace(false);
     let leaves = tokio::time::timeout(Duration::from_millis(1), rig.refused("t/a", 10..11));
     assert!(leaves.await.is_err(), "it reads how much there is");
+    let during = tokio::time::timeout(Duration::from_millis(1), rig.refused("t/a", 10..11));
+    assert!(during.await.is_err(), "what came before the reading counts meanwhile");
     rig.store.gate.send_replace(true);
     assert_eq!(rig.refused("t/a", 11..12).await, results(0, "messages_max", 1));
 }

@@ -57,7 +57,7 @@ struct State {
     failed: Option<(Instant, Refusal)>,
     /// Let in, and not answered yet.
     in_flight: Amount,
-    /// Accepted by the store since the last reading began.
+    /// Accepted by the store since the last reading that succeeded began.
     since: Amount,
 }
 
@@ -66,12 +66,6 @@ struct Reading {
     kept: Kept,
     ended: Instant,
     took: Duration,
-}
-
-/// What was let in before a reading began. It counts again unless the reading ends well.
-struct Before<'a> {
-    stock: &'a Stock,
-    amount: Amount,
 }
 
 /// A part of the stock that an Enqueue takes until it is answered.
@@ -103,14 +97,14 @@ impl Stock {
         sizes: &[u64],
     ) -> Result<(Reservation, Vec<Option<&'static str>>), Refusal> {
         if self.state().read.is_none() {
-            self.read_after(Duration::MAX).await?;
+            self.read_apart(Duration::MAX).await?;
         } else if self.age().is_some_and(|age| age >= EVERY) {
             let stock = self.clone();
             tokio::spawn(async move { stock.read_after(EVERY).await });
         }
         if !self.has_room(sizes) {
             // A store that does not answer now refuses the Enqueue itself.
-            self.read_after(EVERY_WHEN_FULL).await?;
+            self.read_apart(EVERY_WHEN_FULL).await?;
         }
         let mut state = self.state();
         let mut amount = Amount::default();
@@ -137,6 +131,13 @@ impl Stock {
         self.state().read.map(|reading| reading.ended.elapsed())
     }
 
+    /// The same as a task: a call on a stream whose answers are not read is not polled, and may not hold up other readings then.
+    async fn read_apart(self: &Arc<Self>, every: Duration) -> Result<(), Refusal> {
+        let stock = self.clone();
+        let read = tokio::spawn(async move { stock.read_after(every).await });
+        read.await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
+    }
+
     /// Reads the store, unless that was done within `every`, or has taken too long for another reading now. Those that wait
     /// for one reading share its failure: otherwise each would wait for a store that hangs after the other.
     async fn read_after(&self, every: Duration) -> Result<(), Refusal> {
@@ -156,8 +157,8 @@ impl Stock {
             }
         }
         let began = Instant::now();
-        // The caller that reads may go away before the store answers.
-        let before = Before { stock: self, amount: std::mem::take(&mut self.state().since) };
+        // It counts until the reading has it.
+        let before = self.state().since;
         let answers = self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await;
         let is_whole = answers.iter().all(Result::is_ok);
         let kept = self.state().take_in(answers);
@@ -166,8 +167,10 @@ impl Stock {
                 let ended = Instant::now();
                 // Waiting for a partition that does not answer takes none of the store's time.
                 let took = if is_whole { ended - began } else { Duration::ZERO };
-                self.state().read = Some(Reading { kept, ended, took });
-                before.count_as_read();
+                let mut state = self.state();
+                state.read = Some(Reading { kept, ended, took });
+                state.since.subtract(&before);
+                drop(state);
                 (self.shown)(&kept);
                 Ok(())
             }
@@ -227,18 +230,10 @@ impl Amount {
         self.messages += other.messages;
         self.bytes += other.bytes;
     }
-}
 
-impl Before<'_> {
-    /// The reading has it.
-    fn count_as_read(mut self) {
-        self.amount = Amount::default();
-    }
-}
-
-impl Drop for Before<'_> {
-    fn drop(&mut self) {
-        self.stock.state().since.add(&self.amount);
+    fn subtract(&mut self, other: &Amount) {
+        self.messages -= other.messages;
+        self.bytes -= other.bytes;
     }
 }
 

@@ -391,3 +391,21 @@ async fn o3_a_stream_that_its_client_does_not_close_ends_with_the_server() {
     drop(stream);
     server.stopped().await.unwrap();
 }
+
+/// A thousand answers may have a thousand refusals each: they do not come in one response.
+#[tokio::test]
+async fn s1_a_response_on_a_stream_has_a_bounded_size() {
+    use prost::Message as _;
+    let server = TestServer::start().await;
+    let mut calls = Calls::open(server.queue.clone()).await;
+    let refused = pb::NewMessage { lease_ms: Some(1), ..pb::NewMessage::default() };
+    let count = 50;
+    calls.send((1..=count).map(|number| call(number, request("q", vec![refused.clone(); 1_000]))).collect()).await;
+    let (mut answered, mut largest) = (0, 0);
+    while answered < count {
+        let response = calls.next().await.unwrap().expect("more answers");
+        answered += response.answers.len() as u64;
+        largest = largest.max(response.encoded_len());
+    }
+    assert!((100_000..2_500_000).contains(&largest), "{largest} bytes");
+}
