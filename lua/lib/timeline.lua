@@ -6,6 +6,7 @@
 -- again, and numbers rise more slowly than that.
 -- WHY up to now_max: this primary's clock may be behind that of the last one by twice the bound. And the clocks of
 -- two callers may differ by as much.
+-- WHY less than a thousand numbers more, by the timeline: two that continue the same state at the same ms must not begin alike.
 -- Where failovers follow each other, several timelines may continue the same state: each later one is ahead of the earlier ones.
 -- The revision rises by as many, so that no server keeps a configuration whose update was lost. It counts from the last revision,
 -- not from the sequence: a clock that was set back leaves no gap, and the number after the sequence may be an earlier revision.
@@ -17,7 +18,7 @@ local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
   local earlier, began_at = 0, S[CREATED]
   if #on_timeline > 0 then earlier, began_at = unpick('>I7I6', on_timeline, BEGIN_AT) end
-  local gap = 1000 * math.max(1, now_max - began_at + 2 * skew_max_ms)
+  local gap = 1000 * math.max(1, now_max - began_at + 2 * skew_max_ms) + unpick('>I4', timeline) % 1000
   local begin = math.max(S[SEQ], S[ADDED]) + gap
   if call('EXISTS', K_OUTBOX) == 1 then
     call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))
