@@ -97,14 +97,14 @@ impl Stock {
         sizes: &[u64],
     ) -> Result<(Reservation, Vec<Option<&'static str>>), Refusal> {
         if self.state().read.is_none() {
-            self.read_apart(Duration::MAX).await?;
+            self.read_in_task(Duration::MAX).await?;
         } else if self.age().is_some_and(|age| age >= EVERY) {
             let stock = self.clone();
             tokio::spawn(async move { stock.read_after(EVERY).await });
         }
         if !self.has_room(sizes) {
             // A store that does not answer now refuses the Enqueue itself.
-            self.read_apart(EVERY_WHEN_FULL).await?;
+            self.read_in_task(EVERY_WHEN_FULL).await?;
         }
         let mut state = self.state();
         let mut amount = Amount::default();
@@ -132,7 +132,7 @@ impl Stock {
     }
 
     /// The same as a task: a call on a stream whose answers are not read is not polled, and may not hold up other readings then.
-    async fn read_apart(self: &Arc<Self>, every: Duration) -> Result<(), Refusal> {
+    async fn read_in_task(self: &Arc<Self>, every: Duration) -> Result<(), Refusal> {
         let stock = self.clone();
         let read = tokio::spawn(async move { stock.read_after(every).await });
         read.await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
