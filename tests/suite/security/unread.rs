@@ -4,7 +4,6 @@ use super::bounds::{FILES, GROWTH_KIB_MAX};
 use super::victim::{Victim, works};
 use crate::system::program::SOON;
 use bytes::Bytes;
-use futures::stream::{FuturesUnordered, StreamExt as _};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
@@ -116,32 +115,6 @@ async fn s1_answers_that_are_not_read_are_bounded() {
         victim.until(UNREAD, 0.0).await;
     }
     works(&innocent, "after").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_many_large_answers_at_once_are_bounded() {
-    const CONNECTIONS: usize = 10;
-    // Each keeps ten answers, so two connections are within the bound of the process.
-    const ENDED: usize = CONNECTIONS - 2;
-    let victim = Victim::start("answer_ms = 600000", FILES).await;
-    let innocent = victim.innocent();
-    fill(&innocent).await;
-    let before = victim.memory_kib();
-    let (mut connections, mut responses) = (FuturesUnordered::new(), Vec::new());
-    for _ in 0..CONNECTIONS {
-        let unreading = Unreading::new(&victim, 0).await;
-        for _ in 0..50 {
-            responses.push(unreading.list(&victim).await);
-        }
-        connections.push(unreading.ends());
-    }
-    // Those that have not read for the longest time make room for the others.
-    let ended: Vec<()> = connections.by_ref().take(ENDED).collect().await;
-    assert_eq!(ended.len(), ENDED);
-    works(&innocent, "meanwhile").await;
-    let grown = victim.memory_kib().saturating_sub(before);
-    println!("{grown} KiB for {} answers on ten connections", responses.len());
-    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {} answers on ten connections", responses.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
