@@ -9,6 +9,8 @@ use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+/// The header with the token.
+pub(crate) const AUTHORIZATION: &str = "authorization";
 /// How often a token file is compared with what was read.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
 
@@ -89,7 +91,7 @@ struct Current {
 impl Token {
     /// Adds the token to a request.
     pub(crate) fn add_to<T>(&self, request: &mut tonic::Request<T>) {
-        request.metadata_mut().insert("authorization", self.header());
+        request.metadata_mut().insert(AUTHORIZATION, self.header());
     }
 
     fn header(&self) -> MetadataValue<Ascii> {

@@ -9,12 +9,12 @@ use crate::work::{Failure, Work};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::CounterClient;
-use tallystone_kafka::{ExactOptions, KafkaConfigError, KafkaOptions, Topic, TopicSpec};
+use tallystone_kafka::{ExactOptions, KafkaConfigError, KafkaOptions, Topic, TopicSpec, repeat_membership};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// The first and the longest pause before the group is joined again.
+/// The first and the longest pause before a request for a topic is repeated.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// For how long late records are kept: as long as Kafka keeps the offsets of a group that is stopped.
@@ -75,23 +75,16 @@ pub async fn run(
         is_serving,
         steps,
     };
-    let mut pause = PAUSE_MIN;
-    while !stopping.is_cancelled() {
-        let (ended, has_committed) = membership(&work, &stopping).await;
-        let Err(failure) = ended else { return Ok(()) };
+    let failed = |failure| {
         if let Failure::Config(error) = failure {
             return Err(error.into());
-        }
-        if has_committed {
-            pause = PAUSE_MIN;
         }
         work.is_serving.send_replace(false);
         metrics::joined_again();
         tracing::warn!(why = %failure, "joining the consumer group again");
-        let _ = stopping.run_until_cancelled(tokio::time::sleep(pause)).await;
-        pause = (2 * pause).min(PAUSE_MAX);
-    }
-    Ok(())
+        Ok(())
+    };
+    repeat_membership(&stopping, || membership(&work, &stopping), failed).await
 }
 
 /// One membership, and whether it has written anything.

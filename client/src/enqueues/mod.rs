@@ -10,6 +10,7 @@
 mod stream;
 
 use crate::connection::RESPONSE_BYTES_MAX;
+use crate::credentials::AUTHORIZATION;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +27,6 @@ use tonic::{Code, Request, Response, Status};
 const SHARED_BYTES_MAX: usize = 256 * 1024;
 /// What a message takes in a request in addition to its payload and its texts, at most about.
 const MESSAGE_OVERHEAD: usize = 64;
-/// The header with the credential.
-const AUTHORIZATION: &str = "authorization";
 /// The time between two attempts to open a stream.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The same after a server that does not have streams; behind a balancer, or after an upgrade, the next one may.

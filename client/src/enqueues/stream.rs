@@ -4,6 +4,7 @@
 //! answers, and passes each to its caller. What a server has not read waits here, as a unary call waits for its connection. A
 //! stream has at most as many calls without an answer as a server reads: further ones are unary, so calls that hang hold up no others.
 
+use crate::credentials::AUTHORIZATION;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,7 +70,7 @@ impl EnqueueStream {
         let sent = Sent { shared: shared.clone(), has_begun: false, has_yielded: false };
         let mut requests = Request::new(sent);
         if let Some(credential) = &credential {
-            requests.metadata_mut().insert("authorization", credential.clone());
+            requests.metadata_mut().insert(AUTHORIZATION, credential.clone());
         }
         let responses = queue.enqueue_stream(requests).await?.into_inner();
         tokio::spawn(read(shared.clone(), responses, stopping));

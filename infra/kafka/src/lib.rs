@@ -29,7 +29,10 @@ pub use access::{KafkaAccess, KafkaSecurity, SaslMechanism};
 pub use config::KafkaConfig;
 pub use context::ReaderObserver;
 pub use error::KafkaConfigError;
-pub use exact::{Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, Place, Transactions};
+pub use exact::{
+    Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, Place, Transactions,
+    repeat_membership,
+};
 pub use options::KafkaOptions;
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};

@@ -240,7 +240,7 @@ where
         while self.has_room()
             && let Some(call) = self.read.pop_front()
         {
-            let bytes = prost::Message::encoded_len(&call);
+            let bytes = call.encoded_len();
             let (abort, registration) = AbortHandle::new_pair();
             self.aborts.insert(call.number, (abort, bytes));
             self.bytes += bytes;

@@ -12,6 +12,7 @@ use crate::store::Kept;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_model::Refusal;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Between two readings while messages come in.
@@ -99,8 +100,7 @@ impl Stock {
         if self.state().read.is_none() {
             self.read_in_task(Duration::MAX).await?;
         } else if self.age().is_some_and(|age| age >= EVERY) {
-            let stock = self.clone();
-            tokio::spawn(async move { stock.read_after(EVERY).await });
+            drop(self.begin_reading(EVERY));
         }
         if !self.has_room(sizes) {
             // A store that does not answer now refuses the Enqueue itself.
@@ -133,9 +133,12 @@ impl Stock {
 
     /// The same as a task: a call on a stream whose answers are not read is not polled, and may not hold up other readings then.
     async fn read_in_task(self: &Arc<Self>, every: Duration) -> Result<(), Refusal> {
+        self.begin_reading(every).await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
+    }
+
+    fn begin_reading(self: &Arc<Self>, every: Duration) -> JoinHandle<Result<(), Refusal>> {
         let stock = self.clone();
-        let read = tokio::spawn(async move { stock.read_after(every).await });
-        read.await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
+        tokio::spawn(async move { stock.read_after(every).await })
     }
 
     /// Reads the store, unless that was done within `every`, or has taken too long for another reading now. Those that wait

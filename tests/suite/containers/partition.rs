@@ -3,16 +3,16 @@
 
 use super::engine::{Container, Network, podman, try_podman};
 use crate::crash::cluster_failover::QUEUES;
-use crate::crash::conclude::{check_invariants, conclude_by_calls, progress, until_empty};
-use crate::crash::load::{KEY, Load, Phase};
+use crate::crash::conclude::{check_invariants, conclude_by_calls, drain, progress};
+use crate::crash::load::{Load, Phase, queue_config};
 use crate::system::program::SOON;
 use std::time::Duration;
-use tallystone_client::{Backoff, Client, QueueConfig};
+use tallystone_client::Client;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
@@ -126,13 +126,9 @@ async fn x3_primaries_whose_network_is_cut_lose_nothing_and_run_nothing_twice() 
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
     for (via, (name, exclusive)) in QUEUES.into_iter().enumerate() {
-        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
-        clients[0].create_queue(name, config).await.expect("a queue");
+        clients[0].create_queue(name, queue_config(exclusive)).await.expect("a queue");
         let load = Load::new(name, exclusive, &clients, &phases);
-        tasks.spawn(load.clone().produce(via % 2, rand::random()));
-        tasks.spawn(load.clone().work((via + 1) % 2, rand::random()));
-        tasks.spawn(load.clone().stream(via % 2, rand::random()));
+        load.spawn_spread(via, &mut tasks);
         loads.push(load);
     }
     for primary in cluster.primaries() {
@@ -161,12 +157,7 @@ async fn x3_primaries_whose_network_is_cut_lose_nothing_and_run_nothing_twice() 
             Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
         }
     }
-    phase.send_replace(Phase::Drain);
-    for load in &loads {
-        until_empty(&clients, &load.queue).await;
-    }
-    phase.send_replace(Phase::Done);
-    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
         conclude_by_calls(&clients, load).await;
     }

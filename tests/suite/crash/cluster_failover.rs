@@ -1,19 +1,19 @@
 //! Failovers of a Redis Cluster under load (Q17): a primary is killed, or frozen while its replica takes its place.
 
 use super::cluster::{Cluster, Fault};
-use super::conclude::{check_history, check_invariants, conclude, progress, until_empty};
-use super::load::{KEY, Load, Phase};
+use super::conclude::{check_history, check_invariants, conclude, drain, progress};
+use super::load::{Load, Phase, queue_config};
 use super::machines;
 use crate::system::program::SOON;
 use std::time::Duration;
-use tallystone_client::{Backoff, Client, QueueConfig};
+use tallystone_client::{Client, QueueConfig};
 use tallystone_link::RedisConfig;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
                       [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
@@ -54,14 +54,11 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads, mut configs) = (JoinSet::new(), Vec::new(), Vec::new());
     for (via, (name, exclusive)) in QUEUES.into_iter().enumerate() {
-        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
+        let config = queue_config(exclusive);
         clients[0].create_queue(name, config.clone()).await.expect("a queue");
         configs.push((name, config));
         let load = Load::new(name, exclusive, &clients, &phases);
-        tasks.spawn(load.clone().produce(via % 2, rand::random()));
-        tasks.spawn(load.clone().work((via + 1) % 2, rand::random()));
-        tasks.spawn(load.clone().stream(via % 2, rand::random()));
+        load.spawn_spread(via, &mut tasks);
         loads.push(load);
     }
     let impatient = clients[0].clone().with_retry_for(Duration::ZERO);
@@ -84,12 +81,7 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
             Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
         }
     }
-    phase.send_replace(Phase::Drain);
-    for load in &loads {
-        until_empty(&clients, &load.queue).await;
-    }
-    phase.send_replace(Phase::Done);
-    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
         let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
         conclude(&clients, &redis, load).await;

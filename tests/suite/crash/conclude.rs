@@ -1,7 +1,7 @@
 //! What is true during the load, and when all is over: the record, the servers and the outbox agree.
 
 use super::judge::judge;
-use super::load::Load;
+use super::load::{Load, Phase};
 use super::machines::Server;
 use crate::histories::history::{End, What};
 use crate::system::program::{self, SOON};
@@ -14,6 +14,8 @@ use tallystone_model::{Cause, QueueName, Shard};
 use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::follow;
 use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -52,6 +54,16 @@ pub(crate) async fn until_empty(clients: &[Client; 2], queue: &str) {
         assert!(Instant::now() < give_up_at, "{queue}: still {depth:?}");
         sleep(POLL).await;
     }
+}
+
+/// Ends the load: first no more messages come, then the queues are empty, then every task ends.
+pub(crate) async fn drain(phase: watch::Sender<Phase>, tasks: JoinSet<()>, clients: &[Client; 2], loads: &[Load]) {
+    phase.send_replace(Phase::Drain);
+    for load in loads {
+        until_empty(clients, &load.queue).await;
+    }
+    phase.send_replace(Phase::Done);
+    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
 }
 
 /// At rest: the record and the servers agree. Returns the messages, all of them completed.

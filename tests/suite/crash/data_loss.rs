@@ -67,14 +67,12 @@ impl Scene {
     }
 
     async fn flush(&self) {
-        let client = redis::Client::open(self.redis.url()).expect("an address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = self.redis.connection().await;
         redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
     }
 
     async fn keys(&self) -> Vec<String> {
-        let client = redis::Client::open(self.redis.url()).expect("an address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = self.redis.connection().await;
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("keys");
         keys.sort();
         keys
@@ -136,8 +134,7 @@ async fn until<F: Future<Output = bool>>(limit: Duration, holds: impl Fn() -> F)
 
 /// Waits for the next beats of the stores after all that was written.
 async fn beats(redis: &Redis) {
-    let client = redis::Client::open(redis.url()).expect("an address");
-    let connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let connection = redis.connection().await;
     for key in ["ts:store", "tc:store"] {
         let beat = async || -> Option<u64> {
             redis::cmd("HGET").arg(key).arg("beat").query_async(&mut connection.clone()).await.expect("an answer")
@@ -226,8 +223,7 @@ async fn x7_an_older_copy_is_refused_and_the_right_data_is_used_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x7_the_mark_of_another_store_is_refused_until_the_right_one_is_back() {
     let scene = Scene::start(&[]).await;
-    let client = redis::Client::open(scene.redis.url()).expect("an address");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = scene.redis.connection().await;
     let marks = ["ts:store", "tc:store"];
     let mut ids = Vec::new();
     for mark in marks {

@@ -1,14 +1,14 @@
 //! Failovers that Sentinels decide, under load (X2): the primary is killed, or frozen while the Sentinels replace it.
 
-use super::conclude::{check_history, check_invariants, conclude, progress, until_empty};
-use super::load::{KEY, Load, Phase};
+use super::conclude::{check_history, check_invariants, conclude, drain, progress};
+use super::load::{Load, Phase, queue_config};
 use super::machines::{self, Redis};
 use super::sentinels::{NAME, Nodes, Sentinel};
 use crate::system::program::SOON;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
 use std::time::Duration;
-use tallystone_client::{Backoff, Client, NewMessage, QueueConfig};
+use tallystone_client::{Client, NewMessage, QueueConfig};
 use tallystone_link::{RedisAccess, RedisConfig};
 use tallystone_server::store::{RedisOptions, RedisStore};
 use tallystone_tests::lasting_port;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// What happens to the primary.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +51,7 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
     clients[0].create_queue(TIMED, QueueConfig::simple()).await.expect("a queue");
     for (name, exclusive) in [("simple", false), ("exclusive", true)] {
-        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
-        clients[0].create_queue(name, config).await.expect("a queue");
+        clients[0].create_queue(name, queue_config(exclusive)).await.expect("a queue");
         let load = Load::new(name, exclusive, &clients, &phases);
         for via in 0..2 {
             tasks.spawn(load.clone().produce(via, rand::random()));
@@ -93,12 +91,7 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
             Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
         }
     }
-    phase.send_replace(Phase::Drain);
-    for load in &loads {
-        until_empty(&clients, &load.queue).await;
-    }
-    phase.send_replace(Phase::Done);
-    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
         conclude(&clients, &RedisConfig { url: nodes.url(), ..RedisConfig::default() }, load).await;
     }

@@ -110,8 +110,7 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
     for number in 0..KEYS {
         commands.set(format!("key-{number}"), 0).ignore();
     }
-    let connection = redis::Client::open(redis.url()).expect("a good address");
-    let mut connection = connection.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = redis.connection().await;
     commands.query_async::<()>(&mut connection).await.expect("keys");
     redis.kill().await;
     // It takes 5 s to load them.
@@ -145,8 +144,7 @@ async fn a_full_redis_is_reported_and_heals() {
     enqueue(&client, "more").await.expect("an open queue");
     let depth = client.depth(QUEUE, None).await.expect("a Depth");
     let memory = async |limit: &str| {
-        let connection = redis::Client::open(redis.url()).expect("a good address");
-        let mut connection = connection.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = redis.connection().await;
         let mut command = redis::cmd("CONFIG");
         command.arg("SET").arg("maxmemory").arg(limit);
         command.query_async::<()>(&mut connection).await.expect("a limit");

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tallystone_client::*;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// The exclusivity key.
@@ -38,6 +39,12 @@ pub(crate) struct Load {
     retention: Duration,
 }
 
+/// The configuration of a queue under such a load: attempts are many, and follow each other at once.
+pub(crate) fn queue_config(exclusive: bool) -> QueueConfig {
+    let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
+    QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config }
+}
+
 /// The answer about the only item of a batch.
 pub(crate) fn only<T>(items: Items<T>) -> Result<T, Refused> {
     let mut items = items.expect("an answer");
@@ -62,6 +69,13 @@ impl Load {
     /// Says how long the queue keeps a terminal message; without it, for longer than any test runs.
     pub(crate) fn retention(self, retention: Duration) -> Self {
         Load { retention, ..self }
+    }
+
+    /// Starts one task of each kind: the results of messages go through another server than the messages.
+    pub(crate) fn spawn_spread(&self, via: usize, tasks: &mut JoinSet<()>) {
+        tasks.spawn(self.clone().produce(via % 2, rand::random()));
+        tasks.spawn(self.clone().work((via + 1) % 2, rand::random()));
+        tasks.spawn(self.clone().stream(via % 2, rand::random()));
     }
 
     /// Enqueues through one server.

@@ -3,6 +3,7 @@
 use crate::system::program::{self, Running, SOON};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use redis::aio::MultiplexedConnection;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -59,6 +60,12 @@ impl Redis {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// A connection of the test.
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url()).expect("an address");
+        client.get_multiplexed_async_connection().await.expect("a connection")
     }
 
     /// Its process.

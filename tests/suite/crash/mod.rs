@@ -17,6 +17,7 @@ mod frozen;
 mod healing;
 mod index_builds;
 mod judge;
+pub(crate) mod life;
 pub(crate) mod load;
 mod lost_replies;
 mod lost_writes;

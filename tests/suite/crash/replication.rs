@@ -10,8 +10,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// The answer to one command.
 pub(super) async fn command(redis: &Redis, words: &[&str]) -> redis::Value {
-    let client = redis::Client::open(redis.url()).expect("a good address");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = redis.connection().await;
     redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("an answer")
 }
 

@@ -1,8 +1,8 @@
 //! kill -9 of Redis and of servers at random moments under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a run,
 //! `TALLYSTONE_TEST_LONG` makes it ten times as long.
 
-use super::conclude::{check_invariants, conclude, progress, until_empty};
-use super::load::{KEY, LEASE_MS, Load, Phase, only};
+use super::conclude::{check_invariants, conclude, drain, progress};
+use super::load::{KEY, LEASE_MS, Load, Phase, only, queue_config};
 use super::machines::Machines;
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
@@ -13,7 +13,7 @@ use tallystone_client::*;
 use tallystone_link::RedisConfig;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 const ROUNDS: u32 = 24;
 /// The queue of messages whose holders have died; only the sweeper moves them.
@@ -42,9 +42,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
     let mut tasks = JoinSet::new();
     let mut loads = Vec::new();
     for (name, exclusive) in [("simple", false), ("exclusive", true), (ORPHANS, true)] {
-        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
-        machines.clients[0].create_queue(name, config).await.expect("a new queue");
+        machines.clients[0].create_queue(name, queue_config(exclusive)).await.expect("a new queue");
         if name == ORPHANS {
             continue;
         }
@@ -82,12 +80,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
             Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
         }
     }
-    phase.send_replace(Phase::Drain);
-    for load in &loads {
-        until_empty(&machines.clients, &load.queue).await;
-    }
-    phase.send_replace(Phase::Done);
-    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    drain(phase, tasks, &machines.clients, &loads).await;
     for load in &loads {
         conclude(&machines.clients, &RedisConfig { url: machines.redis.url(), ..RedisConfig::default() }, load).await;
     }

@@ -1,6 +1,6 @@
 //! A process dies, or stops and loses its partitions, at each step around its transactions.
 
-use super::life::{BEGUN, ENDS, Life};
+use super::life::{self, BEGUN, ENDS};
 use super::stage::Stage;
 use super::topics::{Written, now_ms};
 use nix::sys::signal::Signal;
@@ -23,7 +23,7 @@ async fn n17_a_process_may_die_at_any_step() {
     for (number, end) in ENDS.into_iter().enumerate() {
         // Each life has late records, so it comes to every step; one record too many or too few is seen by its counter.
         stage.write(&records(&format!("life-{number}"))).await;
-        Life::start(&stage, Signal::SIGKILL, end).dies().await;
+        life::start(&stage, Signal::SIGKILL, end).dies().await;
     }
     stage.ingest(Some("a")).await;
     stage.assert_exact().await;
@@ -37,7 +37,7 @@ async fn n17_a_process_that_has_lost_its_partitions_writes_nothing() {
     let late: Vec<Written> = (0..40).map(|number| Written::late(number % 2, "late", 1)).collect();
     stage.write(&late).await;
     // The first transaction is the claim of these records. Kafka knows of the second one only once something is written.
-    let stopped = Life::start(&stage, Signal::SIGSTOP, (BEGUN, 2));
+    let stopped = life::start(&stage, Signal::SIGSTOP, (BEGUN, 2));
     stopped.has_come().await;
     stage.ingest(None).await;
     stage.assert_exact().await;

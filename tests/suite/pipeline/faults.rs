@@ -4,13 +4,13 @@
 use super::checks::{catches_up, index_equals_redis, traces_are_whole};
 use super::indexer::any_ended;
 use super::installation::Installation;
-use crate::crash::load::{KEY, Load, Phase};
+use crate::crash::load::{Load, Phase, queue_config};
 use crate::histories::history::What;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
-use tallystone_client::{Backoff, QueueConfig};
+use tallystone_client::QueueConfig;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -38,13 +38,7 @@ impl Loads {
         let (phase, phases) = watch::channel(Phase::Load);
         let (mut loads, mut tasks) = (Vec::new(), JoinSet::new());
         for (name, exclusive, retention_ms) in [("kept", true, 3_600_000), ("collected", false, COLLECTED_AFTER_MS)] {
-            let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-            let config = QueueConfig {
-                max_attempts: Some(1_000),
-                terminal_retention_ms: Some(retention_ms),
-                retry_backoff: Some(Backoff::NONE),
-                ..config
-            };
+            let config = QueueConfig { terminal_retention_ms: Some(retention_ms), ..queue_config(exclusive) };
             installation.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
             let load = Load::new(name, exclusive, &installation.machines.clients, &phases)
                 .retention(Duration::from_millis(retention_ms));

@@ -2,10 +2,36 @@
 //! it needs.
 
 use super::entry;
-use super::stage::Stage;
+use super::stage::{Http, Stage};
 use tallystone_views::{ViewNamespace, WindowKind};
 
 const HOUR_MS: u64 = 3_600_000;
+/// 2026-03-28T22:00:00Z, an hour before midnight in Berlin, and before the day on which its clocks change.
+pub(super) const BEGIN_MS: u64 = 1_774_735_200_000;
+/// Views of one user at the borders of windows: their times after the begin, and their namespaces. `ten` has a tumbling window of ten
+/// minutes, `berlin` the days of Berlin.
+pub(super) const AT_BORDERS: [(u64, &str); 10] = [
+    (1, "default"),
+    (1, "ten"),
+    (HOUR_MS / 6 - 1, "ten"),
+    (HOUR_MS / 6, "ten"),
+    (HOUR_MS / 6, "ten"),
+    (HOUR_MS - 1, "berlin"),
+    (HOUR_MS, "default"),
+    (HOUR_MS, "berlin"),
+    (HOUR_MS + 1, "default"),
+    (2 * HOUR_MS, "default"),
+];
+
+/// Waits until these views have counted, each window to the millisecond.
+pub(super) async fn until_counted_at_borders(http: &Http) {
+    let of = |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}");
+    http.until_counts(&of("default", "2026-03-28"), 2, 4, 1).await;
+    http.until_counts(&of("ten", "2026-03-28"), 2, 4, 1).await;
+    for (day, visitors) in [("2026-03-28", 1), ("2026-03-29", 1)] {
+        http.until_counts(&of("berlin", day), 1, 2, visitors).await;
+    }
+}
 
 #[tokio::test]
 async fn v2_v6_windows_end_at_the_millisecond_of_the_log() {
@@ -19,28 +45,10 @@ async fn v2_v6_windows_end_at_the_millisecond_of_the_log() {
         ViewNamespace { name: "berlin".to_owned(), time_zone: "Europe/Berlin".to_owned(), ..ViewNamespace::default() };
     let Stage { http, house, .. } = &Stage::start(vec![ViewNamespace::default(), tumbling, berlin], 1).await;
     let mut redis = house.redis.connection().await;
-    // 2026-03-28T22:00:00Z, an hour before midnight in Berlin, and before the day on which its clocks change.
-    let begin_ms = 1_774_735_200_000_u64;
-    for (after_ms, namespace) in [
-        (1, "default"),
-        (1, "ten"),
-        (HOUR_MS / 6 - 1, "ten"),
-        (HOUR_MS / 6, "ten"),
-        (HOUR_MS / 6, "ten"),
-        (HOUR_MS - 1, "berlin"),
-        (HOUR_MS, "default"),
-        (HOUR_MS, "berlin"),
-        (HOUR_MS + 1, "default"),
-        (2 * HOUR_MS, "default"),
-    ] {
+    for (after_ms, namespace) in AT_BORDERS {
         let mut command = redis::cmd("XADD");
-        command.arg("tc:views:{0}:log").arg(format!("{}-*", begin_ms + after_ms)).arg("v");
+        command.arg("tc:views:{0}:log").arg(format!("{}-*", BEGIN_MS + after_ms)).arg("v");
         let _: String = command.arg(entry(namespace, "v", "u")).query_async(&mut redis).await.expect("an entry");
     }
-    let of = |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}");
-    http.until_counts(&of("default", "2026-03-28"), 2, 4, 1).await;
-    http.until_counts(&of("ten", "2026-03-28"), 2, 4, 1).await;
-    for (day, visitors) in [("2026-03-28", 1), ("2026-03-29", 1)] {
-        http.until_counts(&of("berlin", day), 1, 2, visitors).await;
-    }
+    until_counted_at_borders(http).await;
 }

@@ -1,16 +1,12 @@
 //! Every view that was accepted counts once, whatever is killed (V3).
 
-use super::load::{POSTERS, Pairs, assert_exact, post, until_posted};
+use super::load::{Posters, assert_exact, post_all};
 use super::machines::Machines;
-use super::stage::Http;
 use super::view;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::json;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What is killed, how often.
 const KILLS: usize = 9;
@@ -21,13 +17,10 @@ async fn v3_accepted_views_count_once_although_everything_is_killed() {
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut machines = Machines::start(1).await;
-    let (stopping, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let posters: Vec<_> = (0..POSTERS as u64)
-        .map(|number| tokio::spawn(post(machines.http(0), seed ^ number, stopping.clone(), posted.clone())))
-        .collect();
+    let posters = Posters::start(seed, |_| machines.http(0));
     for round in 0..KILLS {
         // A random point under load.
-        until_posted(&posted, random.random_range(100..2_000)).await;
+        posters.until_posted(random.random_range(100..2_000)).await;
         match round % 3 {
             0 => {
                 machines.views[0].kill().await;
@@ -43,12 +36,8 @@ async fn v3_accepted_views_count_once_although_everything_is_killed() {
             }
         }
     }
-    until_posted(&posted, 100).await;
-    stopping.store(true, Ordering::Relaxed);
-    let mut accepted = Pairs::new();
-    for poster in posters {
-        accepted.extend(poster.await.expect("no panic"));
-    }
+    posters.until_posted(100).await;
+    let accepted = posters.stop().await;
     assert_exact(&machines.http(0), &accepted).await;
     // Once more in new processes: what they read back is what was counted.
     machines.views[0].kill().await;
@@ -67,32 +56,26 @@ async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
     let mut machines = Machines::start(1).await;
     let http = machines.http(0);
     let paths: Vec<String> = (0..8).map(|video| format!("/v1/videos/z{video}/views")).collect();
-    let post = async |http: &Http, users: std::ops::Range<u64>| {
-        let views =
-            (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
-        let (status, _) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
-        assert_eq!(status, 202);
-    };
-    post(&http, 0..30).await;
+    post_all(&http, 0..30).await;
     for path in &paths {
         http.until_count(path, 30).await;
     }
     machines.add_views().await;
     let (first, second) = (Pid::from_raw(machines.views[0].pid().cast_signed()), machines.http(1));
     for round in 1..=2_u64 {
-        post(&http, 0..(30 * round + 10)).await;
+        post_all(&http, 0..(30 * round + 10)).await;
         kill(first, Signal::SIGSTOP).expect("it runs");
-        post(&second, 0..30 * (round + 1)).await;
+        post_all(&second, 0..30 * (round + 1)).await;
         // The lease of the paused owner ends, and the other process takes over.
         for path in &paths {
             second.until_count(path, 30 * (round + 1)).await;
         }
         kill(first, Signal::SIGCONT).expect("it was paused");
-        post(&http, 0..30 * (round + 1)).await;
+        post_all(&http, 0..30 * (round + 1)).await;
         machines.views[1].kill().await;
         machines.views[1].restart().await;
     }
-    post(&http, 0..101).await;
+    post_all(&http, 0..101).await;
     for path in &paths {
         http.until_count(path, 101).await;
     }

@@ -10,17 +10,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 const VIDEOS: usize = 12;
 const USERS: usize = 4_000;
-pub(super) const POSTERS: usize = 6;
+const POSTERS: usize = 6;
 
 /// Pairs that were accepted.
 pub(super) type Pairs = BTreeSet<(usize, usize)>;
 
+/// Callers that post until they are stopped.
+pub(super) struct Posters {
+    tasks: Vec<JoinHandle<Pairs>>,
+    stopping: Arc<AtomicBool>,
+    posted: Arc<AtomicUsize>,
+}
+
+impl Posters {
+    /// Starts them, each with its own view counter.
+    pub(super) fn start(seed: u64, http: impl Fn(usize) -> Http) -> Posters {
+        let (stopping, posted) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let start = |number| tokio::spawn(post(http(number), seed ^ number as u64, stopping.clone(), posted.clone()));
+        Posters { tasks: (0..POSTERS).map(start).collect(), stopping, posted }
+    }
+
+    /// Waits until that much more was posted.
+    pub(super) async fn until_posted(&self, more: usize) {
+        let goal = self.posted.load(Ordering::Relaxed) + more;
+        crate::counting::house::until(async || self.posted.load(Ordering::Relaxed), |posted| *posted >= goal).await;
+    }
+
+    /// Stops them. Returns the pairs that were accepted.
+    pub(super) async fn stop(self) -> Pairs {
+        self.stopping.store(true, Ordering::Relaxed);
+        let mut accepted = Pairs::new();
+        for task in self.tasks {
+            accepted.extend(task.await.expect("no panic"));
+        }
+        accepted
+    }
+}
+
 /// Posts random pairs, alone and in batches, each until it is accepted, until it is stopped.
-pub(super) async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, posted: Arc<AtomicUsize>) -> Pairs {
+async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, posted: Arc<AtomicUsize>) -> Pairs {
     let mut random = StdRng::seed_from_u64(seed);
     let mut accepted = Pairs::new();
     while !stopping.load(Ordering::Relaxed) {
@@ -51,10 +84,11 @@ pub(super) async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, poste
     accepted
 }
 
-/// Waits until that much more was posted.
-pub(super) async fn until_posted(posted: &AtomicUsize, more: usize) {
-    let goal = posted.load(Ordering::Relaxed) + more;
-    crate::counting::house::until(async || posted.load(Ordering::Relaxed), |posted| *posted >= goal).await;
+/// Posts a view of each of these users to each of eight videos.
+pub(super) async fn post_all(http: &Http, users: std::ops::Range<u64>) {
+    let views = (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
+    let (status, answer) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
+    assert_eq!(status, 202, "{answer}");
 }
 
 pub(super) async fn assert_exact(http: &Http, accepted: &Pairs) {

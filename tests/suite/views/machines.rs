@@ -55,8 +55,7 @@ impl Machines {
 
     /// The times of the deltas that wait for the counters, in Unix ms.
     pub(super) async fn waiting_deltas(&self) -> Vec<u64> {
-        let client = redis::Client::open(self.redis.url()).expect("an address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = self.redis.connection().await;
         let mut times = Vec::new();
         for partition in 0..2 {
             let mut command = redis::cmd("XRANGE");

@@ -46,15 +46,27 @@ impl KafkaPartition {
         self.send(&[(None, &[])]).await
     }
 
-    async fn send(&self, records: &[(Option<&[u8]>, &[u8])]) -> Result<(), KafkaError> {
-        let delivery = self.producer.begin()?;
-        for (key, value) in records {
-            let (topic, headers) = (self.topic.as_str(), OwnedHeaders::new());
-            let (partition, value) = (Some(self.number), Some(*value));
-            delivery.send(Record { topic, partition, key: *key, value, headers, at_ms: None }).await?;
-        }
-        delivery.acknowledged().await
+    async fn send(&self, records: &[KeyAndValue<'_>]) -> Result<(), KafkaError> {
+        send(&self.producer, &self.topic, self.number, records).await
     }
+}
+
+/// What a record has, which may be without a key.
+pub(super) type KeyAndValue<'a> = (Option<&'a [u8]>, &'a [u8]);
+
+/// Writes records to a partition, and returns when they are acknowledged.
+pub(super) async fn send(
+    producer: &Producer,
+    topic: &str,
+    partition: i32,
+    records: &[KeyAndValue<'_>],
+) -> Result<(), KafkaError> {
+    let delivery = producer.begin()?;
+    for (key, value) in records {
+        let (partition, value, headers) = (Some(partition), Some(*value), OwnedHeaders::new());
+        delivery.send(Record { topic, partition, key: *key, value, headers, at_ms: None }).await?;
+    }
+    delivery.acknowledged().await
 }
 
 impl AppendViews for KafkaPartition {

@@ -1,16 +1,15 @@
 //! Opens the log: creates its topics if they are missing, and reads what was drawn when it was created.
 
-use super::appends::KafkaPartition;
+use super::appends::{KafkaPartition, send};
 use super::topics::ViewTopics;
 use crate::dedupe::{PairHasher, SECRET_BYTES};
 use crate::owner::PairsMemory;
 use rdkafka::Message;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::OwnedHeaders;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Restored, RestoredTopic, Topic, TopicSpec};
+use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Restored, RestoredTopic, Topic, TopicSpec};
 use tallystone_link::StoreStatus;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -82,11 +81,10 @@ impl KafkaLog {
         }
         let producer = Arc::new(Producer::new(&with_defaults)?);
         let count = u32::from(partitions);
-        let views = open(options, views_spec(&topics.views, count, options.retention_ms), count).await?;
-        let state = TopicSpec { has_append_time: false, ..spec(&topics.state, count, None) };
-        open(options, state, count).await?;
-        open(options, spec(&topics.deltas, count, Some(DELTAS_RETENTION_MS)), count).await?;
-        open(options, spec(&topics.layout, 1, None), 1).await?;
+        let views = open(options, views_spec(&topics.views, count, options.retention_ms)).await?;
+        open(options, spec(&topics.state, count, None)).await?;
+        open(options, spec(&topics.deltas, count, Some(DELTAS_RETENTION_MS))).await?;
+        open(options, spec(&topics.layout, 1, None)).await?;
         let secret = secret(options, &topics, &producer).await?;
         let (sender, status) = watch::channel(StoreStatus::Serving);
         let mut tasks = JoinSet::new();
@@ -135,7 +133,8 @@ fn views_spec(name: &str, partitions: u32, retention_ms: u64) -> TopicSpec {
 }
 
 /// Creates a topic if it is missing, and checks its partitions.
-async fn open(options: &KafkaOptions, spec: TopicSpec, partitions: u32) -> Result<Topic, KafkaLogError> {
+async fn open(options: &KafkaOptions, spec: TopicSpec) -> Result<Topic, KafkaLogError> {
+    let partitions = spec.partitions;
     let topic = Topic::new(options, spec)?;
     let give_up_at = Instant::now() + OPEN_TIMEOUT;
     let found = loop {
@@ -167,12 +166,7 @@ async fn secret(
         Some(text) => text,
         None => {
             let drawn = [Uuid::new_v4(), Uuid::new_v4()].map(|half| half.simple().to_string()).concat();
-            let value = format!("1 {drawn}");
-            let delivery = producer.begin()?;
-            let (topic, headers) = (topics.layout.as_str(), OwnedHeaders::new());
-            let (partition, value) = (Some(0), Some(value.as_bytes()));
-            delivery.send(Record { topic, partition, key: None, value, headers, at_ms: None }).await?;
-            delivery.acknowledged().await?;
+            send(producer, &topics.layout, 0, &[(None, format!("1 {drawn}").as_bytes())]).await?;
             first_record(options, topics).await?.ok_or(KafkaError::NoMessageReceived)?
         }
     };

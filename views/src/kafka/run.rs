@@ -4,15 +4,11 @@ use super::member::Member;
 use super::work::{Failure, Work};
 use crate::metrics;
 use crate::owner::Sink;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Duration;
-use tokio::time::sleep;
+use tallystone_kafka::repeat_membership;
 use tokio_util::sync::CancellationToken;
-
-/// The first and the longest pause before the group is joined again.
-const PAUSE_MIN: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// How many members a process has: a thread each. More than partitions or cores would be idle.
 pub(crate) fn membership_count(partitions: u16) -> usize {
@@ -39,18 +35,12 @@ impl Members {
         if stopping.run_until_cancelled(self.prepared()).await.is_none() {
             return;
         }
-        let mut pause = PAUSE_MIN;
-        while !stopping.is_cancelled() {
-            let (ended, has_committed) = membership(&self.work, &stopping).await;
-            let Err(failure) = ended else { return };
-            if has_committed {
-                pause = PAUSE_MIN;
-            }
+        let failed = |failure: Failure| {
             metrics::joined_again();
             tracing::warn!(why = %failure, "joining the consumer group of views again");
-            let _ = stopping.run_until_cancelled(sleep(pause)).await;
-            pause = (2 * pause).min(PAUSE_MAX);
-        }
+            Ok(())
+        };
+        let Ok::<(), Infallible>(()) = repeat_membership(&stopping, || membership(&self.work, &stopping), failed).await;
     }
 }
 

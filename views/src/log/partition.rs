@@ -205,12 +205,14 @@ impl Partition {
         Ok(entries.into_iter().map(|(position, views)| Entry { position, views }).collect())
     }
 
-    /// The next record of deltas that has no answer: the late one, if there is one.
-    pub async fn next_deltas(&self, settled: Settled) -> Result<Option<WaitingDeltas>, OwnerError> {
-        match self.next_of(NAMES[3], settled.late).await? {
-            None => self.next_of(NAMES[2], settled.deltas).await,
-            late => Ok(late),
-        }
+    /// The next record of deltas after a position.
+    pub async fn next_deltas(&self, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {
+        self.next_of(NAMES[2], after).await
+    }
+
+    /// The late record, if there is one after this position.
+    pub async fn late_deltas(&self, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {
+        self.next_of(NAMES[3], after).await
     }
 
     async fn next_of(&self, stream: &str, after: StreamId) -> Result<Option<WaitingDeltas>, OwnerError> {

@@ -179,8 +179,17 @@ impl Owner {
     async fn send(&self, owner: Ownership, sending: &Sending) -> Result<(), OwnerError> {
         let number = self.partition.number();
         let mut settled = owner.settled;
+        // Only what this owner settles leaves a late record, and an earlier owner may have.
+        let mut may_be_late = true;
         loop {
-            let next = until_answered(|| self.partition.next_deltas(settled)).await?;
+            let late = match may_be_late {
+                true => until_answered(|| self.partition.late_deltas(settled.late)).await?,
+                false => None,
+            };
+            let next = match late {
+                None => until_answered(|| self.partition.next_deltas(settled.deltas)).await?,
+                late => late,
+            };
             // The late record is younger than what waits behind it.
             if !next.as_ref().is_some_and(|waiting| waiting.is_late) {
                 sending.oldest_ms.store(next.as_ref().map_or(0, |waiting| waiting.at.ms), Ordering::Relaxed);
@@ -198,7 +207,8 @@ impl Owner {
             } else {
                 settled.deltas = at
             }
-            if is_late && !again.is_empty() {
+            may_be_late = !again.is_empty();
+            if is_late && may_be_late {
                 tracing::warn!(
                     partition = number,
                     "new deltas come too late: the counters are slow, or their clock is ahead of this log's"

@@ -2,8 +2,8 @@
 //! to which all is decided, are written in one Kafka transaction (N17).
 //!
 //! What lives here: what is durable of a partition (`ledger`), a member of a consumer group that begins at durable positions
-//! (`reader`; its callbacks are in `context`, the positions in `start`), the transactions (`transactions`). What may not: the
-//! content of a record, and what follows from it.
+//! (`reader`; its callbacks are in `context`, the positions in `start`), the transactions (`transactions`), and how memberships
+//! follow each other (`repeat`). What may not: the content of a record, and what follows from it.
 //!
 //! Two groups have the positions. Those of the *group* prove to Kafka that a member still has its partitions: a transaction of
 //! one that has lost them fails as a whole. Those of the *decided group* `GROUP.decided` carry the ledgers. An operator may
@@ -16,12 +16,14 @@
 mod context;
 mod ledger;
 mod reader;
+mod repeat;
 mod start;
 mod transactions;
 
 pub use context::ExactObserver;
 pub use ledger::{Claim, Ledger, Place};
 pub use reader::{ExactReader, NotVerified};
+pub use repeat::repeat_membership;
 pub use transactions::{Output, Transactions};
 
 use crate::error::KafkaConfigError;

@@ -3,9 +3,9 @@
 use super::admission::Caller;
 use super::answer::{BoundedAnswer, OpenCall};
 use super::body::{BoundedBody, Form};
+use crate::http::is_grpc;
 use axum::body::{Body, HttpBody};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Request, Response};
+use axum::http::{Request, Response};
 use futures::FutureExt;
 use futures::future::{Either, Join, Map, Ready, join, ready};
 use prost::Message;
@@ -110,10 +110,6 @@ fn bound_answer((answer, call): (Answer, OpenCall)) -> Answer {
             answer.map(|body| Body::new(BoundedAnswer::new(body, call, is_grpc)))
         }
     })
-}
-
-fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"application/grpc"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Borders of windows, and an oracle that knows nothing of Kafka. The test writes the records itself, with the times that it needs.
 
+use super::super::borders::{AT_BORDERS, BEGIN_MS, until_counted_at_borders};
 use super::stage::Stage;
 use super::{record, record_in};
 use crate::ingest::topics::Written;
@@ -9,8 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_tests::TestKafka;
 
 const HOUR_MS: i64 = 3_600_000;
-/// 2026-03-28T22:00:00Z, an hour before midnight in Berlin, and before the day on which its clocks change.
-const BEGIN_MS: i64 = 1_774_735_200_000;
 /// 2100-01-01T00:00:00Z. A member advances the time of an idle partition to that of its clock, which must not end these windows.
 const FUTURE_MS: i64 = 4_102_444_800_000;
 const NAMESPACES: &str = r#"
@@ -30,29 +29,13 @@ time_zone = "Europe/Berlin"
 #[tokio::test(flavor = "multi_thread")]
 async fn v2_v6_windows_in_kafka_end_at_the_millisecond_of_the_record() {
     let mut stage = Stage::start(TestKafka::shared().await, "borders", 1, NAMESPACES).await;
-    let records: Vec<Written> = [
-        (1, "default"),
-        (1, "ten"),
-        (HOUR_MS / 6 - 1, "ten"),
-        (HOUR_MS / 6, "ten"),
-        (HOUR_MS / 6, "ten"),
-        (HOUR_MS - 1, "berlin"),
-        (HOUR_MS, "default"),
-        (HOUR_MS, "berlin"),
-        (HOUR_MS + 1, "default"),
-        (2 * HOUR_MS, "default"),
-    ]
-    .into_iter()
-    .map(|(after_ms, namespace)| record_in(namespace, 0, BEGIN_MS + after_ms, "v", "u"))
-    .collect();
+    let records: Vec<Written> = AT_BORDERS
+        .into_iter()
+        .map(|(after_ms, namespace)| record_in(namespace, 0, (BEGIN_MS + after_ms).cast_signed(), "v", "u"))
+        .collect();
     stage.topics.write(&records).await;
     stage.add_views().await;
-    let (http, of) = (stage.http(0), |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}"));
-    http.until_counts(&of("default", "2026-03-28"), 2, 4, 1).await;
-    http.until_counts(&of("ten", "2026-03-28"), 2, 4, 1).await;
-    for (day, visitors) in [("2026-03-28", 1), ("2026-03-29", 1)] {
-        http.until_counts(&of("berlin", day), 1, 2, visitors).await;
-    }
+    until_counted_at_borders(&stage.http(0)).await;
 }
 
 /// What a window means: when the window of each pair began, and the time of each partition, which does not go back.

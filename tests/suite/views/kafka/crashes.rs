@@ -1,7 +1,6 @@
 //! Every view that was accepted counts once, whatever is killed or paused (V3), and reads go on (V5).
 
-use super::super::load::{POSTERS, Pairs, assert_exact, post, until_posted};
-use super::super::stage::Http;
+use super::super::load::{Posters, assert_exact, post_all};
 use super::super::view;
 use super::stage::Stage;
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +9,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tallystone_tests::TestKafka;
 
 /// What is killed, how often: two view counters, the broker, the Redis of the counters, and the counters.
@@ -28,16 +26,10 @@ async fn v3_views_accepted_by_kafka_count_once_although_everything_is_killed() {
     for _ in 0..2 {
         stage.add_views_on(OWN_TOPIC).await;
     }
-    let (stopping, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let posters: Vec<_> = (0..POSTERS)
-        .map(|number| {
-            let http = stage.http(number % 2);
-            tokio::spawn(post(http, seed ^ number as u64, stopping.clone(), posted.clone()))
-        })
-        .collect();
+    let posters = Posters::start(seed, |number| stage.http(number % 2));
     for round in 0..KILLS {
         // A random point under load.
-        until_posted(&posted, random.random_range(100..2_000)).await;
+        posters.until_posted(random.random_range(100..2_000)).await;
         match round % 5 {
             0 | 3 => {
                 let views = &mut stage.views[round % 5 / 3];
@@ -58,12 +50,8 @@ async fn v3_views_accepted_by_kafka_count_once_although_everything_is_killed() {
             }
         }
     }
-    until_posted(&posted, 100).await;
-    stopping.store(true, Ordering::Relaxed);
-    let mut accepted = Pairs::new();
-    for poster in posters {
-        accepted.extend(poster.await.expect("no panic"));
-    }
+    posters.until_posted(100).await;
+    let accepted = posters.stop().await;
     stage.has_counted_all(0, "end").await;
     assert_exact(&stage.http(0), &accepted).await;
     // Once more in new processes: what they read back is what was counted.
@@ -77,13 +65,6 @@ async fn v3_views_accepted_by_kafka_count_once_although_everything_is_killed() {
     }
     stage.has_counted_all(1, "again").await;
     assert_exact(&http, &accepted).await;
-}
-
-/// Posts a view of each of these users to each video.
-async fn post_all(http: &Http, users: std::ops::Range<u64>) {
-    let views = (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
-    let (status, answer) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
-    assert_eq!(status, 202, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

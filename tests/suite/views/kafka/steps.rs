@@ -1,6 +1,6 @@
 //! A process dies, or stops and loses its partitions, at each step of the transaction that writes pairs, deltas and positions (V3).
 
-use super::life::{Life, STEPS};
+use super::life::{self, STEPS};
 use super::record;
 use super::stage::Stage;
 use crate::counting::house::until;
@@ -31,7 +31,7 @@ async fn v3_a_process_may_die_at_any_step_of_a_transaction() {
     let mut stage = Stage::start(TestKafka::shared().await, "steps", 2, "").await;
     for (number, step) in STEPS.into_iter().enumerate() {
         stage.topics.write(&records(&format!("life-{number}"), 0..USERS)).await;
-        Life::start(&stage, Signal::SIGKILL, step).dies().await;
+        life::start(&stage, Signal::SIGKILL, step).dies().await;
         // The pairs of this life again: they have counted, if its transaction was committed, or else will with these.
         stage.topics.write(&records(&format!("life-{number}"), 0..USERS)).await;
     }
@@ -49,7 +49,7 @@ async fn v3_a_process_that_has_lost_its_partitions_writes_nothing() {
     for step in [STEPS[0], STEPS[1]] {
         let (video, later) = (step.replace(' ', "-"), format!("{}-later", step.replace(' ', "-")));
         stage.topics.write(&records(&video, 0..USERS)).await;
-        let stopped = Life::start(&stage, Signal::SIGSTOP, step);
+        let stopped = life::start(&stage, Signal::SIGSTOP, step);
         stopped.has_come().await;
         stage.add_views().await;
         assert_exact(&stage, &video, USERS, 2 * USERS).await;

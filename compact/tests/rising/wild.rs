@@ -1,10 +1,7 @@
 //! Wild ids among rising ones (W2): they end no range, and the tables go on, whatever their share.
 
-use tallystone_compact::{CounterSet, Fetched, Field, Mode, Options, Schema};
-
-fn set(options: Options) -> CounterSet {
-    CounterSet::new(Schema::new(vec![Field::parse(b"a", b"8").unwrap()]).unwrap(), options, 7).unwrap()
-}
+use super::{count, reads_ones, set};
+use tallystone_compact::{CounterSet, Fetched, FileId, Mode, Options, PAGE_BYTES, PageFiles};
 
 fn small() -> Options {
     Options { table_slots: 4_096, ..Options::default() }
@@ -16,7 +13,7 @@ fn is_sound(options: &Options, ids: &[u64], wild: impl Fn(u64) -> bool) {
     for steps in [0, 1] {
         let mut set = set(options.clone());
         for (place, id) in ids.iter().enumerate() {
-            set.increment(Mode::Decide, *id, &[(0, 1)], &Fetched::none(), &mut Vec::new()).unwrap();
+            count(&mut set, *id);
             if place % 16 == 0 {
                 (0..steps).for_each(|_| _ = set.step(0));
             }
@@ -38,9 +35,8 @@ fn judge(mut set: CounterSet, ids: &[u64], wild: &impl Fn(u64) -> bool) {
     loop {
         let scan = set.scan(cursor, 1_000, &Fetched::none()).unwrap();
         met.extend(scan.ids);
-        let (next, faults) = set.check(cursor, &Fetched::none()).unwrap();
+        let (_, faults) = set.check(cursor, &Fetched::none()).unwrap();
         assert_eq!(faults, Vec::<String>::new());
-        let _ = next;
         cursor = scan.next;
         if cursor == 0 {
             break;
@@ -54,13 +50,6 @@ fn judge(mut set: CounterSet, ids: &[u64], wild: &impl Fn(u64) -> bool) {
     reads_ones(&mut copy_of(&set), &ids);
 }
 
-fn reads_ones(set: &mut CounterSet, ids: &[u64]) {
-    let mut found = Vec::new();
-    set.read_many(ids, &Fetched::none(), &mut found).unwrap();
-    let wrong = found.iter().filter(|value| **value != 1).count();
-    assert_eq!(wrong, 0, "of {}", ids.len());
-}
-
 fn copy_of(set: &CounterSet) -> CounterSet {
     let mut copy = None;
     let mut take = |piece: &[u8]| CounterSet::restore(&mut copy, Mode::Apply, piece, &mut NoFiles).unwrap();
@@ -70,18 +59,14 @@ fn copy_of(set: &CounterSet) -> CounterSet {
 
 struct NoFiles;
 
-impl tallystone_compact::PageFiles for NoFiles {
-    fn create(&mut self) -> Result<(tallystone_compact::FileId, String), String> {
+impl PageFiles for NoFiles {
+    fn create(&mut self) -> Result<(FileId, String), String> {
         Err("nothing is cold".to_owned())
     }
-    fn append(
-        &mut self,
-        _: tallystone_compact::FileId,
-        _: &[u8; tallystone_compact::PAGE_BYTES],
-    ) -> Result<(), String> {
+    fn append(&mut self, _: FileId, _: &[u8; PAGE_BYTES]) -> Result<(), String> {
         Err("nothing is cold".to_owned())
     }
-    fn finish(&mut self, _: tallystone_compact::FileId) -> Result<(), String> {
+    fn finish(&mut self, _: FileId) -> Result<(), String> {
         Err("nothing is cold".to_owned())
     }
 }
@@ -95,7 +80,7 @@ fn mixed(count: u64, every: u64, wild: impl Fn(u64) -> u64) -> Vec<u64> {
 fn w2_one_wild_id_at_the_roll_does_not_take_the_next_range() {
     for at in (3_600..3_760).step_by(9).chain(3_686..3_690) {
         let ids: Vec<u64> = (1..at).chain([(1 << 40) - 1_000]).chain(at..28_262).collect();
-        is_sound(&(small()), &ids, |id| id > 1 << 32);
+        is_sound(&small(), &ids, |id| id > 1 << 32);
     }
 }
 
@@ -104,19 +89,19 @@ fn w2_a_few_wild_ids_that_rise_do_not_take_the_next_range() {
     for at in [3_680, 3_686, 3_687, 3_690, 3_700] {
         let wild = (1..=5).map(|step| (1 << 38) - 1_000 + step).chain([1 << 38]);
         let ids: Vec<u64> = (1..at).chain(wild).chain(at..28_262).collect();
-        is_sound(&(small()), &ids, |id| id > 1 << 32);
+        is_sound(&small(), &ids, |id| id > 1 << 32);
     }
 }
 
 #[test]
 fn w2_wild_ids_out_of_reach_end_no_range() {
-    is_sound(&(Options::default()), &mixed(2_500_000, 500, |k| (1 << 62) + k), |id| id > 1 << 32);
+    is_sound(&Options::default(), &mixed(2_500_000, 500, |k| (1 << 62) + k), |id| id > 1 << 32);
 }
 
 #[test]
 fn w2_a_hundredth_of_wild_ids_is_fine() {
     let options = Options { table_slots: 131_072, ..Options::default() };
-    is_sound(&(options), &mixed(661_000, 100, |k| (1 << 62) + k), |id| id > 1 << 32);
+    is_sound(&options, &mixed(661_000, 100, |k| (1 << 62) + k), |id| id > 1 << 32);
 }
 
 #[test]
@@ -124,7 +109,7 @@ fn w2_wild_ids_within_reach_of_the_keys_are_fine_too() {
     let scattered = |k: u64| (k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 25) | 1 << 38;
     for (every, slots) in [(100, 4_096), (3, 4_096), (500, 1 << 18), (10, 131_072)] {
         let options = Options { table_slots: slots, ..Options::default() };
-        is_sound(&(options), &mixed(slots * 6, every, scattered), |id| id > 1 << 32);
+        is_sound(&options, &mixed(slots * 6, every, scattered), |id| id > 1 << 32);
     }
 }
 
@@ -132,8 +117,8 @@ fn w2_wild_ids_within_reach_of_the_keys_are_fine_too() {
 fn w2_first_ids_that_are_wild_do_not_hold_the_set() {
     for wild in [5, 50, 500] {
         let ids: Vec<u64> = (0..wild).map(|step| (1 << 62) + step).chain(1..40_000).collect();
-        is_sound(&(small()), &ids, |id| id > 1 << 32);
-        is_sound(&(Options { table_slots: 65_536, ..Options::default() }), &ids, |id| id > 1 << 32);
+        is_sound(&small(), &ids, |id| id > 1 << 32);
+        is_sound(&Options { table_slots: 65_536, ..Options::default() }, &ids, |id| id > 1 << 32);
     }
 }
 
@@ -151,7 +136,7 @@ fn w2_a_sequence_that_reaches_its_wild_ids_counts_on() {
         }
         ids.extend(next);
         ids.extend((29_990_000..30_080_000).filter(|id| !cluster.contains(id)));
-        is_sound(&(small()), &ids, |id| cluster.binary_search(&id).is_ok());
+        is_sound(&small(), &ids, |id| cluster.binary_search(&id).is_ok());
     }
 }
 
@@ -172,6 +157,6 @@ fn w2_snowflake_ids_get_slots() {
         }
     }
     let is_wild = |id: u64| !(1 << 60..u64::MAX - 100_000).contains(&id);
-    is_sound(&(small()), &ids, is_wild);
-    is_sound(&(Options { key_bytes: 8, ..small() }), &ids, is_wild);
+    is_sound(&small(), &ids, is_wild);
+    is_sound(&Options { key_bytes: 8, ..small() }, &ids, is_wild);
 }

@@ -1,22 +1,7 @@
 //! Ids far above all others, within reach of the keys (W2): they do not end the range of a table.
 
-use tallystone_compact::{CounterSet, Fetched, Field, Mode, Options, Schema};
-
-fn set(options: Options) -> CounterSet {
-    let schema = Schema::new(vec![Field::parse(b"a", b"8").unwrap()]).unwrap();
-    CounterSet::new(schema, options, 7).unwrap()
-}
-
-fn count(set: &mut CounterSet, id: u64) {
-    set.increment(Mode::Decide, id, &[(0, 1)], &Fetched::none(), &mut Vec::new()).unwrap();
-}
-
-fn has(set: &mut CounterSet, ids: &[u64]) {
-    let mut found = Vec::new();
-    set.read_many(ids, &Fetched::none(), &mut found).unwrap();
-    let wrong = ids.iter().zip(&found).filter(|(_, value)| **value != 1).count();
-    assert_eq!(wrong, 0, "of {}", ids.len());
-}
+use super::{count, reads_ones, set};
+use tallystone_compact::{Fetched, Mode, Options};
 
 #[test]
 fn w2_a_few_ids_far_above_do_not_hold_up_the_tables() {
@@ -28,7 +13,7 @@ fn w2_a_few_ids_far_above_do_not_hold_up_the_tables() {
         ids.iter().for_each(|id| count(&mut set, *id));
         let totals = set.totals();
         assert!(totals.extend < 200 && totals.hot_tables >= 14, "{totals:?}");
-        has(&mut set, &ids);
+        reads_ones(&mut set, &ids);
         assert_eq!(set.check(0, &Fetched::none()).unwrap().1, Vec::<String>::new());
     }
 }
@@ -42,7 +27,7 @@ fn w2_records_that_outgrew_their_slots_move_with_their_ids() {
     }
     let ids: Vec<u64> = (1..20_000).collect();
     ids.iter().for_each(|id| count(&mut set, *id));
-    has(&mut set, &ids);
+    reads_ones(&mut set, &ids);
     let mut found = Vec::new();
     set.read_many(&high, &Fetched::none(), &mut found).unwrap();
     assert_eq!(found, [1_000_000; 2]);
@@ -59,5 +44,5 @@ fn w2_a_set_without_room_for_tables_refuses_ids_out_of_reach() {
     let mut add = |step: u64| set.increment(Mode::Decide, far(step), &[(0, 1)], &Fetched::none(), &mut Vec::new());
     let accepted = (0..1_000).take_while(|step| add(*step).is_ok()).count();
     assert!((1..=64).contains(&accepted), "{accepted}");
-    has(&mut set, &[1, far(0), far(accepted as u64 - 1)]);
+    reads_ones(&mut set, &[1, far(0), far(accepted as u64 - 1)]);
 }
