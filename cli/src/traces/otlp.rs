@@ -1,8 +1,7 @@
-//! Traces over OTLP (O2): the exporter of this process, if the configuration names a collector.
+//! The exporter of this process over OTLP, if the configuration names a collector.
 
 use crate::error::CliError;
-use opentelemetry::trace::FutureExt;
-use opentelemetry::{Context, global};
+use opentelemetry::global;
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_assembly::TelemetryConfig;
-use tallystone_proto::{TRACEPARENT, TRACESTATE, TraceContext};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use tonic::{Request, Status};
 
@@ -86,13 +84,6 @@ pub(crate) fn end() {
         // Failures are reported where they happen.
         let _ = provider.shutdown_with_timeout(SEND_FOR);
     }
-}
-
-/// Runs a verb as a part of the trace that the environment names, such as that of the message whose command runs it.
-pub(crate) async fn within_environment<T>(verb: impl Future<Output = T>) -> T {
-    let text = |name: &str| std::env::var(name.to_uppercase()).ok();
-    let sent = text(TRACEPARENT).and_then(|parent| TraceContext::parse(&parent, text(TRACESTATE).as_deref()));
-    verb.with_context(sent.map_or_else(Context::new, |sent| sent.remote())).await
 }
 
 /// An exporter that reports its failures in the log, at a bounded pace. The spans of a failed batch are dropped.
