@@ -34,7 +34,7 @@ struct WorkConnection {
 }
 
 /// A place for one Work stream, free again when this is dropped.
-pub(crate) struct Place(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+pub(crate) struct StreamPlace(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl WorkConnections {
     pub(crate) fn new(
@@ -51,7 +51,7 @@ impl WorkConnections {
         &self,
         requests: impl Stream<Item = wire::WorkRequest> + Send + 'static,
         timeout: Duration,
-    ) -> Result<(Streaming<wire::WorkResponse>, Place)> {
+    ) -> Result<(Streaming<wire::WorkResponse>, StreamPlace)> {
         let (mut queue, place) = self.place();
         let mut requests = tonic::Request::new(requests);
         if let Some(token) = &self.token {
@@ -64,7 +64,7 @@ impl WorkConnections {
 
     /// A place on the first connection that has one, and that connection. Connections without streams are closed, except
     /// the client's first.
-    fn place(&self) -> (QueueClient<Channel>, Place) {
+    fn place(&self) -> (QueueClient<Channel>, StreamPlace) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let streams = |connection: &WorkConnection| Arc::strong_count(&connection.streams) - 1;
         let at = match connections.iter().position(|connection| streams(connection) < STREAMS_MAX) {
@@ -80,7 +80,7 @@ impl WorkConnections {
             number += 1;
             number == 1 || streams(connection) > 0
         });
-        (QueueClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX), Place(stream))
+        (QueueClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX), StreamPlace(stream))
     }
 }
 

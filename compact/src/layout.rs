@@ -7,13 +7,13 @@ pub(crate) const PAD_BYTES: usize = 16;
 
 /// The place of a field in a slot's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BitRange {
     pub(crate) bit: u16,
     pub(crate) width: u8,
     pub(crate) signed: bool,
 }
 
-impl Place {
+impl BitRange {
     /// Whether a value has room. As [`crate::Field::fits`].
     #[inline]
     pub(crate) fn fits(self, value: i64) -> bool {
@@ -69,7 +69,7 @@ fn load_wide(bytes: &[u8], at: usize) -> u128 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// By field number; `None`: the table has no bits for it.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<BitRange>>,
     /// Bytes of a record.
     pub(crate) bytes: usize,
 }
@@ -80,29 +80,29 @@ impl Layout {
         let mut places = vec![None; schema.fields().len()];
         let mut bit = 0_u16;
         for (number, field) in schema.live() {
-            places[usize::from(number)] = Some(Place { bit, width: field.width, signed: field.signed });
+            places[usize::from(number)] = Some(BitRange { bit, width: field.width, signed: field.signed });
             bit += u16::from(field.width);
         }
         Layout { places, bytes: usize::from(bit).div_ceil(8) }
     }
 
     /// A layout that was dumped. `None` if it is not one.
-    pub(crate) fn from_places(places: Vec<Option<Place>>, bytes: usize) -> Option<Layout> {
-        let ends = |place: &Place| usize::from(place.bit) + usize::from(place.width) <= bytes * 8;
+    pub(crate) fn from_places(places: Vec<Option<BitRange>>, bytes: usize) -> Option<Layout> {
+        let ends = |place: &BitRange| usize::from(place.bit) + usize::from(place.width) <= bytes * 8;
         let is_sound =
-            |place: &Option<Place>| place.is_none_or(|place| (1..=64).contains(&place.width) && ends(&place));
+            |place: &Option<BitRange>| place.is_none_or(|place| (1..=64).contains(&place.width) && ends(&place));
         let sound = places.len() <= FIELD_NUMBERS_MAX && bytes <= 64 && places.iter().all(is_sound);
         sound.then_some(Layout { places, bytes })
     }
 
     /// The place of a field, if slots have bits for it.
     #[inline]
-    pub(crate) fn place(&self, number: u8) -> Option<Place> {
+    pub(crate) fn place(&self, number: u8) -> Option<BitRange> {
         self.places.get(usize::from(number)).copied().flatten()
     }
 
     /// All places by field number.
-    pub(crate) fn places(&self) -> &[Option<Place>] {
+    pub(crate) fn places(&self) -> &[Option<BitRange>] {
         &self.places
     }
 }

@@ -24,7 +24,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 const FORGET_AFTER: Duration = Duration::from_secs(2 * 3_600);
 
 /// What this process knows of the archive of a namespace.
-struct Known {
+struct ArchiveState {
     /// When slices past their retention were last deleted.
     pruned_at: Instant,
     /// The closed slices that have nothing left to merge.
@@ -36,7 +36,7 @@ struct Known {
 pub(crate) struct Archiver {
     namespaces: RedisNamespaces,
     /// By tag, for namespaces that had a job lately.
-    known: Arc<Mutex<HashMap<String, Known>>>,
+    known: Arc<Mutex<HashMap<String, ArchiveState>>>,
 }
 
 impl Archiver {
@@ -90,7 +90,7 @@ impl Archiver {
 
     /// Merges objects, and once an hour deletes what is past its retention.
     async fn tidy(&self, tag: &str, store: &RedisNamespace) -> Result<(), Refusal> {
-        let known = self.known().remove(tag).map(|Known { pruned_at, merged }| (Some(pruned_at), merged));
+        let known = self.known().remove(tag).map(|ArchiveState { pruned_at, merged }| (Some(pruned_at), merged));
         let (pruned_at, mut merged) = known.unwrap_or_default();
         match store.merge_archive(&mut merged).await {
             Ok(objects) => metrics::merged(objects),
@@ -106,11 +106,11 @@ impl Archiver {
         }
         let mut known = self.known();
         known.retain(|_, known| known.pruned_at.elapsed() < FORGET_AFTER);
-        known.insert(tag.to_owned(), Known { pruned_at: pruned_at.unwrap_or_else(Instant::now), merged });
+        known.insert(tag.to_owned(), ArchiveState { pruned_at: pruned_at.unwrap_or_else(Instant::now), merged });
         Ok(())
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, ArchiveState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use super::settings::Settings;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::shared_streams::{SharedRequests, SharedResponses};
-use crate::work_connections::Place;
+use crate::work_connections::StreamPlace;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 use tokio::sync::mpsc::{self, OwnedPermit};
@@ -25,7 +25,7 @@ pub(super) enum Requests {
 
 /// The reading side.
 pub(super) enum Responses {
-    Own { responses: Box<tonic::Streaming<wire::WorkResponse>>, _place: Place },
+    Own { responses: Box<tonic::Streaming<wire::WorkResponse>>, _place: StreamPlace },
     Shared(SharedResponses),
 }
 

@@ -10,7 +10,7 @@ use crate::SET_TABLES_MAX;
 use crate::bytes::Reader;
 use crate::cold::{ColdTable, Entry, FileId, PAGE_BYTES, PageWriter, PatchPart};
 use crate::hash::{DEPTH_MAX, Hash};
-use crate::layout::{Layout, PAD_BYTES, Place};
+use crate::layout::{BitRange, Layout, PAD_BYTES};
 use crate::options::{Options, Order};
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
@@ -348,7 +348,7 @@ fn layout(reader: &mut Reader<'_>) -> Result<Layout, Refusal> {
     for _ in 0..count.min(FIELD_NUMBERS_MAX) {
         let (bit, bits): (u16, u16) = (reader.small()?, reader.small()?);
         let width = (bits >> 1) as u8;
-        places.push((width > 0).then_some(Place { bit, width, signed: bits & 1 == 1 }));
+        places.push((width > 0).then_some(BitRange { bit, width, signed: bits & 1 == 1 }));
     }
     Layout::from_places(places, bytes).ok_or(()).or_else(|()| Reader::broken())
 }

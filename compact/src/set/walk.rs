@@ -47,7 +47,7 @@ impl Parts {
 
 /// A place in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum TableCursor {
     /// Groups from this one on, then the extend dictionary. Before group 0, the ids that wait for slots, and the strays: they move to
     /// groups.
     Group(u32),
@@ -64,14 +64,14 @@ enum Place {
 }
 
 impl Cursor {
-    fn new(serial: u32, place: Place) -> Cursor {
+    fn new(serial: u32, place: TableCursor) -> Cursor {
         let (kind, value) = match place {
-            Place::Group(group) => (0, u64::from(group)),
-            Place::Waiting(entries) => (0, WAITING | u64::from(entries)),
-            Place::Far(entries) => (0, FAR | u64::from(entries)),
-            Place::Extend(entries) => (1, u64::from(entries)),
-            Place::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
-            Place::Overlay(part) => (3, part),
+            TableCursor::Group(group) => (0, u64::from(group)),
+            TableCursor::Waiting(entries) => (0, WAITING | u64::from(entries)),
+            TableCursor::Far(entries) => (0, FAR | u64::from(entries)),
+            TableCursor::Extend(entries) => (1, u64::from(entries)),
+            TableCursor::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
+            TableCursor::Overlay(part) => (3, part),
         };
         Cursor(u64::from(serial) << 40 | kind << PLACE_BITS | value)
     }
@@ -92,7 +92,7 @@ impl Cursor {
 
     /// Whether the first step of a table with this serial is next.
     pub(super) fn is_begin_of(self, serial: u32) -> bool {
-        self.place_in(serial) == Place::Group(0)
+        self.place_in(serial) == TableCursor::Group(0)
     }
 
     /// The page of a file that is next, if this is a cold table with this serial.
@@ -100,19 +100,19 @@ impl Cursor {
         PageRef { file: cold.file(), page: stretch_of(cold, self.place_in(serial)) }
     }
 
-    fn place_in(self, serial: u32) -> Place {
-        if serial == self.serial() { self.place() } else { Place::Group(0) }
+    fn place_in(self, serial: u32) -> TableCursor {
+        if serial == self.serial() { self.place() } else { TableCursor::Group(0) }
     }
 
-    fn place(self) -> Place {
+    fn place(self) -> TableCursor {
         let value = (self.0 & 0x3fff_ffff) as u32;
         match self.0 >> PLACE_BITS & 3 {
-            0 if self.0 & WAITING != 0 => Place::Waiting(value),
-            0 if self.0 & FAR != 0 => Place::Far(value),
-            0 => Place::Group(value),
-            1 => Place::Extend(value),
-            2 => Place::Stretch((self.0 >> 30) as u8, value),
-            _ => Place::Overlay(self.0 & ((1 << PLACE_BITS) - 1)),
+            0 if self.0 & WAITING != 0 => TableCursor::Waiting(value),
+            0 if self.0 & FAR != 0 => TableCursor::Far(value),
+            0 => TableCursor::Group(value),
+            1 => TableCursor::Extend(value),
+            2 => TableCursor::Stretch((self.0 >> 30) as u8, value),
+            _ => TableCursor::Overlay(self.0 & ((1 << PLACE_BITS) - 1)),
         }
     }
 }
@@ -155,9 +155,9 @@ pub(crate) enum Step {
 
 /// The same of one table.
 enum Walked {
-    On(Option<Place>),
+    On(Option<TableCursor>),
     Page,
-    Unreadable(Refusal, Option<Place>),
+    Unreadable(Refusal, Option<TableCursor>),
 }
 
 impl Body {
@@ -202,14 +202,14 @@ impl CounterSet {
         let walked = match shelf {
             Shelf::Slots(table, from) => Walked::On(self.walk_slots(table, *from, None, place, visit)),
             Shelf::Frozen(table, overlay) => Walked::On(match place {
-                Place::Overlay(part) => self.walk_overlay(table, overlay, (Parts { first, last }, part), visit),
-                place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(Place::Overlay(0))),
+                TableCursor::Overlay(part) => self.walk_overlay(table, overlay, (Parts { first, last }, part), visit),
+                place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(TableCursor::Overlay(0))),
             }),
             Shelf::Cold(cold) => walk_file(cold, place, read, visit),
         };
-        let next = |place: Option<Place>| match (place, next_serial) {
+        let next = |place: Option<TableCursor>| match (place, next_serial) {
             (Some(place), _) => Some(Cursor::new(serial, place)),
-            (None, next) => next.map(|serial| Cursor::new(serial, Place::Group(0))),
+            (None, next) => next.map(|serial| Cursor::new(serial, TableCursor::Group(0))),
         };
         match walked {
             Walked::On(place) => next(place).map_or(Step::End, Step::Next),
@@ -223,35 +223,38 @@ impl CounterSet {
         table: &Table,
         from_group: u32,
         overlay: Option<&Overlay>,
-        place: Place,
+        place: TableCursor,
         visit: &mut impl FnMut(Folded),
-    ) -> Option<Place> {
+    ) -> Option<TableCursor> {
         let mut visit_below = |id: u64, record: Record| match overlay.and_then(|overlay| absolute(overlay, id)) {
             Some(record) => visit(Folded::Record(id, record.clone())),
             None => visit(Folded::Record(id, record)),
         };
         let mut visit_some =
             |ids: &Dictionary, from| ids.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
-        let far_begins = table.far_ids().map(|far| Place::Far(far.first_place()));
+        let far_begins = table.far_ids().map(|far| TableCursor::Far(far.first_place()));
         let before_groups = match (place, table.waiting_ids(), table.far_ids()) {
-            (Place::Group(0), Some(waiting), _) => Some(Place::Waiting(waiting.first_place())),
-            (Place::Group(0) | Place::Waiting(_), None, _) => far_begins,
-            (Place::Waiting(from), Some(waiting), _) => visit_some(waiting, from).map(Place::Waiting).or(far_begins),
-            (Place::Far(from), _, Some(far)) => visit_some(far, from).map(Place::Far),
+            (TableCursor::Group(0), Some(waiting), _) => Some(TableCursor::Waiting(waiting.first_place())),
+            (TableCursor::Group(0) | TableCursor::Waiting(_), None, _) => far_begins,
+            (TableCursor::Waiting(from), Some(waiting), _) => {
+                visit_some(waiting, from).map(TableCursor::Waiting).or(far_begins)
+            }
+            (TableCursor::Far(from), _, Some(far)) => visit_some(far, from).map(TableCursor::Far),
             _ => None,
         };
         if before_groups.is_some() {
             return before_groups;
         }
-        let place = if let Place::Waiting(_) | Place::Far(_) = place { Place::Group(0) } else { place };
+        let place =
+            if let TableCursor::Waiting(_) | TableCursor::Far(_) = place { TableCursor::Group(0) } else { place };
         match place {
-            Place::Group(group) if group.max(from_group) < table.geometry().groups => {
+            TableCursor::Group(group) if group.max(from_group) < table.geometry().groups => {
                 let group = group.max(from_group);
                 table.for_each_in_group(group, self.shape.seed, &mut visit_below);
-                Some(Place::Group(group + 1))
+                Some(TableCursor::Group(group + 1))
             }
-            Place::Extend(from) => visit_some(&table.extend, from).map(Place::Extend),
-            _ => Some(Place::Extend(table.extend.first_place())),
+            TableCursor::Extend(from) => visit_some(&table.extend, from).map(TableCursor::Extend),
+            _ => Some(TableCursor::Extend(table.extend.first_place())),
         }
     }
 
@@ -262,11 +265,11 @@ impl CounterSet {
         overlay: &Overlay,
         (parts, from): (Parts, u64),
         visit: &mut impl FnMut(Folded),
-    ) -> Option<Place> {
+    ) -> Option<TableCursor> {
         let mut part = from;
         for (count, id) in overlay.ids(parts.from(from)).enumerate() {
             if count >= OVERLAY_STEP && parts.of(id) != part {
-                return Some(Place::Overlay(parts.of(id)));
+                return Some(TableCursor::Overlay(parts.of(id)));
             }
             part = parts.of(id);
             // Records of zeros are not met among the groups.
@@ -358,20 +361,20 @@ fn file_tag(cold: &ColdTable) -> u8 {
     cold.file().0 as u8
 }
 
-fn needed_page(shelf: &Shelf<'_>, place: Place) -> PageRef {
+fn needed_page(shelf: &Shelf<'_>, place: TableCursor) -> PageRef {
     let Shelf::Cold(cold) = shelf else { unreachable!("slots need no page") };
     PageRef { file: cold.file(), page: stretch_of(cold, place) }
 }
 
 /// A walk that began in slots, or in an earlier file, begins this file again.
-fn stretch_of(cold: &ColdTable, place: Place) -> u32 {
+fn stretch_of(cold: &ColdTable, place: TableCursor) -> u32 {
     match place {
-        Place::Stretch(tag, stretch) if tag == file_tag(cold) => stretch,
+        TableCursor::Stretch(tag, stretch) if tag == file_tag(cold) => stretch,
         _ => 0,
     }
 }
 
-fn walk_file(cold: &ColdTable, place: Place, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Walked {
+fn walk_file(cold: &ColdTable, place: TableCursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Walked {
     let stretch = stretch_of(cold, place);
     let page = (stretch < cold.pages()).then(|| read(PageRef { file: cold.file(), page: stretch }));
     if let Some(None) = page {
@@ -379,7 +382,7 @@ fn walk_file(cold: &ColdTable, place: Place, read: &mut ReadPage<'_>, visit: &mu
     }
     let view = cold.view();
     let folded = view.fold(stretch, page.flatten().as_ref(), visit);
-    let next = (stretch + 1 < view.stretches()).then(|| Place::Stretch(file_tag(cold), stretch + 1));
+    let next = (stretch + 1 < view.stretches()).then(|| TableCursor::Stretch(file_tag(cold), stretch + 1));
     match folded {
         Ok(_) => Walked::On(next),
         Err(fault) => {

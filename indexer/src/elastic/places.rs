@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tallystone_model::Recorded;
 
 /// The indices of one event's documents.
-pub(super) struct Place<'a> {
+pub(super) struct EventIndices<'a> {
     names: &'a IndexNames,
     /// Of its transition.
     pub(super) transitions: Arc<str>,
@@ -21,7 +21,7 @@ pub(super) struct Place<'a> {
     pub(super) messages: Arc<str>,
 }
 
-impl Place<'_> {
+impl EventIndices<'_> {
     /// Of its message's payload.
     pub(super) fn payloads(&self) -> String {
         self.names.payloads_of(&self.messages)
@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// The place of each event, in their order.
-    pub(super) async fn places_of(&self, events: &[&Recorded]) -> Result<Vec<Place<'_>>, HistoryError> {
+    pub(super) async fn places_of(&self, events: &[&Recorded]) -> Result<Vec<EventIndices<'_>>, HistoryError> {
         let mut places = BTreeMap::new();
         let groups: Vec<&IndexGroup> =
             events.iter().map(|recorded| self.group_of(recorded.shard.queue.as_str())).collect();
@@ -59,7 +59,7 @@ impl Cluster {
                 let event = &events[number].event;
                 let transitions = found.of(Kind::Transitions, event.at_ms)?;
                 let messages = found.of(Kind::Messages, event.enqueued_at_ms)?;
-                places.insert(number, Place { names: &group.names, transitions, messages });
+                places.insert(number, EventIndices { names: &group.names, transitions, messages });
             }
         }
         Ok(places.into_values().collect())

@@ -6,7 +6,7 @@
 use super::bulk::{Action, Bulk, ExternalVersion, Target};
 use super::cluster::Cluster;
 use super::document::{CurrentDocument, HistoricDocument, PayloadDocument, flaw, transition_key};
-use super::places::Place;
+use super::places::EventIndices;
 use crate::fold::message_key;
 use crate::store::{HistoryError, Rejected};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub(super) async fn requests(cluster: &Cluster, events: &[Recorded]) -> Result<V
 
 /// The events of one call that the server can hold, by their numbers in it, and where their documents belong.
 struct Placed<'a> {
-    events: BTreeMap<usize, (&'a Recorded, Place<'a>)>,
+    events: BTreeMap<usize, (&'a Recorded, EventIndices<'a>)>,
 }
 
 impl<'a> Placed<'a> {

@@ -28,11 +28,11 @@ pub struct Identity {
     url: String,
     /// The store may lose acknowledged writes, and the operator has accepted that.
     is_volatile: bool,
-    known: Mutex<Known>,
+    known: Mutex<LastMark>,
     state: Arc<StoreState>,
 }
 
-struct Known {
+struct LastMark {
     id: String,
     beat: u64,
     timeline: Timeline,
@@ -75,7 +75,7 @@ impl Identity {
             mark = read(&link, key).await.map_err(unreachable)?;
         }
         let timeline = link.lineage().await.map_err(unreachable)?.current;
-        let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline };
+        let known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline };
         let state = Arc::new(StoreState::new());
         let identity =
             Identity { link, key: key.to_owned(), url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
@@ -111,7 +111,7 @@ impl Identity {
         self.state.check()
     }
 
-    async fn find_loss(&self, known: &mut Known) -> Result<Option<DataLoss>, LinkError> {
+    async fn find_loss(&self, known: &mut LastMark) -> Result<Option<DataLoss>, LinkError> {
         let mark = read(&self.link, &self.key).await?;
         let Some(id) = mark.id else { return self.lost(known, DataLoss::Absent).await };
         if id != known.id {
@@ -119,7 +119,7 @@ impl Identity {
                 return Ok(Some(DataLoss::Foreign { expected: known.id.clone(), found: id }));
             }
             tracing::warn!(redis = self.url, "an operator has accepted the store as it is");
-            *known = Known { id, beat: mark.beat, ..*known };
+            *known = LastMark { id, beat: mark.beat, ..*known };
         }
         let lineage = self.link.lineage().await?;
         if mark.beat < known.beat {
@@ -149,7 +149,7 @@ impl Identity {
     }
 
     /// The store is not what it was: no process may start on it, unless the operator has accepted losses in advance.
-    async fn lost(&self, known: &mut Known, loss: DataLoss) -> Result<Option<DataLoss>, LinkError> {
+    async fn lost(&self, known: &mut LastMark, loss: DataLoss) -> Result<Option<DataLoss>, LinkError> {
         if !self.is_volatile {
             self.link.call(redis::cmd("HSETNX").arg(&self.key).arg("lost").arg(&known.id)).await?;
             return Ok(Some(loss));
@@ -157,12 +157,12 @@ impl Identity {
         tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
         choose(&self.link, &self.key).await?;
         let mark = read(&self.link, &self.key).await?;
-        *known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, ..*known };
+        *known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, ..*known };
         Ok(None)
     }
 
     /// Opens or closes the store for all links. A lost store that does not answer stays closed.
-    fn report(&self, status: StoreStatus, known: &Known) {
+    fn report(&self, status: StoreStatus, known: &LastMark) {
         let mut was_lost = false;
         let changed = self.state.status.send_if_modified(|before| {
             was_lost = matches!(before, StoreStatus::Lost(_));

@@ -1,6 +1,6 @@
 //! S5: the audit log has a line for each call that changes more than messages and counts, and for each refused caller.
 
-use super::secured::{Listening, Place, Principals, refused};
+use super::secured::{Listening, Principals, Secured, refused};
 use crate::system::program::{self, Running};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ fn shown(path: &str) -> Vec<[String; 6]> {
 }
 
 struct Audited {
-    place: Place,
+    place: Secured,
     audit: String,
     principals: String,
     operator: String,
@@ -39,7 +39,7 @@ struct Audited {
 
 impl Audited {
     async fn new() -> Audited {
-        let (place, mut principals) = (Place::new().await, Principals::default());
+        let (place, mut principals) = (Secured::new().await, Principals::default());
         let operator = principals.add("operator", &["admin:*"], ["", ""]);
         let producer = principals.add("producer", &["produce:q", "read:q"], ["", ""]);
         let (audit, path) = (place.path("audit.log"), place.path("principals.toml"));

@@ -1,6 +1,6 @@
 //! S7: what a page in a browser reaches on the ports that the tests of the counters' HTTP do not start.
 
-use super::secured::{Listening, Place};
+use super::secured::{Listening, Secured};
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use reqwest::{Client, RequestBuilder, Response};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ async fn metrics(address: SocketAddr) -> [u16; 3] {
 
 #[tokio::test]
 async fn s7_a_name_that_was_rebound_to_loopback_reads_no_metrics() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     for (verb, args) in [("server", &[][..]), ("views", &["--counters", "http://127.0.0.1:1"][..])] {
         let program = place.start(verb, args).await;
         assert_eq!(metrics(program.metrics).await, [200, 421, 403], "{verb}");
@@ -45,7 +45,7 @@ async fn s7_a_name_that_was_rebound_to_loopback_reads_no_metrics() {
 
 #[tokio::test]
 async fn s7_a_page_neither_counts_nor_reads_views() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let views: Listening = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
     let url = |path: &str| format!("http://{}{path}", views.address);
     let status = async |request: RequestBuilder| send(request).await.status().as_u16();

@@ -1,6 +1,6 @@
 //! S1: a disk that becomes full, a real one: a small file system that the test mounts.
 
-use super::secured::Place;
+use super::secured::Secured;
 use crate::system::dev::Dev;
 use crate::system::program::SOON;
 use crate::system::program::metrics_page;
@@ -108,7 +108,7 @@ async fn redis_on(disk: &SmallDisk, port: u16, fsync: Fsync) -> PrivateRedis {
 
 #[tokio::test]
 async fn s1_a_redis_that_cannot_write_is_named_and_continues_when_it_can() {
-    let (place, disk, port) = (Place::new().await, SmallDisk::mount(32 * MIB), lasting_port());
+    let (place, disk, port) = (Secured::new().await, SmallDisk::mount(32 * MIB), lasting_port());
     let redis = redis_on(&disk, port, Fsync::EverySecond).await;
     let server = place.start_with("server", &["--allow-volatile", "--redis-url", &redis.url()]).await;
     let client = server.client("unused");
@@ -137,7 +137,7 @@ async fn s1_a_redis_that_cannot_write_is_named_and_continues_when_it_can() {
 
 #[tokio::test]
 async fn s1_a_redis_that_a_full_disk_has_ended_has_all_that_was_acknowledged() {
-    let (place, disk, port) = (Place::new().await, SmallDisk::mount(32 * MIB), lasting_port());
+    let (place, disk, port) = (Secured::new().await, SmallDisk::mount(32 * MIB), lasting_port());
     let redis = redis_on(&disk, port, Fsync::Always).await;
     let server = place.start_with("server", &["--redis-url", &redis.url()]).await;
     let client = server.client("unused");

@@ -1,6 +1,6 @@
 //! S3 to S5 on a stream of Enqueues: each call has the rights, the quotas and the line of the audit log of a unary one.
 
-use super::secured::{Listening, Place, Principals, refused};
+use super::secured::{Listening, Principals, Secured, refused};
 use crate::system::program::SOON;
 use std::path::Path;
 use tallystone_client::{Client, Code, NewMessage};
@@ -65,7 +65,7 @@ impl Stream {
 
 #[tokio::test]
 async fn s4_each_call_on_a_stream_needs_the_right_on_its_queue() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let producer = principals.add("producer", &["produce:own/*", "create:own/new*"], ["", ""]);
     let admin = principals.add("admin", &["admin:*"], ["", ""]);
     let path = place.path("principals.toml");
@@ -106,7 +106,7 @@ async fn metrics_page_of(server: &Listening, token: &str) -> String {
 
 #[tokio::test]
 async fn s3_a_withdrawn_token_ends_its_stream_of_enqueues() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let stays = principals.add("stays", &["admin:*"], ["", ""]);
     let without = Principals::clone(&principals);
     let goes = principals.add("goes", &["admin:*"], ["", ""]);
@@ -140,7 +140,7 @@ async fn s3_a_withdrawn_token_ends_its_stream_of_enqueues() {
 
 #[tokio::test]
 async fn s5_calls_on_a_stream_count_against_the_quota_of_their_tenant() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let config = place.path("t.toml");
     std::fs::write(&config, "[[tenants]]\nname = 't'\nprefix = 't/'\nmessages_max = 3\n").expect("a file");
     let server = place.start("server", &["--config", &config]).await;

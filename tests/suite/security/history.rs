@@ -1,7 +1,7 @@
 //! S6: Kafka by TLS with a user or a certificate, and Elasticsearch by TLS with an API key.
 
 use super::certificates::{Ca, Files};
-use super::secured::{Listening, Place};
+use super::secured::{Listening, Secured};
 use crate::system::program::{self, Running, SOON};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct SecuredKafka {
     certificates: String,
 }
 
-async fn kafka(place: &Place) -> SecuredKafka {
+async fn kafka(place: &Secured) -> SecuredKafka {
     let [plain, sasl, certificates, controller] = [(); 4].map(|()| lasting_port());
     let text = |path: &Path| path.display().to_string();
     let keystore = place.dir.path().join("kafka.pem");
@@ -126,7 +126,7 @@ async fn forward(
 
 /// The sections of the configuration.
 struct Sections<'a> {
-    place: &'a Place,
+    place: &'a Secured,
     kafka: String,
     elasticsearch: String,
 }
@@ -203,7 +203,7 @@ async fn is_indexed(server: &Listening, indexer: &Listening, id: &str) {
 
 #[tokio::test]
 async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let (kafka, elasticsearch) = tokio::join!(kafka(&place), TestElasticsearch::shared());
     let gate = Gate::open(&place.server, elasticsearch.address()).await;
     let (password, api_key) = (place.token_file("password", PASSWORD), place.token_file("api-key", API_KEY));

@@ -1,6 +1,6 @@
 //! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients continue.
 
-use super::secured::{Listening, Place, Principals, refused};
+use super::secured::{Listening, Principals, Secured, refused};
 use crate::system::program::{self, SOON};
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tonic::transport::Endpoint;
 const ALL: &[&str] = &["admin:*"];
 
 /// The code and the reason of a refusal.
-async fn start(place: &Place, principals: &Principals) -> (Listening, String) {
+async fn start(place: &Secured, principals: &Principals) -> (Listening, String) {
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
     (place.start("server", &["--principals", &path]).await, path)
@@ -22,7 +22,7 @@ async fn start(place: &Place, principals: &Principals) -> (Listening, String) {
 
 #[tokio::test]
 async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let good = principals.add("good", ALL, ["", "expires_at = '2999-01-01T00:00:00Z'"]);
     let late = principals.add("late", ALL, ["", "expires_at = '2020-01-01T00:00:00Z'"]);
     let poor = principals.add("poor", &["read:a/*"], ["", ""]);
@@ -64,7 +64,7 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
 
 #[tokio::test]
 async fn s1_callers_without_a_credential_keep_no_place_of_a_known_one() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let good = principals.add("good", ALL, ["", ""]);
     let [path, config] = ["principals.toml", "t.toml"].map(|name| place.path(name));
     principals.write(Path::new(&path));
@@ -102,7 +102,7 @@ async fn work(server: &Listening, token: &str) -> tonic::Streaming<pb::WorkRespo
 
 #[tokio::test]
 async fn s3_a_withdrawn_token_ends_streams_and_waiting_calls_within_a_second() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let stays = principals.add("stays", ALL, ["", ""]);
     let without = Principals::clone(&principals);
     let goes = principals.add("goes", ALL, ["", ""]);
@@ -140,7 +140,7 @@ async fn s3_a_withdrawn_token_ends_streams_and_waiting_calls_within_a_second() {
 #[tokio::test]
 async fn s3_the_stream_of_a_withdrawn_token_ends_within_a_second() {
     const TOKENS: usize = 5;
-    let place = Place::new().await;
+    let place = Secured::new().await;
     // The principals of each moment: one fewer each time.
     let (mut moments, mut tokens) = (vec![Principals::default()], Vec::new());
     for number in 0..TOKENS {
@@ -170,7 +170,7 @@ async fn s3_the_stream_of_a_withdrawn_token_ends_within_a_second() {
 
 #[tokio::test]
 async fn s3_a_worker_goes_on_with_its_new_rights() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let token = principals.add("worker", ALL, ["", ""]);
     let (server, path) = start(&place, &principals).await;
     let client = server.client(&token);
@@ -206,7 +206,7 @@ async fn s3_a_worker_goes_on_with_its_new_rights() {
 
 #[tokio::test]
 async fn s3_a_client_goes_on_with_a_new_token_in_its_file() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let first = principals.add("first", ALL, ["", ""]);
     let (server, path) = start(&place, &principals).await;
     let token_file = place.token_file("token", &first);

@@ -1,6 +1,6 @@
 //! S3: callers with tokens of an identity provider.
 
-use super::secured::{Place, refused};
+use super::secured::{Secured, refused};
 use crate::system::program::SOON;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -49,7 +49,7 @@ fn keys(keys: &[&Key]) -> String {
 
 #[tokio::test]
 async fn s3_a_token_of_the_provider_does_what_its_rules_say_until_its_key_is_withdrawn() {
-    let (place, [first, second]) = (Place::new().await, ["a", "b"].map(Key::new));
+    let (place, [first, second]) = (Secured::new().await, ["a", "b"].map(Key::new));
     let [config, file] = [place.path("t.toml"), place.path("keys.json")];
     std::fs::write(&file, keys(&[&first])).expect("a file");
     std::fs::write(&config, format!("[jwt]\nissuer = 'https://idp'\nkeys_file = '{file}'\n")).expect("a file");

@@ -1,6 +1,6 @@
 //! S1: configurations and bodies that nest thousands of levels deep, sent to a process: its stack is finite.
 
-use super::secured::{Place, refused};
+use super::secured::{Secured, refused};
 use tallystone_client::{Code, CounterClient, CounterType, NamespaceConfig, NewAdd};
 use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 
@@ -12,7 +12,7 @@ fn nested(open: &str, close: &str) -> String {
 
 #[tokio::test]
 async fn s1_what_nests_deeply_is_refused_over_http_and_grpc_and_the_process_lives() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let counters = place.start("counters", &["--server", "http://127.0.0.1:1"]).await;
     let views = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
     let url = format!("http://{}", counters.address);

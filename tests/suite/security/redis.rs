@@ -1,6 +1,6 @@
 //! S6: Redis by TLS, as the user with the least rights that the documents name.
 
-use super::secured::Place;
+use super::secured::Secured;
 use crate::system::program;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn user() -> Vec<String> {
 }
 
 /// A Redis with TLS for clients that show a certificate, and with this user alone; the port of its tests has no TLS.
-async fn redis(place: &Place) -> (PrivateRedis, u16) {
+async fn redis(place: &Secured) -> (PrivateRedis, u16) {
     let (dir, port) = (place.dir.path().join("redis"), lasting_port());
     std::fs::create_dir(&dir).expect("a folder");
     let path = |path: &PathBuf| path.to_str().expect("text").to_owned();
@@ -50,7 +50,7 @@ async fn connection(redis: &PrivateRedis) -> redis::aio::MultiplexedConnection {
 
 #[tokio::test]
 async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let (redis, port) = redis(&place).await;
     let client = place.ca.client(place.dir.path(), "tallystone", "");
     let url = format!("rediss://127.0.0.1:{port}");

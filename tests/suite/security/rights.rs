@@ -1,6 +1,6 @@
 //! S4: what a caller may do. The calls of every service are made with and without their right.
 
-use super::secured::{Listening, Place, Principals, refused};
+use super::secured::{Listening, Principals, Secured, refused};
 use bytes::Bytes;
 use std::path::Path;
 use std::time::Duration;
@@ -64,7 +64,7 @@ async fn channel(server: &Listening) -> Channel {
 
 #[tokio::test]
 async fn s4_every_rpc_needs_a_credential_and_its_right_on_what_it_is_about() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let admin = principals.add("admin", &["admin:own/*"], ["", ""]);
     let other = principals.add("other", &["admin:other/*", "admin:own", "admin:own/q/*"], ["", ""]);
     let tokens: Vec<(Right, [String; 2])> = Right::ALL
@@ -134,7 +134,7 @@ fn denied() -> (Code, String) {
     (Code::PermissionDenied, "NO_RIGHT".to_owned())
 }
 
-async fn start(place: &Place, principals: &Principals, more: &[&str]) -> Listening {
+async fn start(place: &Secured, principals: &Principals, more: &[&str]) -> Listening {
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
     place.start("server", &[&["--principals", &path], more].concat()).await
@@ -151,7 +151,7 @@ async fn enqueue(client: &Client, queue: &str, id: &str) -> Result<(), Error> {
 
 #[tokio::test]
 async fn s4_who_may_only_read_sees_no_fencing_token_and_no_payload() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let reader = principals.add("reader", &["read:*"], ["", ""]);
     let worker = principals.add("worker", &["consume:*", "read:*", "payload:*", "produce:*", "create:*"], ["", ""]);
     let history = place.path("history.db");
@@ -186,7 +186,7 @@ async fn s4_who_may_only_read_sees_no_fencing_token_and_no_payload() {
 
 #[tokio::test]
 async fn s4_a_producer_creates_queues_of_templates_only() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let producer = principals.add("producer", &["produce:*"], ["", ""]);
     let creator = principals.add("creator", &["produce:*", "create:*"], ["", ""]);
     let config = place.path("t.toml");
@@ -204,7 +204,7 @@ async fn s4_a_producer_creates_queues_of_templates_only() {
 
 #[tokio::test]
 async fn s4_lists_have_what_the_caller_may_read() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let admin = principals.add("admin", &["admin:*"], ["", ""]);
     let reader = principals.add("reader", &["read:a/*", "deny:read:a/2"], ["", ""]);
     let server = start(&place, &principals, &[]).await;
@@ -227,7 +227,7 @@ async fn s4_lists_have_what_the_caller_may_read() {
 
 #[tokio::test]
 async fn s4_only_the_counters_reach_their_queues_and_the_counts_arrive() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let attacker = principals.add("attacker", &["admin:*"], ["", ""]);
     let internal = principals.add("counters", &["admin:rollup/*"], ["", ""]);
     let counting = principals.add("counting", &["count:views", "count-read:views", "count-admin:views"], ["", ""]);

@@ -40,7 +40,7 @@ impl Principals {
 }
 
 /// A folder, and the processes that a test starts with files in it.
-pub(super) struct Place {
+pub(super) struct Secured {
     pub(super) dir: TempDir,
     pub(super) redis: TestRedis,
     pub(super) ca: Ca,
@@ -54,12 +54,12 @@ pub(super) struct Listening {
     pub(super) process: Running,
 }
 
-impl Place {
-    pub(super) async fn new() -> Place {
+impl Secured {
+    pub(super) async fn new() -> Secured {
         let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
         let ca = Ca::new(dir.path(), "ca");
         let server = ca.server(dir.path());
-        Place { dir, redis, ca, server }
+        Secured { dir, redis, ca, server }
     }
 
     pub(super) fn path(&self, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! S5: the quotas of a tenant, through two servers on one Redis.
 
-use super::secured::{Listening, Place, refused};
+use super::secured::{Listening, Secured, refused};
 use crate::system::program::metrics_page;
 use std::time::Duration;
 use tallystone_client::{Client, Code, Dequeue, Enqueued, Error, NewMessage, QueueConfig, Refused};
@@ -8,8 +8,8 @@ use tallystone_client::{Client, Code, Dequeue, Enqueued, Error, NewMessage, Queu
 const TENANT: &str = "[[tenants]]\nname = 't'\nprefix = 't/'\n";
 
 /// Two servers with a tenant of these quotas.
-async fn start(quotas: &str) -> (Place, [Listening; 2]) {
-    let place = Place::new().await;
+async fn start(quotas: &str) -> (Secured, [Listening; 2]) {
+    let place = Secured::new().await;
     let config = place.path("tallystone.toml");
     std::fs::write(&config, format!("{TENANT}{quotas}")).expect("a file");
     let args = ["--config", config.as_str()];

@@ -1,7 +1,7 @@
 //! S2: TLS on every port, and what is refused.
 
 use super::certificates::{Ca, Files};
-use super::secured::{Listening, Place, Principals, refused};
+use super::secured::{Listening, Principals, Secured, refused};
 use crate::system::program::{self, SOON};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -47,7 +47,7 @@ async fn refusal(builder: ClientBuilder<Client>) -> String {
 
 #[tokio::test]
 async fn s2_every_port_serves_tls_to_clients_that_trust_it() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let other = Ca::new(place.dir.path(), "other");
     let server = place.start("server", &place.tls()).await;
     works(&builder(&server, &place.ca.file).connect().await.expect("TLS"), "a").await;
@@ -74,7 +74,7 @@ async fn s2_every_port_serves_tls_to_clients_that_trust_it() {
 
 #[tokio::test]
 async fn s2_a_certificate_is_replaced_without_the_loss_of_a_connection() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let server = place.start("server", &place.tls()).await;
     let before = builder(&server, &place.ca.file).connect().await.expect("TLS");
     works(&before, "a").await;
@@ -121,7 +121,7 @@ async fn status(port: SocketAddr, ca: &Ca, shown: &Files) -> Option<u16> {
 #[tokio::test]
 async fn s2_every_verb_reads_its_certificate_and_the_cas_of_its_clients_again() {
     for verb in ["server", "counters", "rollup-worker", "views"] {
-        let place = Place::new().await;
+        let place = Secured::new().await;
         let dir = place.dir.path();
         let clients = Ca::new(dir, "clients");
         let before = clients.client(dir, "before", "");
@@ -145,7 +145,7 @@ async fn s2_every_verb_reads_its_certificate_and_the_cas_of_its_clients_again() 
 
 #[tokio::test]
 async fn s2_clients_show_a_certificate_of_the_ca() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let (dir, other) = (place.dir.path(), Ca::new(place.dir.path(), "other"));
     let mut flags = place.tls();
     flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text")]);
@@ -159,7 +159,7 @@ async fn s2_clients_show_a_certificate_of_the_ca() {
 
 #[tokio::test]
 async fn o3_a_probe_of_a_port_needs_to_know_neither_tls_nor_the_name_of_the_certificate() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let client_ca = Ca::new(place.dir.path(), "clients");
     let probe = async |port: u16, more: &[&str]| {
         let port = port.to_string();
@@ -187,7 +187,7 @@ async fn o3_a_probe_of_a_port_needs_to_know_neither_tls_nor_the_name_of_the_cert
 
 #[tokio::test]
 async fn s3_a_certificate_identifies_its_principal() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let (dir, path) = (place.dir.path(), place.path("principals.toml"));
     let mut principals = Principals::default();
     let token = principals.add("by-subject", &["produce:q", "create:q"], ["certificates = ['CN=worker']", ""]);
@@ -210,7 +210,7 @@ async fn s3_a_certificate_identifies_its_principal() {
 
 #[tokio::test]
 async fn s3_a_certificate_that_expires_ends_what_its_connection_waits_for() {
-    let place = Place::new().await;
+    let place = Secured::new().await;
     let (dir, path) = (place.dir.path(), place.path("principals.toml"));
     let mut principals = Principals::default();
     principals.add("worker", &["admin:*"], ["certificates = ['CN=worker']", ""]);
@@ -279,7 +279,7 @@ async fn s2_dev_does_not_start_without_what_its_configuration_promises() {
 #[tokio::test]
 async fn s2_a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new().await;
+    let place = Secured::new().await;
     std::fs::set_permissions(&place.server.key, std::fs::Permissions::from_mode(0o644)).expect("our file");
     let mut command = program::command(&["server", "--listen", "127.0.0.1:0", "--allow-volatile", "--redis-url"]);
     command.arg(place.redis.url()).args(place.tls());

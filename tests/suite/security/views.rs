@@ -1,6 +1,6 @@
 //! S4, S5: the calls of the view counter, which no protocol file has, need their rights and are in the audit log.
 
-use super::secured::{Listening, Place, Principals};
+use super::secured::{Listening, Principals, Secured};
 use crate::system::program::metrics_page;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn status(views: &Listening, method: Method, path: &str, body: &Value, tok
 
 #[tokio::test]
 async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_has_a_line() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let token = |principals: &mut Principals, name: &str, rights: &[&str]| principals.add(name, rights, ["", ""]);
     let poster = token(&mut principals, "poster", &["count:default"]);
     let reader = token(&mut principals, "reader", &["count-read:default"]);

@@ -51,7 +51,7 @@ impl Grant {
 
 /// A caller that is known.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct Identified {
     pub(super) grant: Arc<Grant>,
     /// When its token or its certificate expires; `None`: never.
     pub(super) expires_at: Option<SystemTime>,

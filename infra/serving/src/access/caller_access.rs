@@ -1,7 +1,7 @@
 //! The access of one caller, as services check it.
 
 use super::audit::{AuditLog, Line, reason};
-use super::book::{Grant, Known};
+use super::book::{Grant, Identified};
 use super::refusal;
 use super::right::Right;
 use super::table::{Guarded, Resource};
@@ -80,8 +80,9 @@ impl Access {
         extensions.get::<Access>().cloned().unwrap_or_default()
     }
 
-    pub(super) fn new(known: Option<Known>, audit: Option<Audited>) -> Access {
-        let (grant, expires_at) = known.map_or((None, None), |Known { grant, expires_at }| (Some(grant), expires_at));
+    pub(super) fn new(known: Option<Identified>, audit: Option<Audited>) -> Access {
+        let (grant, expires_at) =
+            known.map_or((None, None), |Identified { grant, expires_at }| (Some(grant), expires_at));
         Access { grant, expires_at, audit }
     }
 

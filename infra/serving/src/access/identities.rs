@@ -1,6 +1,6 @@
 //! Who a caller is, by its token or its certificate. The files behind that are read again when they change.
 
-use super::book::{Book, Grant, Known, Unknown};
+use super::book::{Book, Grant, Identified, Unknown};
 use super::config::AuthConfig;
 use super::file::FileError;
 use super::jwt::{JwtConfig, JwtVerifier};
@@ -57,7 +57,7 @@ impl Identities {
         &self,
         headers: &HeaderMap,
         certificate: Option<&ClientCertificate>,
-    ) -> Result<Known, Status> {
+    ) -> Result<Identified, Status> {
         let (mut credentials, now) = (headers.get_all(AUTHORIZATION).into_iter(), SystemTime::now());
         let known = match (credentials.next(), credentials.next(), certificate) {
             (None, _, Some(certificate)) => self.by_certificate(certificate, now),
@@ -65,7 +65,7 @@ impl Identities {
             (Some(value), None, _) => {
                 let token = value.to_str().ok().and_then(bearer).ok_or(Unknown::Bad);
                 let grant = token.and_then(|token| self.by_token(token, now));
-                grant.map(|grant| Known { expires_at: grant.expires_at, grant })
+                grant.map(|grant| Identified { expires_at: grant.expires_at, grant })
             }
             (Some(_), Some(_), _) => Err(Unknown::Bad),
         };
@@ -73,12 +73,12 @@ impl Identities {
     }
 
     /// The handshake has refused a certificate that had expired then.
-    fn by_certificate(&self, certificate: &ClientCertificate, now: SystemTime) -> Result<Known, Unknown> {
+    fn by_certificate(&self, certificate: &ClientCertificate, now: SystemTime) -> Result<Identified, Unknown> {
         let (_, book) = self.file.as_ref().ok_or(Unknown::Missing)?;
         let grant = book.get().by_certificate(&certificate.names)?;
         match certificate.expires_at <= now {
             true => Err(Unknown::Expired),
-            false => Ok(Known { grant, expires_at: Some(certificate.expires_at) }),
+            false => Ok(Identified { grant, expires_at: Some(certificate.expires_at) }),
         }
     }
 
@@ -127,11 +127,11 @@ mod tests {
         values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect()
     }
 
-    fn access(known: Known) -> Access {
+    fn access(known: Identified) -> Access {
         Access::new(Some(known), None)
     }
 
-    fn reason(identified: Result<Known, Status>) -> String {
+    fn reason(identified: Result<Identified, Status>) -> String {
         use tonic_types::StatusExt as _;
         let refused = identified.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unauthenticated);

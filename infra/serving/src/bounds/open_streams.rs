@@ -32,12 +32,12 @@ struct Places {
 }
 
 /// The place of one stream.
-struct Place {
+struct OpenStream {
     open: Gauge,
     _free: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.open.decrement(1.0);
     }
@@ -54,14 +54,14 @@ async fn take_place(State(places): State<Places>, request: Request, next: Next) 
         return too_many_streams().into_http();
     };
     open.increment(1.0);
-    let place = Place { open, _free: free };
+    let place = OpenStream { open, _free: free };
     next.run(request).await.map(|body| Body::new(HeldBody { body, _place: place }))
 }
 
 /// The answer that has the place.
 struct HeldBody {
     body: Body,
-    _place: Place,
+    _place: OpenStream,
 }
 
 impl HttpBody for HeldBody {

@@ -47,14 +47,14 @@ pub(crate) struct Case {
 
 /// A case that exceeds the budget.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct Excess {
     /// The script.
     pub(crate) script: &'static str,
     /// The case.
     pub(crate) what: &'static str,
 }
 
-impl Known {
+impl Excess {
     pub(crate) fn is(&self, case: &Case) -> bool {
         self.script == case.script && self.what == case.what
     }

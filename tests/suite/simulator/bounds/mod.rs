@@ -11,7 +11,7 @@ mod real;
 mod space;
 mod stage;
 
-use budget::{Case, Known};
+use budget::{Case, Excess};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tallystone_lua::Script;
 use tallystone_lua::counter::CounterScript;
@@ -21,12 +21,12 @@ const SIZES: [usize; 2] = [1, 10];
 
 /// What is known to exceed the budget: calls read all windows of a counter that no rollup has settled, and all records in the
 /// slots of one window, however many these are (docs/decisions/0085). The test fails if an entry has become wrong.
-const KNOWN: [Known; 5] = [
-    Known { script: "append", what: "unsettled windows" },
-    Known { script: "append", what: "a full window" },
-    Known { script: "seal", what: "unsettled windows" },
-    Known { script: "settle", what: "unsettled windows" },
-    Known { script: "touch", what: "unsettled windows" },
+const KNOWN: [Excess; 5] = [
+    Excess { script: "append", what: "unsettled windows" },
+    Excess { script: "append", what: "a full window" },
+    Excess { script: "seal", what: "unsettled windows" },
+    Excess { script: "settle", what: "unsettled windows" },
+    Excess { script: "touch", what: "unsettled windows" },
 ];
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
