@@ -77,7 +77,7 @@ pub trait Checkpoints: Send + Sync {
 
     /// Replaces each checkpoint whose `exact_to_ms`, `is_deleted` and `epoch.number` are still those of `before`, unless a later
     /// lease than `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
-    /// [`FIRST_AGE_MS_MAX`]. Each update is atomic.
+    /// [`FIRST_AGE_MS_MAX`]. A counter does not expire while its home shard has pending events of it. Each update is atomic.
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }
 

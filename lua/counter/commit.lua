@@ -1,13 +1,20 @@
 #!lua flags=allow-oom
 -- commit: replaces checkpoints by compare-and-set, unless a later lease has written (N8).
--- KEYS counts deleted state recounts crossings
+-- KEYS counts deleted state recounts crossings pending
 -- ARGV now_ms (lib/clock), (counter, what stands (lib/home; '0': no checkpoint), checkpoint, crossings (lib/crossings))...
 -- RETURNS {OK, code...}: OK | LOST
 -- WHY no first checkpoint that is old: the marks of deleted counters go in the end (forget), and then a rollup that began
 -- before the deletion and stood still since would pass as the first. Only a standstill makes a rollup so late.
+-- WHY no counter expires while events of it are pending here: an ACCURATE count that was read between the seal and this call
+-- would have held both the old adds and the new ones, and a conditional add would have been checked against it (N11, N18).
 --@include clock
 --@include home
 --@include crossings
+-- A pending record (lib/pending) without windows is only a head.
+local function has_windows(counter)
+  return #(call('HGET', K_HOME_PENDING, counter) or '') > PENDING_HEAD_BYTES
+end
+
 local oldest_first = now - FIRST_AGE_MS_MAX
 local out, write, deleted, gone, counters = {OK}, {}, {}, {}, {}
 for i = 2, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
@@ -21,8 +28,10 @@ for i = 2, #ARGV, 4 do
     stands, leased_at, token = stand_of(before), was_leased_at, was_token
   end
   local _, _, exact_to, last_write, by_leased_at, by_token = unpick(CHECKPOINT, checkpoint)
+  local expires = before and is_deleted(checkpoint) and not is_deleted(before)
   local is_older = by_leased_at < leased_at or by_leased_at == leased_at and by_token < token
-  if stands ~= expected or is_older or not before and exact_to <= oldest_first then
+  local is_late = not before and exact_to <= oldest_first
+  if stands ~= expected or is_older or is_late or expires and has_windows(counter) then
     out[#out + 1] = LOST
   else
     out[#out + 1] = OK

@@ -80,6 +80,8 @@ pub const CLOSED_DOWN: u8 = 2;
 pub const HAS_OLDER: u8 = 4;
 /// The name of that field is this character and the counter's name. No name has a control character.
 pub const OLDER_FIELD: char = '\u{1}';
+/// The length of a pending record without windows.
+pub const PENDING_HEAD_BYTES: usize = 21;
 /// A checkpoint: `counter/lib/home.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 /// Its length. The checkpoint of a deleted counter has one byte more.
@@ -187,6 +189,7 @@ fn prelude() -> String {
     local("K_HOME_STATE", &"KEYS[3]");
     local("K_RECOUNTS", &"KEYS[4]");
     local("K_CROSSINGS", &"KEYS[5]");
+    local("K_HOME_PENDING", &"KEYS[6]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
@@ -203,6 +206,7 @@ fn prelude() -> String {
     local("CLOSED_UP", &CLOSED_UP);
     local("CLOSED_DOWN", &CLOSED_DOWN);
     local("HAS_OLDER", &HAS_OLDER);
+    local("PENDING_HEAD_BYTES", &PENDING_HEAD_BYTES);
     local("OLDER_FIELD", &format!("string.char({})", u32::from(OLDER_FIELD)));
     local("INCARNATION_FIELD", &format!("'\\{}'", u32::from(INCARNATION_FIELD)));
     local("DELETED_FIELD", &format!("'\\{}'", u32::from(DELETED_FIELD)));
@@ -282,10 +286,10 @@ impl ShardKeys {
         [self.counts(), self.key(DELETED), self.key("state"), self.key(RECOUNTS)]
     }
 
-    /// KEYS of `commit` and `recount`: also the crossings.
-    pub fn commit(&self) -> [String; 5] {
+    /// KEYS of `commit` and `recount`: also the crossings, and what is pending in the home shard.
+    pub fn commit(&self) -> [String; 6] {
         let [counts, deleted, state, recounts] = self.home();
-        [counts, deleted, state, recounts, self.key(CROSSINGS)]
+        [counts, deleted, state, recounts, self.key(CROSSINGS), self.key("pending")]
     }
 }
 

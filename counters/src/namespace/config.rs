@@ -189,8 +189,10 @@ impl NamespaceConfig {
         within("delete_after_ms", self.delete_after_ms, 60_000, YEAR_MS)?;
         if self.expire_after_ms > 0 {
             within("expire_after_ms", self.expire_after_ms, EXPIRE_MS_MIN, YEAR_MS)?;
-            if self.counter_type != CounterType::Eventual {
-                return Err(Refusal::invalid("expire_after_ms", "must be 0: only EVENTUAL counters expire"));
+            // One script decides about an ACCURATE counter, so it must see all events (docs/decisions/0187).
+            if self.counter_type != CounterType::Eventual && !self.has_exact_home() {
+                let why = "must be 0: only counters that are EVENTUAL, or ACCURATE with buckets_per_id 1, expire";
+                return Err(Refusal::invalid("expire_after_ms", why));
             }
         }
         if let Some(published_to) = &self.published_to {
@@ -241,11 +243,15 @@ impl NamespaceConfig {
         }
     }
 
+    /// Whether the home shard of each counter always knows its exact count.
+    fn has_exact_home(&self) -> bool {
+        self.counter_type == CounterType::Accurate && self.buckets_per_id == 1
+    }
+
     /// Refuses conditional adds where one script call does not know the count (N18). An EVENTUAL counter may expire while the
     /// call runs.
     pub(crate) fn check_bounds(&self, bounds: &Bounds) -> Result<(), Refusal> {
-        let is_known = self.counter_type == CounterType::Accurate && self.buckets_per_id == 1;
-        if bounds.are_none() || is_known {
+        if bounds.are_none() || self.has_exact_home() {
             return Ok(());
         }
         let field = if bounds.min.is_some() { "min" } else { "max" };
@@ -347,6 +353,8 @@ mod tests {
             |counter_type| NamespaceConfig { counter_type, expire_after_ms: EXPIRE_MS_MIN, ..Default::default() };
         assert_eq!(NamespaceConfig::default().check(), Ok(()));
         assert_eq!(of_type(CounterType::Eventual).check(), Ok(()));
+        let exact_home = NamespaceConfig { buckets_per_id: 1, ..of_type(CounterType::Accurate) };
+        assert_eq!(exact_home.check(), Ok(()));
         let absurd = [
             ("buckets_per_id", NamespaceConfig { buckets_per_id: 0, ..Default::default() }),
             ("buckets_per_id", NamespaceConfig { buckets_per_id: 9, ..Default::default() }),

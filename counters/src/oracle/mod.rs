@@ -192,7 +192,10 @@ impl Checkpoints for OracleNamespace {
             let is_late = stored.is_none() && after.exact_to_ms + FIRST_AGE_MS_MAX <= self.now_ms();
             let stored = stored.unwrap_or_default();
             let stands = stand_of(&stored) == stand_of(before);
-            if !stands || is_late || after.lease < stored.lease {
+            let home = &world.shards[usize::from(Placement::of(counter).home())];
+            let expires = after.is_deleted && !stored.is_deleted;
+            let may_not_expire = expires && !home.pending_of(counter).windows.is_empty();
+            if !stands || is_late || after.lease < stored.lease || may_not_expire {
                 return Commit::Lost;
             }
             if after.is_deleted {

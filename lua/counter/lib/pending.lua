@@ -7,7 +7,7 @@
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
 -- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022).
 local ENTRY = '>I5i4I4I4I4I2I2I2'
-local ENTRY_BYTES, HEAD, HEAD_BYTES = 27, '>I6BI6', 21
+local ENTRY_BYTES, HEAD = 27, '>I6BI6'
 local HALF = 4294967296
 
 -- The sum of two numbers in halves.
@@ -29,7 +29,7 @@ local function read_pending(raw)
   if not raw then return p end
   p.last_write, p.closed, p.closed_to = unpick(HEAD, raw)
   p.had_older, p.closed = p.closed >= HAS_OLDER, p.closed % HAS_OLDER
-  for at = HEAD_BYTES + 1, #raw, ENTRY_BYTES do
+  for at = PENDING_HEAD_BYTES + 1, #raw, ENTRY_BYTES do
     local e = {unpick(ENTRY, raw, at)}
     p.entries[#p.entries + 1] = e
     p.by_window[e[1]] = e

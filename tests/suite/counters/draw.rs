@@ -46,8 +46,8 @@ pub(super) fn changed(random: &mut StdRng, config: &NamespaceConfig) -> Namespac
         accept_limit_ms: one(random, &[500, 5_000, 12_345]),
         coalesce_ms: one(random, &[0, 1_000, 10_000]),
         cardinality: one(random, &[Cardinality::Low, Cardinality::Medium, Cardinality::High]),
-        expire_after_ms: match config.counter_type {
-            CounterType::Eventual => one(random, &[0, 600_000]),
+        expire_after_ms: match (config.counter_type, config.buckets_per_id) {
+            (CounterType::Eventual, _) | (CounterType::Accurate, 1) => one(random, &[0, 600_000]),
             _ => 0,
         },
         thresholds: (0..random.random_range(0..5)).map(|number| threshold(random, number)).collect(),

@@ -3,7 +3,8 @@
 use super::interrupted::Stopped;
 use super::*;
 use tallystone_counters::Deletions;
-use tallystone_counters::namespace::Cardinality;
+use tallystone_counters::namespace::{Cardinality, CounterType};
+use tallystone_counters::read::accurate;
 use tallystone_link::ScanPosition;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -121,6 +122,31 @@ async fn n14_an_add_during_the_decision_counts_in_one_of_two_lives() {
         let expected = if step < 2 && !is_rolled_up_meanwhile { 47 } else { 7 };
         assert_eq!(ns.settled("c").await, expected, "step {step}, {is_rolled_up_meanwhile}");
         assert!(!ns.has_expired("c").await);
+    }
+}
+
+/// An accurate read and a conditional add see a counter before it expires, or after it: at each step of the rollup that decides,
+/// a read that sees an add answers what later reads do (N11, N18).
+#[tokio::test]
+async fn n14_n11_n18_an_accurate_counter_expires_at_one_moment() {
+    for step in 0..4 {
+        let exact = NamespaceConfig { counter_type: CounterType::Accurate, buckets_per_id: 1, ..config() };
+        let mut ns = TestNamespace::new("accurate", exact).await;
+        ns.append_one(add("c", "t", NOON_MS, 40)).await.expect("an add");
+        assert_eq!(ns.settled("c").await, 40);
+        ns.pass(2 * HOUR_MS);
+        let (jobs, store) = ([ns.job(&counter("c"))], ns.store.clone());
+        let stopped = Stopped::after(step, &store);
+        let add = async {
+            let bounds = Bounds { min: Some(0), ..Bounds::default() };
+            let took = ns.append_one(NewEvent { bounds, ..add_now("c", "u", -30) }).await;
+            let now = accurate(&ns.store, &ns.store, &[counter("c")]).await.expect("counts").remove(0).0;
+            (took.is_ok(), now)
+        };
+        let (_, (took, seen)) = stopped.meanwhile(roll_up(&stopped, &stopped, &jobs), add).await;
+        assert_eq!(seen, if took { 10 } else { 0 }, "step {step}");
+        assert_eq!(ns.settled("c").await, seen, "step {step}");
+        assert_eq!(took, step < 3, "step {step}: the add finds the counter until it has expired");
     }
 }
 

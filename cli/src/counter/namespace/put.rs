@@ -71,7 +71,8 @@ pub(crate) struct ConfigArgs {
     /// How long events are kept; older ones are deleted once they are rolled up [default of a new namespace: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
-    /// For eventual: a counter without an add or a clear for this long is deleted; 0s for never [default of a new namespace: 0s]
+    /// For eventual, and for accurate with one event bucket: a counter without an add or a clear for this long is deleted; 0s for
+    /// never [default of a new namespace: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     expire_after: Option<u64>,
     /// For eventual and accurate: the counter set to which rollups publish the counts of counters whose names are numbers,
