@@ -37,6 +37,8 @@ enum Id {
     /// One of the ids so far.
     Known(usize),
     Any(u64),
+    /// Far above all others: one of a few, or of many.
+    Wild(u64),
 }
 
 fn id() -> impl Strategy<Value = Id> {
@@ -45,6 +47,22 @@ fn id() -> impl Strategy<Value = Id> {
         8 => any::<usize>().prop_map(Id::Known),
         1 => any::<u64>().prop_map(Id::Any),
         1 => prop_oneof![Just(0), Just(u64::MAX), Just(1 << 40), 0..3_000_u64].prop_map(Id::Any),
+    ]
+}
+
+/// Ids of which most are wild, so that the range of a set begins lower, or higher.
+fn wild_id() -> impl Strategy<Value = Id> {
+    prop_oneof![4 => prop_oneof![0..4_u64, 0..200_u64].prop_map(Id::Wild), 1 => id()]
+}
+
+/// Commands that give ids their counters, and that take them back.
+fn wild_step() -> impl Strategy<Value = Step> {
+    let count = || prop::collection::vec((0..2_usize, 1..9_i64), 1..3);
+    prop_oneof![
+        4 => (wild_id(), count()).prop_map(|(id, deltas)| Step::Increment(id, deltas)),
+        3 => wild_id().prop_map(Step::Delete),
+        3 => (1..30_u64, count()).prop_map(|(gap, deltas)| Step::Increment(Id::Next(gap), deltas)),
+        1 => step(),
     ]
 }
 
@@ -136,6 +154,7 @@ impl World {
             Id::Known(place) if !self.ids.is_empty() => self.ids[place % self.ids.len()],
             Id::Known(_) => 5,
             Id::Any(id) => id,
+            Id::Wild(step) => (1 << 62) + step,
         };
         self.ids.push(id);
         id
@@ -451,6 +470,16 @@ proptest! {
         steps in prop::collection::vec(step(), 1..400),
     ) {
         run(Order::Rising, slots, probe_max, steps);
+    }
+
+    #[test]
+    fn w2_wild_ids_that_come_and_go_answer_like_a_map(
+        slots in prop_oneof![16..70_u64, Just(400), Just(1_000)],
+        probe_max in 1..4_u64,
+        wild in prop::collection::vec(wild_step(), 1..300),
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        run(Order::Rising, slots, probe_max, wild.into_iter().chain(steps).collect());
     }
 
     #[test]

@@ -305,7 +305,7 @@ impl CounterSet {
 
     fn restored(&mut self, id: u64, found: Found) {
         if let Tables::Rising(rising) = &mut self.tables {
-            rising.restored(id, found);
+            rising.restored(id, found, &self.shape);
         }
     }
 }

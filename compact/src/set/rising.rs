@@ -1,6 +1,6 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
-use super::outliers::{KNOWN_MAX, Outliers};
+use super::outliers::Outliers;
 use super::recent::Recent;
 use super::shape::Shape;
 use crate::SET_TABLES_MAX;
@@ -8,7 +8,7 @@ use crate::cold::{ColdTable, Entry, Overlay};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::{Found, Table};
+use crate::table::{Dictionary, Found, Table};
 use std::sync::Arc;
 
 /// An id is a stray if it is so many times as far from the begin of the last table as a usual one: ids come less densely at times.
@@ -145,7 +145,7 @@ impl Rising {
                 self.end_full(id, used - shape.fill_slots, shape);
             } else if is_full {
                 if let Some(found) = self.hot(place).insert(id, hash) {
-                    self.outliers.add(id, found);
+                    self.outliers.add(id, found, shape.known_max);
                     return Ok((self.hot(place), found));
                 }
                 if may_refuse {
@@ -162,7 +162,7 @@ impl Rising {
         let is_stray = self.is_stray(id, shape);
         let table = self.hot(self.parts.len() - 1);
         let found = if is_stray { table.insert_far(id, hash) } else { table.make_room(id, hash) };
-        self.outliers.add(id, found);
+        self.outliers.add(id, found, shape.known_max);
         found
     }
 
@@ -185,7 +185,7 @@ impl Rising {
         }
         // By the range of the table before, or by what the table has: the greater of both, as ids may come less densely.
         let before = self.parts.len().checked_sub(2).map(|place| first - self.parts[place].first);
-        let usual = self.outliers.usual(shape.outliers_max).map(|usual| usual.saturating_sub(*first));
+        let usual = self.outliers.usual(shape.outliers_max, shape.known_max).map(|usual| usual.saturating_sub(*first));
         let range = before.max(usual).map(|range| range.max(shape.geometry.slots()));
         range.is_some_and(|range| id > first.saturating_add(range.saturating_mul(RANGES_REACHED)))
     }
@@ -215,7 +215,7 @@ impl Rising {
             return;
         }
         let Some(lowest) = self.latest_above.lowest(1) else { return };
-        let above_slots = self.outliers.top().map_or(lowest, |top| top.saturating_add(1));
+        let above_slots = self.outliers.above_slots();
         let first = self.outliers.border(lowest, shape.outliers_max).unwrap_or(above_slots.max(lowest));
         // An id below the new range belongs to the old one.
         if first <= id {
@@ -226,8 +226,11 @@ impl Rising {
     /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild.
     fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
         let Some(late) = self.below.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
-        let has_few = |table: &mut Table| table.used.max(table.extend.len() as u64) <= KNOWN_MAX as u64;
-        if !has_few(self.hot(self.parts.len() - 1)) || !self.is_next_ready(late, shape) {
+        let table = self.hot(self.parts.len() - 1);
+        let has_few = table.used.max(table.extend.len() as u64) <= shape.known_max as u64;
+        let waiting = table.waiting_ids().map_or(0, Dictionary::len) as u64;
+        let are_known = waiting == table.used || self.outliers.is_complete();
+        if !has_few || !are_known || !self.is_next_ready(late, shape) {
             return;
         }
         let Some(lowest) = self.latest_below.lowest(1) else { return };
@@ -281,12 +284,13 @@ impl Rising {
             0 => shape.first_table(),
             _ => self.spares.pop().unwrap_or_else(|| shape.table(0)),
         };
-        let (slots, mut extend) = self.outliers.take_from(first);
-        // Of a table that was replaced, all of them: the lowest are not known.
-        extend.extend(old.iter().flat_map(|old| old.extend.iter()).map(|(id, _)| id));
+        // Of a table that was replaced, those in dictionaries, too: the lowest may not be known.
+        let of_old = old.iter().flat_map(|old| old.extend.iter().chain(old.waiting_records())).map(|(id, _)| id);
+        let of_old: Vec<u64> = of_old.collect();
+        let mut ids = if old.is_some() { self.outliers.take_all() } else { self.outliers.take_from(first) };
+        ids.extend(of_old);
         // By the lowest id that the table gets: the latest one may be far above those that follow.
-        let lowest = slots.first().into_iter().chain(extend.first()).fold(lowest, |lowest, moved| lowest.min(*moved));
-        let lowest = lowest.max(first);
+        let lowest = ids.first().map_or(lowest, |moved| lowest.min(*moved)).max(first);
         let key_max = shape.geometry.key_max;
         table.origin = if lowest - first <= key_max { first } else { first.max(lowest - key_max / 2) };
         let last = match self.parts.last_mut() {
@@ -297,7 +301,7 @@ impl Rising {
         let mut moved = Vec::new();
         if let Some(last) = last {
             table.take_all_far(last);
-            let hashed = slots.into_iter().chain(extend).map(|id| (id, Hash::of(id, shape.seed)));
+            let hashed = ids.into_iter().map(|id| (id, Hash::of(id, shape.seed)));
             moved.extend(hashed.map(|(id, hash)| (id, hash, last.take(id, hash))));
         }
         self.left.extend(old);
@@ -319,7 +323,7 @@ impl Rising {
             let (hash, table) = (Hash::of(id, shape.seed), self.hot(self.parts.len() - 1));
             if let Some(record) = table.take_far(id, hash) {
                 let found = table.adopt(id, hash, &record);
-                self.outliers.add(id, found);
+                self.outliers.add(id, found, shape.known_max);
             }
         }
         !self.outliers.has_far(below)
@@ -333,10 +337,19 @@ impl Rising {
     }
 
     /// A restore has given an id this place.
-    pub(crate) fn restored(&mut self, id: u64, found: Found) {
+    pub(crate) fn restored(&mut self, id: u64, found: Found, shape: &Shape) {
         if self.place(id).is_some_and(|place| place + 1 == self.parts.len()) {
-            self.outliers.add(id, found);
+            self.outliers.add(id, found, shape.known_max);
         }
+    }
+
+    pub(crate) fn memory_bytes_without_parts(&self) -> usize {
+        self.spares.iter().map(Table::memory_bytes).sum::<usize>() + self.outliers.memory_bytes()
+    }
+
+    /// An id has no place in its table any more.
+    pub(crate) fn left_table(&mut self, id: u64) {
+        self.outliers.remove(id);
     }
 
     /// A restore gives an absent id of a hot table a place, with its record.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Ids beyond the reach of the last table that wait before it rolls, at most.
 const STRAYS_MAX: u64 = 1_024;
+/// Ids with slots that are known, at most: a roll moves them.
+const KNOWN_MAX: u64 = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Shape {
@@ -19,7 +21,10 @@ pub(crate) struct Shape {
     pub(crate) fill_slots: u64,
     /// Ids that a full table still gets, at most, until the next one is ready.
     pub(crate) ready_ids: u64,
+    /// Ids out of the range of the last table, by how many they outnumber those of its range before another one begins.
     pub(crate) strays_max: u64,
+    /// The greatest ids of the last table that are known.
+    pub(crate) known_max: usize,
     /// Ids with slots that a roll may move.
     pub(crate) outliers_max: usize,
     /// Ids that come to a full table before one of them ends its range.
@@ -48,6 +53,7 @@ impl Shape {
             outliers_max: (slots / 64) as usize,
             candidates: (slots / 64).clamp(1, RECENT as u64) as usize,
             strays_max: (slots / 256).clamp(1, STRAYS_MAX),
+            known_max: (slots / 4).clamp(16, KNOWN_MAX) as usize,
             tables_max: options.tables_max,
             probe_max: options.probe_max as u32,
             numbers: schema.live().map(|(number, _)| number).collect(),

@@ -96,11 +96,11 @@ impl CounterSet {
 
     /// Memory of the set without its tables.
     pub(super) fn other_bytes(&self) -> usize {
-        let spares: usize = match &self.tables {
-            Tables::Rising(rising) => rising.spares.iter().map(Table::memory_bytes).sum(),
+        let of_ranges = match &self.tables {
+            Tables::Rising(rising) => rising.memory_bytes_without_parts(),
             Tables::Random(_) => 0,
         };
-        size_of::<CounterSet>() + spares + self.tokens.memory_bytes() + self.cache.memory_bytes()
+        size_of::<CounterSet>() + of_ranges + self.tokens.memory_bytes() + self.cache.memory_bytes()
     }
 
     /// All tables in no order.

@@ -32,8 +32,8 @@ impl CounterSet {
                 sum(&self.schema, id, deltas, changes, |number| table.value(id, hash, found, number))?;
                 if found == Found::Absent {
                     self.insert(mode, id, hash)?;
-                } else {
-                    table.store(id, hash, found, changes);
+                } else if table.store(id, hash, found, changes) {
+                    self.tables.left(id);
                 }
             }
             Home::Nowhere => {
@@ -95,7 +95,9 @@ impl CounterSet {
                 }
                 self.changes.clear();
                 self.changes.extend(numbers.iter().map(|number| (*number, 0)));
-                table.store(id, hash, found, &self.changes);
+                if table.store(id, hash, found, &self.changes) {
+                    self.tables.left(id);
+                }
                 return Ok(true);
             }
             Home::Nowhere => return Ok(false),
@@ -154,7 +156,11 @@ impl CounterSet {
         self.changes.clear();
         self.changes.extend_from_slice(values);
         match self.tables.home(id, hash) {
-            Home::Hot(table, found) if found != Found::Absent => table.store(id, hash, found, values),
+            Home::Hot(table, found) if found != Found::Absent => {
+                if table.store(id, hash, found, values) {
+                    self.tables.left(id);
+                }
+            }
             Home::Hot(..) | Home::Nowhere => self.insert(mode, id, hash)?,
             Home::Part(place) => {
                 let is_named = |number: &u8| values.iter().any(|(named, _)| named == number);
@@ -199,6 +205,14 @@ impl CounterSet {
 }
 
 impl Tables {
+    /// An id has no place in its table any more.
+    #[cold]
+    fn left(&mut self, id: u64) {
+        if let Tables::Rising(rising) = self {
+            rising.left_table(id);
+        }
+    }
+
     pub(super) fn part_mut(&mut self, place: usize) -> Option<&mut Body> {
         match self {
             Tables::Rising(rising) => rising.parts.get_mut(place).map(|part| &mut part.body),

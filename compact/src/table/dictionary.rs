@@ -65,6 +65,11 @@ impl Dictionary {
         record.is_zero()
     }
 
+    /// The same; a record that is 0 then is removed. Returns whether it was.
+    pub(crate) fn change_or_remove(&mut self, id: u64, hash: Hash, change: impl FnOnce(&mut Record)) -> bool {
+        self.change(id, hash, change) && self.remove(id, hash).is_some()
+    }
+
     /// Adds a record, or replaces that of the id.
     pub(crate) fn insert(&mut self, id: u64, hash: Hash, record: Record) {
         if self.parts.len() < PARTS {

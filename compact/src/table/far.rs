@@ -42,18 +42,16 @@ impl Table {
         self.far_ids()?.get(id, hash)
     }
 
-    pub(super) fn store_far(&mut self, id: u64, hash: Hash, changes: &[(u8, i64)]) {
-        let Some(far) = &mut self.far else { return };
-        if far.ids.change(id, hash, |record| apply(record, changes)) {
-            far.ids.remove(id, hash);
-        }
+    /// Stores values of a stray. Returns whether its record is 0 now, and it has left.
+    pub(super) fn store_far(&mut self, id: u64, hash: Hash, changes: &[(u8, i64)]) -> bool {
+        self.far.as_mut().is_some_and(|far| far.ids.change_or_remove(id, hash, |record| apply(record, changes)))
     }
 
     pub(super) fn far_bytes(&self) -> usize {
         self.far.as_ref().map_or(0, |far| size_of::<Far>() + far.ids.memory_bytes())
     }
 
-    /// Takes a stray out. `None`: its record has become 0.
+    /// Takes a stray out. `None`: it is none.
     pub(crate) fn take_far(&mut self, id: u64, hash: Hash) -> Option<Record> {
         self.far.as_mut()?.ids.remove(id, hash)
     }

@@ -219,14 +219,22 @@ impl Table {
     }
 
     /// Stores values of an id that is not absent. A record that does not fit its slot moves to the aux dictionary; one that fits
-    /// again moves back.
-    pub(crate) fn store(&mut self, id: u64, hash: Hash, found: Found, changes: &[(u8, i64)]) {
+    /// again moves back. Returns whether the id has no place any more: only slots keep records of zeros.
+    #[inline]
+    pub(crate) fn store(&mut self, id: u64, hash: Hash, found: Found, changes: &[(u8, i64)]) -> bool {
+        if let Found::Slot(slot) = found
+            && self.side_mut(slot.group).store(slot, changes)
+        {
+            return false;
+        }
+        self.store_elsewhere(id, hash, found, changes)
+    }
+
+    /// The same of an id whose record is in a dictionary, before or afterwards.
+    fn store_elsewhere(&mut self, id: u64, hash: Hash, found: Found, changes: &[(u8, i64)]) -> bool {
         match found {
             Found::Slot(slot) => {
                 let side = self.side_mut(slot.group);
-                if side.store(slot, changes) {
-                    return;
-                }
                 let mut record = side.record(slot);
                 side.move_out(slot);
                 apply(&mut record, changes);
@@ -240,15 +248,12 @@ impl Table {
                     self.aux.remove(id, hash);
                 }
             }
-            Found::Extend => {
-                if self.extend.change(id, hash, |record| apply(record, changes)) {
-                    self.extend.remove(id, hash);
-                }
-            }
-            Found::Far => self.store_far(id, hash, changes),
-            Found::Waiting => self.store_waiting(id, hash, changes),
+            Found::Extend => return self.extend.change_or_remove(id, hash, |record| apply(record, changes)),
+            Found::Far => return self.store_far(id, hash, changes),
+            Found::Waiting => return self.store_waiting(id, hash, changes),
             Found::Absent => debug_assert!(false, "id {id} has no place"),
         }
+        false
     }
 
     /// The record of an id, which becomes 0 here.

@@ -59,12 +59,12 @@ impl Table {
         Some(Found::Waiting)
     }
 
-    pub(super) fn store_waiting(&mut self, id: u64, hash: Hash, changes: &[(u8, i64)]) {
-        let Some(start) = &mut self.start else { return };
-        if start.ids.change(id, hash, |record| apply(record, changes)) {
-            start.ids.remove(id, hash);
-            self.used -= 1;
-        }
+    /// Stores values of an id that waits. Returns whether its record is 0 now, and it has left.
+    pub(super) fn store_waiting(&mut self, id: u64, hash: Hash, changes: &[(u8, i64)]) -> bool {
+        let Some(start) = &mut self.start else { return false };
+        let has_left = start.ids.change_or_remove(id, hash, |record| apply(record, changes));
+        self.used -= u64::from(has_left);
+        has_left
     }
 
     pub(super) fn start_bytes(&self) -> usize {

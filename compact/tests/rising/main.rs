@@ -1,7 +1,9 @@
 //! Ids that rise with time, and some far above the others (W2).
 //!
-//! What lives here: ids within reach of the keys (`outliers`), ids beyond it (`strays`), and any share of wild ones (`wild`).
+//! What lives here: ids within reach of the keys (`outliers`), ids beyond it (`strays`), any share of wild ones (`wild`), and ids that come
+//! and go (`gone`).
 
+mod gone;
 mod outliers;
 mod strays;
 mod wild;
