@@ -1,7 +1,7 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
 use super::outliers::Outliers;
-use super::recent::Recent;
+use super::recent::{Outside, Recent};
 use super::shape::Shape;
 use crate::SET_TABLES_MAX;
 use crate::cold::{ColdTable, Entry, Overlay};
@@ -43,12 +43,11 @@ pub(crate) struct Rising {
     pub(crate) parts: Vec<Part>,
     /// The greatest ids of the last table.
     outliers: Outliers,
-    /// By how many the new ids above the range of the last table outnumber those of its range; and the latest of them.
-    above: u64,
-    latest_above: Recent,
-    /// The same of new ids below its origin.
-    below: u64,
-    latest_below: Recent,
+    /// New ids above the range of the last table: usual ones may be there next. Then those that are far from all of them.
+    above: Outside,
+    wild: Outside,
+    /// New ids below the origin of the last table.
+    below: Outside,
     /// The latest new ids of the last table, since it is full: those that may end its range.
     candidates: Recent,
     /// Tables that were allocated before they are needed.
@@ -122,22 +121,24 @@ impl Rising {
         let (used, extend_ids, is_below) = (table.used, table.extend_len() as u64, id < table.origin);
         let is_full = used >= shape.fill_slots;
         if self.is_stray(id, shape) {
-            // The range moves on only if such ids outnumber those of the table: a few wild ones, however many in all, do not move it.
+            // The range moves on only if such ids outnumber those of the table: a few wild ones, however many in all, do not move it, and
+            // of those far from all others not even a burst. For no way leads back: later ids would be late ones of the range before.
             // Until the next table is ready, further ids become strays, too.
             if !may_roll && may_refuse && extend_ids >= shape.strays_max {
                 return Err(Refusal::Full);
             }
             if is_below {
-                self.below += 1;
-                self.latest_below.push(id);
+                self.below.push(id);
                 self.begin_lower(may_roll, shape);
+            } else if self.is_wild(id, shape) {
+                self.wild.push(id);
+                self.begin_higher(id, (self.wild.excess, shape.wild_max), self.wild.lowest(), shape);
             } else {
-                self.above += 1;
-                self.latest_above.push(id);
-                self.begin_higher(id, may_roll, shape);
+                self.above.push(id);
+                self.begin_higher(id, (self.above.excess, shape.strays_max), self.above.lowest(), shape);
             }
         } else {
-            (self.above, self.below) = (self.above.saturating_sub(1), self.below.saturating_sub(1));
+            [&mut self.above, &mut self.wild, &mut self.below].into_iter().for_each(Outside::oppose);
             if used % STRAYS_EVERY == 0 {
                 self.settle(id, shape);
             }
@@ -176,13 +177,13 @@ impl Rising {
     /// Whether an id does not belong to the range that the ids of the last table have: its slots do not reach it, or it is far above
     /// the others.
     fn is_stray(&self, id: u64, shape: &Shape) -> bool {
-        let Some(Part { first, body: Body::Hot(table), .. }) = self.parts.last() else { return false };
-        if !table.reaches(id) {
-            return true;
-        }
-        if !self.may_roll(shape) {
-            return false;
-        }
+        let Some(Part { body: Body::Hot(table), .. }) = self.parts.last() else { return false };
+        !table.reaches(id) || self.may_roll(shape) && self.is_wild(id, shape)
+    }
+
+    /// Whether an id is far above those of the last table.
+    fn is_wild(&self, id: u64, shape: &Shape) -> bool {
+        let Some(Part { first, .. }) = self.parts.last() else { return false };
         // By the range of the table before, or by what the table has: the greater of both, as ids may come less densely.
         let before = self.parts.len().checked_sub(2).map(|place| first - self.parts[place].first);
         let usual = self.outliers.usual(shape.outliers_max, shape.known_max).map(|usual| usual.saturating_sub(*first));
@@ -208,13 +209,14 @@ impl Rising {
         }
     }
 
-    /// Begins a table for ids above the range of the last one, if these are many now.
-    fn begin_higher(&mut self, id: u64, may_roll: bool, shape: &Shape) {
-        let Some(late) = self.above.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
+    /// Begins a table for ids above the range of the last one, if these outnumber the others by enough: `excess` of `most`. The one for
+    /// which it begins has come just now; `lowest` of the latest.
+    fn begin_higher(&mut self, id: u64, (excess, most): (u64, u64), lowest: Option<u64>, shape: &Shape) {
+        let Some(late) = excess.checked_sub(most).filter(|_| self.may_roll(shape)) else { return };
         if !self.is_next_ready(late, shape) {
             return;
         }
-        let Some(lowest) = self.latest_above.lowest(1) else { return };
+        let Some(lowest) = lowest else { return };
         let above_slots = self.outliers.above_slots();
         let first = self.outliers.border(lowest, shape.outliers_max).unwrap_or(above_slots.max(lowest));
         // An id below the new range belongs to the old one.
@@ -225,7 +227,7 @@ impl Rising {
 
     /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild.
     fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
-        let Some(late) = self.below.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
+        let Some(late) = self.below.excess.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
         let table = self.hot(self.parts.len() - 1);
         let has_few = table.used.max(table.extend.len() as u64) <= shape.known_max as u64;
         let waiting = table.waiting_ids().map_or(0, Dictionary::len) as u64;
@@ -233,7 +235,7 @@ impl Rising {
         if !has_few || !are_known || !self.is_next_ready(late, shape) {
             return;
         }
-        let Some(lowest) = self.latest_below.lowest(1) else { return };
+        let Some(lowest) = self.below.lowest() else { return };
         let Some(Part { first, body: Body::Hot(old), .. }) = self.parts.pop() else { return };
         self.hot -= 1;
         self.replace(first, lowest, Some(old), shape);
@@ -259,7 +261,8 @@ impl Rising {
     pub(crate) fn wanted_spares(&self, preallocated: usize, shape: &Shape) -> usize {
         let is_full = match self.parts.last() {
             Some(Part { body: Body::Hot(table), .. }) => {
-                (table.used >= shape.fill_slots || self.above.max(self.below) >= shape.strays_max)
+                let is_left = self.above.excess.max(self.below.excess) >= shape.strays_max;
+                (table.used >= shape.fill_slots || is_left || self.wild.excess >= shape.wild_max)
                     && self.may_roll(shape)
             }
             _ => false,
@@ -332,8 +335,7 @@ impl Rising {
     /// A new last table begins.
     pub(crate) fn begin(&mut self) {
         (self.outliers, self.candidates) = (Outliers::default(), Recent::default());
-        (self.above, self.latest_above) = (0, Recent::default());
-        (self.below, self.latest_below) = (0, Recent::default());
+        (self.above, self.wild, self.below) = Default::default();
     }
 
     /// A restore has given an id this place.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Ids beyond the reach of the last table that wait before it rolls, at most.
 const STRAYS_MAX: u64 = 1_024;
+/// In this part of the slots wild ids wait before a table begins for them: so many take less memory than a table.
+const WILD_PART: u64 = 8;
 /// Ids with slots that are known, at most: a roll moves them.
 const KNOWN_MAX: u64 = 1_024;
 
@@ -23,6 +25,8 @@ pub(crate) struct Shape {
     pub(crate) ready_ids: u64,
     /// Ids out of the range of the last table, by how many they outnumber those of its range before another one begins.
     pub(crate) strays_max: u64,
+    /// The same of ids that are far from all others.
+    pub(crate) wild_max: u64,
     /// The greatest ids of the last table that are known.
     pub(crate) known_max: usize,
     /// Ids with slots that a roll may move.
@@ -44,6 +48,7 @@ impl Shape {
         };
         let geometry = Geometry::new(options.table_slots, key_bytes, options.segment_bytes);
         let slots = geometry.slots();
+        let strays_max = (slots / 256).clamp(1, STRAYS_MAX);
         Shape {
             seed,
             geometry,
@@ -52,7 +57,8 @@ impl Shape {
             ready_ids: (slots / 32).max(1),
             outliers_max: (slots / 64) as usize,
             candidates: (slots / 64).clamp(1, RECENT as u64) as usize,
-            strays_max: (slots / 256).clamp(1, STRAYS_MAX),
+            strays_max,
+            wild_max: strays_max.max(slots / WILD_PART),
             known_max: (slots / 4).clamp(16, KNOWN_MAX) as usize,
             tables_max: options.tables_max,
             probe_max: options.probe_max as u32,

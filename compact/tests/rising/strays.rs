@@ -6,10 +6,10 @@ use tallystone_compact::{CounterSet, Fetched, Field, Mode, Options, Schema};
 #[test]
 fn w2_strays_keep_their_counters_when_their_range_gets_a_table() {
     let schema = || Schema::new(vec![Field::parse(b"a", b"8").unwrap(), Field::parse(b"b", b"i8").unwrap()]).unwrap();
-    for jump in [1_u64 << 33, 1 << 45, u64::MAX - 2_000] {
+    for jump in [1_u64 << 33, 1 << 45, u64::MAX - 4_000] {
         let options = Options { table_slots: 4_096, key_bytes: 4, ..Options::default() };
         let mut set = CounterSet::new(schema(), options, 7).unwrap();
-        let ids: Vec<u64> = (0..100).chain((0..2_000).map(|step| jump + step)).collect();
+        let ids: Vec<u64> = (0..100).chain((0..4_000).map(|step| jump + step)).collect();
         let value = |id: u64| (id % 1_000).cast_signed();
         for id in &ids {
             let deltas = [(0, value(*id) + 1), (1, -value(*id))];

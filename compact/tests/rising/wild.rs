@@ -160,3 +160,13 @@ fn w2_snowflake_ids_get_slots() {
     is_sound(&small(), &ids, is_wild);
     is_sound(&Options { key_bytes: 8, ..small() }, &ids, is_wild);
 }
+
+#[test]
+fn w2_a_burst_of_wild_ids_does_not_move_the_range() {
+    let options = Options { table_slots: 1 << 18, ..Options::default() };
+    for burst in [5_000, 30_000] {
+        let wild = (0..burst).map(|step| (1 << 62) + step);
+        let ids: Vec<u64> = (1..300_000).chain(wild).chain(300_000..700_000).collect();
+        is_sound(&options, &ids, |id| id > 1 << 32);
+    }
+}
