@@ -167,10 +167,13 @@ impl Rising {
         found
     }
 
-    /// The same, with its record.
+    /// The same, with the values of its record that the schema still has.
     fn seat_record(&mut self, id: u64, hash: Hash, record: &Record, shape: &Shape) {
+        let values = shape.live(record);
+        if values.is_empty() {
+            return;
+        }
         let found = self.seat(id, hash, shape);
-        let values: Vec<(u8, i64)> = record.numbered().collect();
         self.hot(self.parts.len() - 1).store(id, hash, found, &values);
     }
 
@@ -314,9 +317,7 @@ impl Rising {
         self.outliers = outliers;
         self.push(Part { first, serial: self.next_serial, body: Body::Hot(table) });
         for (id, hash, record) in moved {
-            if !record.is_zero() {
-                self.seat_record(id, hash, &record, shape);
-            }
+            self.seat_record(id, hash, &record, shape);
         }
     }
 
@@ -324,8 +325,10 @@ impl Rising {
     fn settle(&mut self, below: u64, shape: &Shape) -> bool {
         if let Some(id) = self.outliers.pop_far(below) {
             let (hash, table) = (Hash::of(id, shape.seed), self.hot(self.parts.len() - 1));
-            if let Some(record) = table.take_far(id, hash) {
-                let found = table.adopt(id, hash, &record);
+            let values = table.take_far(id, hash).map(|record| shape.live(&record)).unwrap_or_default();
+            if !values.is_empty() {
+                let found = table.make_room(id, hash);
+                table.store(id, hash, found, &values);
                 self.outliers.add(id, found, shape.known_max);
             }
         }

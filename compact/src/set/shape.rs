@@ -3,6 +3,7 @@
 use super::recent::RECENT;
 use crate::layout::Layout;
 use crate::options::{Options, Order};
+use crate::record::Record;
 use crate::schema::Schema;
 use crate::table::{Geometry, Table};
 use std::sync::Arc;
@@ -69,6 +70,11 @@ impl Shape {
     /// The first table of a set.
     pub(crate) fn first_table(&self) -> Table {
         self.table(0).without_memory()
+    }
+
+    /// The values of a record other than 0, those of retired fields excepted: with them, it would not fit a new slot.
+    pub(crate) fn live(&self, record: &Record) -> Vec<(u8, i64)> {
+        record.numbered().filter(|(number, value)| *value != 0 && self.numbers.contains(number)).collect()
     }
 
     pub(crate) fn table(&self, origin: u64) -> Table {

@@ -93,8 +93,9 @@ impl CounterSet {
                 if numbers.iter().all(|number| table.value(id, hash, found, *number) == 0) {
                     return Ok(false);
                 }
+                // In a dictionary, also the values of retired fields: with them, the record would keep its place.
                 self.changes.clear();
-                self.changes.extend(numbers.iter().map(|number| (*number, 0)));
+                self.changes.extend((0..=u8::MAX).zip(self.schema.fields()).map(|(number, _)| (number, 0)));
                 if table.store(id, hash, found, &self.changes) {
                     self.tables.left(id);
                 }
