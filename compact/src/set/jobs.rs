@@ -145,7 +145,10 @@ impl CounterSet {
         let (seed, other_bytes) = (self.shape.seed, self.other_bytes());
         let Tables::Rising(rising) = &mut self.tables else { return None };
         let survey = Survey::of(rising);
-        let is_over = memory_max > 0 && survey.bytes + other_bytes > memory_max;
+        // No file has strays. If they alone were over the limit, each table would move to a file as soon as the next one begins.
+        let strays = rising.strays_bytes();
+        let bytes = survey.bytes + other_bytes - strays + strays.min(memory_max / 2);
+        let is_over = memory_max > 0 && bytes > memory_max;
         let pressed = survey.largest.filter(|_| is_over && !survey.is_merging);
         let merge = |rising: &mut Rising, place: usize| match &mut rising.parts[place] {
             Part { body: Body::Cold(cold), serial, .. } => {

@@ -324,7 +324,9 @@ impl Rising {
     /// Gives the lowest stray a place among the others, if it is below this id. Returns whether no further one is.
     fn settle(&mut self, below: u64, shape: &Shape) -> bool {
         if let Some(id) = self.outliers.pop_far(below) {
-            let (hash, table) = (Hash::of(id, shape.seed), self.hot(self.parts.len() - 1));
+            let (hash, lowest) = (Hash::of(id, shape.seed), self.outliers.lowest_far());
+            let table = self.hot(self.parts.len() - 1);
+            table.far_begins(lowest);
             let values = table.take_far(id, hash).map(|record| shape.live(&record)).unwrap_or_default();
             if !values.is_empty() {
                 let found = table.make_room(id, hash);
@@ -352,9 +354,21 @@ impl Rising {
         self.spares.iter().map(Table::memory_bytes).sum::<usize>() + self.outliers.memory_bytes()
     }
 
+    /// Memory of the strays, and of what is known of them.
+    pub(crate) fn strays_bytes(&self) -> usize {
+        let far = match self.parts.last() {
+            Some(Part { body: Body::Hot(last), .. }) => last.far_bytes(),
+            _ => 0,
+        };
+        far + self.outliers.memory_bytes()
+    }
+
     /// An id has no place in its table any more.
     pub(crate) fn left_table(&mut self, id: u64) {
         self.outliers.remove(id);
+        if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
+            last.far_begins(self.outliers.lowest_far());
+        }
     }
 
     /// A restore gives an absent id of a hot table a place, with its record.

@@ -47,7 +47,7 @@ impl Table {
         self.far.as_mut().is_some_and(|far| far.ids.change_or_remove(id, hash, |record| apply(record, changes)))
     }
 
-    pub(super) fn far_bytes(&self) -> usize {
+    pub(crate) fn far_bytes(&self) -> usize {
         self.far.as_ref().map_or(0, |far| size_of::<Far>() + far.ids.memory_bytes())
     }
 
@@ -56,8 +56,23 @@ impl Table {
         self.far.as_mut()?.ids.remove(id, hash)
     }
 
+    /// The lowest stray is this one now; `None`: there is none. Searches below it need not look among the strays again.
+    pub(crate) fn far_begins(&mut self, lowest: Option<u64>) {
+        if let Some(far) = &mut self.far {
+            far.from = lowest.unwrap_or(u64::MAX);
+        }
+    }
+
     /// Takes all strays of another table, in a time that does not depend on their number.
     pub(crate) fn take_all_far(&mut self, other: &mut Table) {
         self.far = other.far.take();
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// The id from which on a search visits the strays.
+    pub(crate) fn far_from(&self) -> Option<u64> {
+        self.far.as_ref().map(|far| far.from)
     }
 }

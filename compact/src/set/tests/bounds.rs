@@ -4,6 +4,7 @@ use super::*;
 use crate::bytes::Writer;
 use crate::set::dump::kind;
 use crate::set::random::Node;
+use crate::set::rising::Body;
 use crate::set::{Random, Tables};
 use crate::{Refusal, SET_TABLES_MAX};
 
@@ -555,4 +556,30 @@ fn w1_a_split_does_little_for_each_new_id() {
     for id in 0..next {
         assert_eq!(set.read_field(id, 0, &Fetched::none()), Ok(1 + id.cast_signed()));
     }
+}
+
+/// A stray below the other ids makes each search visit the strays, as long as it is one.
+#[test]
+fn w2_searches_skip_the_strays_above_them() {
+    let mut set = set(Order::Rising, 1 << 12);
+    let far_from = |set: &CounterSet| match &set.tables {
+        Tables::Rising(rising) => match &rising.parts.last().unwrap().body {
+            Body::Hot(table) => table.far_from(),
+            _ => None,
+        },
+        Tables::Random(_) => None,
+    };
+    count(&mut set, Mode::Decide, 1 << 50).unwrap();
+    for stray in [3, 1 << 62, (1 << 62) + 1, 7] {
+        count(&mut set, Mode::Decide, stray).unwrap();
+    }
+    assert_eq!(far_from(&set), Some(3));
+    assert!(set.delete(Mode::Decide, 3, &Fetched::none()).unwrap());
+    assert_eq!(far_from(&set), Some(7), "the stray is gone");
+    // Later ids pass the other one, and it gets a place among them.
+    for step in 1..20 {
+        count(&mut set, Mode::Decide, (1 << 50) + step).unwrap();
+    }
+    assert_eq!(far_from(&set), Some(1 << 62));
+    assert_eq!(set.read_field(7, 0, &Fetched::none()), Ok(1));
 }

@@ -437,3 +437,30 @@ fn w3_a_merge_drops_what_is_retired() {
     }
     assert_eq!(set.check(0, &disk.fetch(PageRef { file, page: 0 })).unwrap().1, Vec::<String>::new());
 }
+
+/// Strays are in no file. Many of them leave half of `MEMORY_MAX` to tables, so that these do not move to files one right after the other.
+#[test]
+fn w3_strays_leave_half_of_the_memory_to_tables() {
+    let mut disk = Disk::default();
+    let mut set = set(Order::Rising, 1 << 12);
+    fill(&mut set, 1..20_000);
+    for step in 0..5_000 {
+        let usual = 20_000 + 2 * step;
+        fill(&mut set, usual..usual + 2);
+        fill(&mut set, (1 << 62) + step..(1 << 62) + step + 1);
+    }
+    let tables = set.tables(0, 100);
+    let table_bytes = figure(&tables[0], "memory_bytes") as usize;
+    let strays_bytes = figure(&tables[tables.len() - 1], "memory_bytes") as usize - table_bytes;
+    assert!(set.totals().extend >= 5_000 && strays_bytes > 6 * table_bytes, "{strays_bytes}, {table_bytes}");
+    memory_max(&mut set, strays_bytes as u64);
+    let mut spilled = 0;
+    while let Some(job) = set.next_job() {
+        disk.run(&mut set, job);
+        spilled += 1;
+    }
+    let hot = set.totals().hot_tables;
+    assert!(spilled > 0 && (2..=4).contains(&hot), "{spilled} in files, {hot} in memory");
+    memory_max(&mut set, 1);
+    assert!(set.next_job().is_some(), "a bound below the strays moves all tables");
+}
