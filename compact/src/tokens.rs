@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// How far a token's time may be ahead of the engine's clock.
 pub const TOKEN_AHEAD_MS: u64 = 10_000;
@@ -47,13 +48,14 @@ pub(crate) struct Mark {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens {
-    /// By the number of the slice: its begin divided by the length of a slice.
+    /// By the begin of their times, in Unix ms. Their times do not overlap.
     slices: BTreeMap<u64, Slice>,
     /// Parts of dropped slices, to be freed in steps.
     left: Vec<HashTable<Mark>>,
     /// Tokens, and the memory of all parts. A long window that follows a short one has many thousands of parts.
     len: usize,
     bytes: usize,
+    /// How long a new slice is.
     slice_ms: u64,
     /// Tokens of earlier times are no longer remembered.
     horizon_ms: u64,
@@ -65,6 +67,10 @@ pub(crate) struct Tokens {
 struct Slice {
     parts: Vec<HashTable<Mark>>,
     len: usize,
+    /// No token of this time or a later one comes into the slice.
+    ends_ms: u64,
+    /// One more than the latest time of its tokens.
+    used_ms: u64,
 }
 
 /// Tokens for each part, on average, from which one splits; and the parts of a slice, at most.
@@ -173,8 +179,7 @@ impl Tokens {
             return Err(Refusal::TooOld);
         }
         let mark = self.mark(token, seed);
-        let slice = self.slices.get(&(token.time_ms / self.slice_ms));
-        match slice.and_then(|slice| slice.find(mark)) {
+        match self.slice(token.time_ms).and_then(|slice| slice.find(mark)) {
             None => Ok((Admission::New, mark)),
             Some(known) if known.content == mark.content => Ok((Admission::Repeated, mark)),
             Some(_) => Err(Refusal::TokenReused),
@@ -187,8 +192,32 @@ impl Tokens {
         Mark { high, low: low as u32, content: digest(token.content, seed).0 as u32 }
     }
 
+    /// The slice of a time.
+    fn slice(&self, time_ms: u64) -> Option<&Slice> {
+        let (_, slice) = self.slices.range(..=time_ms).next_back()?;
+        (time_ms < slice.ends_ms).then_some(slice)
+    }
+
     pub(crate) fn remember(&mut self, time_ms: u64, mark: Mark) {
-        let (is_new, grown) = self.slices.entry(time_ms / self.slice_ms).or_default().insert(mark);
+        let begin_ms = time_ms - time_ms % self.slice_ms;
+        self.remember_in(begin_ms..begin_ms.saturating_add(self.slice_ms), time_ms, mark);
+    }
+
+    /// The same; if the time has no slice yet, it gets one of these times, without those that have one.
+    pub(crate) fn remember_in(&mut self, times_ms: Range<u64>, time_ms: u64, mark: Mark) {
+        let before = self.slices.range(..=time_ms).next_back().map(|(begin_ms, slice)| (*begin_ms, slice.ends_ms));
+        let begin_ms = match before {
+            Some((begin_ms, ends_ms)) if time_ms < ends_ms => begin_ms,
+            _ => times_ms.start.min(time_ms).max(before.map_or(0, |(_, ends_ms)| ends_ms)),
+        };
+        if !self.slices.contains_key(&begin_ms) {
+            let next_ms = self.slices.range(time_ms..).next().map_or(u64::MAX, |(begin_ms, _)| *begin_ms);
+            let ends_ms = times_ms.end.max(time_ms.saturating_add(1)).min(next_ms);
+            self.slices.insert(begin_ms, Slice { ends_ms, ..Slice::default() });
+        }
+        let Some(slice) = self.slices.get_mut(&begin_ms) else { return };
+        slice.used_ms = slice.used_ms.max(time_ms.saturating_add(1));
+        let (is_new, grown) = slice.insert(mark);
         self.len += usize::from(is_new);
         self.bytes += grown;
     }
@@ -196,11 +225,11 @@ impl Tokens {
     /// Drops the oldest slice if all of its tokens are older than the window, and frees a part of a dropped one. Returns whether
     /// there is more to free.
     pub(crate) fn forget(&mut self, window_ms: u64, now_ms: u64) -> bool {
-        if let Some((first, _)) = self.slices.first_key_value() {
-            let ends_ms = (first + 1).saturating_mul(self.slice_ms);
-            if ends_ms <= now_ms.saturating_sub(window_ms) {
-                self.horizon_ms = self.horizon_ms.max(ends_ms);
-                let slice = self.slices.pop_first().map(|(_, slice)| slice).unwrap_or_default();
+        if let Some(first) = self.slices.first_entry() {
+            let used_ms = first.get().used_ms;
+            if used_ms <= now_ms.saturating_sub(window_ms) {
+                self.horizon_ms = self.horizon_ms.max(used_ms);
+                let slice = first.remove();
                 self.len -= slice.len;
                 self.left.extend(slice.parts);
             }
@@ -210,12 +239,14 @@ impl Tokens {
         !self.left.is_empty()
     }
 
-    /// Follows a changed window. Tokens are remembered in slices of the old length until they are dropped, so the length stays
-    /// while there are tokens.
+    /// Follows a changed window. A slice gets no token that is later than those it has, so that later ones are dropped as slices of
+    /// the new length are.
     pub(crate) fn resize(&mut self, window_ms: u64) {
-        if self.slices.is_empty() {
-            self.slice_ms = (window_ms / SLICES).max(1);
+        let slice_ms = (window_ms / SLICES).max(1);
+        if slice_ms != self.slice_ms {
+            self.slices.values_mut().for_each(|slice| slice.ends_ms = slice.used_ms);
         }
+        self.slice_ms = slice_ms;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -234,9 +265,9 @@ impl Tokens {
         Tokens { slice_ms: slice_ms.max(1), horizon_ms, ..Tokens::default() }
     }
 
-    /// Each slice: the begin of its time, and its marks.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = (u64, impl Iterator<Item = &Mark>)> {
-        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.parts.iter().flatten()))
+    /// Each slice: the times of its tokens, and its marks.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = (Range<u64>, impl Iterator<Item = &Mark>)> {
+        self.slices.iter().map(|(begin_ms, slice)| (*begin_ms..slice.used_ms, slice.parts.iter().flatten()))
     }
 }
 
@@ -298,6 +329,44 @@ mod tests {
         assert_eq!((tokens.len(), tokens.memory_bytes()), (0, 0));
     }
 
+    /// Tokens of a time in which the window was long are kept as long as that; later ones are not.
+    #[test]
+    fn w4_a_window_that_was_changed_holds_for_later_tokens() {
+        const WEEK_MS: u64 = 7 * 24 * 3_600_000;
+        for (before, after) in [(WEEK_MS, WINDOW_MS), (WINDOW_MS, WEEK_MS)] {
+            let (mut tokens, mut now) = (Tokens::new(before), 1_700_000_000_000);
+            let count = |tokens: &mut Tokens, text, time_ms, now_ms, window_ms| {
+                let (admission, mark) = tokens.admit(token(text, time_ms), window_ms, now_ms, 7).unwrap();
+                tokens.remember(time_ms, mark);
+                admission
+            };
+            for step in 0..20 {
+                assert_eq!(count(&mut tokens, "a", now + step, now + step, before), Admission::New);
+            }
+            tokens.resize(after);
+            now += 60_000;
+            for step in 0..1_000 {
+                assert_eq!(count(&mut tokens, "b", now + step, now + step, after), Admission::New);
+                assert_eq!(count(&mut tokens, "b", now + step, now + step, after), Admission::Repeated);
+            }
+            // Of one time in a slice that was begun, and of the time before a slice.
+            for time_ms in [now - 60_000 + 5, now - 3_000] {
+                if time_ms >= now.saturating_sub(after) {
+                    count(&mut tokens, "c", time_ms, now, after);
+                    assert_eq!(count(&mut tokens, "c", time_ms, now, after), Admission::Repeated);
+                }
+            }
+            // Others are forgotten, though tokens come all the time.
+            let later = now + 1_000 + after + after / SLICES + 1;
+            assert_eq!(count(&mut tokens, "d", later, later, after), Admission::New);
+            for _ in 0..20 {
+                while tokens.forget(after, later) {}
+            }
+            assert_eq!(tokens.len(), 1, "{before} to {after} ms");
+            assert!(tokens.slices.len() < 20);
+        }
+    }
+
     #[test]
     fn w4_few_tokens_take_little_memory_and_each_of_many_is_found() {
         let mut tokens = Tokens::new(1 << 30);
@@ -310,7 +379,7 @@ mod tests {
         for number in 1..300_000 {
             tokens.remember(1, mark(number));
         }
-        let slice = &tokens.slices[&0];
+        let slice = tokens.slice(1).unwrap();
         assert!((0..300_000).all(|number| slice.find(mark(number)).is_some()) && slice.find(mark(300_000)).is_none());
         let most = slice.parts.iter().map(HashTable::len).max().unwrap();
         assert!(most < 4 * PART_TOKENS, "{most} tokens in a part");

@@ -25,6 +25,8 @@ enum Step {
     Option(&'static str, u64),
     /// A command with the token of this number, made so long before now, with this content. Before it, so much time passes.
     Token(u8, u64, bool, u64),
+    /// `TOKEN_WINDOW_MS`.
+    Window(u64),
     Dump,
     Apply(Id, Vec<(usize, i64)>),
     ApplySet(Id, usize, i64),
@@ -93,6 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         3 => (0..9_u8, 0..10_000_u64, any::<bool>(), 0..2_000_u64)
             .prop_map(|(number, age_ms, content, passes_ms)| Step::Token(number, age_ms, content, passes_ms)),
+        1 => prop_oneof![Just(1_000), Just(WINDOW_MS), Just(60_000)].prop_map(Step::Window),
         1 => Just(Step::Dump),
         4 => (id(), deltas()).prop_map(|(id, deltas)| Step::Apply(id, deltas)),
         1 => (id(), any::<usize>(), delta()).prop_map(|(id, field, value)| Step::ApplySet(id, field, value)),
@@ -110,6 +113,9 @@ struct World {
     now_ms: u64,
     /// The content of the commands that have counted, by their token and its time.
     tokens: BTreeMap<(u8, u64), bool>,
+    window_ms: u64,
+    /// Tokens of earlier times may be forgotten: they were out of a window.
+    forgotten_ms: u64,
 }
 
 const WINDOW_MS: u64 = 8_000;
@@ -142,6 +148,8 @@ impl World {
             added: 0,
             now_ms: 1_000_000,
             tokens: BTreeMap::new(),
+            window_ms: WINDOW_MS,
+            forgotten_ms: 0,
         }
     }
 
@@ -262,6 +270,12 @@ impl World {
                 self.now_ms += passes_ms;
                 self.token(number, self.now_ms - age_ms, content);
             }
+            Step::Window(window_ms) => {
+                let value = window_ms.to_string().into_bytes();
+                self.set.alter(Change::Option(b"TOKEN_WINDOW_MS".to_vec(), value)).unwrap();
+                self.window_ms = window_ms;
+                self.forgotten_ms = self.forgotten_ms.max(self.now_ms - window_ms);
+            }
             Step::Dump => self.dump(),
         }
     }
@@ -270,8 +284,12 @@ impl World {
         let content_bytes: &[&[u8]] = &[if content { b"1" } else { b"2" }];
         let token = Token { text: &[b'a' + number], time_ms, content: content_bytes };
         let admitted = self.set.admit(Mode::Decide, token, self.now_ms);
+        self.forgotten_ms = self.forgotten_ms.max(self.now_ms - self.window_ms);
+        if time_ms < self.forgotten_ms && admitted == Err(Refusal::TooOld) {
+            return;
+        }
         let expected = match self.tokens.get(&(number, time_ms)) {
-            _ if time_ms + WINDOW_MS < self.now_ms => Err(Refusal::TooOld),
+            _ if time_ms + self.window_ms < self.now_ms => Err(Refusal::TooOld),
             None => Ok(Admission::New),
             Some(counted) if *counted == content => Ok(Admission::Repeated),
             Some(_) => Err(Refusal::TokenReused),

@@ -17,8 +17,8 @@ use crate::table::Table;
 pub(super) mod kind {
     /// Schema, options, seed.
     pub(crate) const HEADER: u8 = 1;
-    /// Tokens of one slice.
-    pub(crate) const TOKENS: u8 = 2;
+    /// Tokens of one slice, as version 1 wrote them: all slices have the length that the header has.
+    pub(crate) const EQUAL_TOKENS: u8 = 2;
     /// A table by range begins.
     pub(crate) const TABLE: u8 = 3;
     /// The depths of all tables by hash, in the order of their prefixes.
@@ -33,10 +33,12 @@ pub(super) mod kind {
     pub(crate) const END: u8 = 8;
     /// The set lacks something for good: its restore has failed.
     pub(crate) const FAILED: u8 = 9;
+    /// Tokens of one slice, after the begin and the end of its times.
+    pub(crate) const TOKENS: u8 = 10;
 }
 
 /// The version of the format.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// Bytes from which a piece is complete.
 const PIECE_BYTES: usize = 128 << 10;
 /// Values from which a piece is complete: a restore of it holds the engine for less than 1 ms.
@@ -173,11 +175,12 @@ impl CounterSet {
     ) -> Result<(), PageFault> {
         let mut dump = Dump { emit, piece: Writer(Vec::new()), piece_values: 0, previous_id: 0 };
         self.dump_header(&mut dump);
-        for (begin_ms, marks) in self.tokens.slices() {
+        for (times_ms, marks) in self.tokens.slices() {
             for mark in marks {
                 if !dump.has_room(kind::TOKENS) {
                     dump.begin(kind::TOKENS);
-                    dump.piece.number(begin_ms);
+                    dump.piece.number(times_ms.start);
+                    dump.piece.number(times_ms.end);
                 }
                 dump.piece.0.extend_from_slice(&mark.high.to_le_bytes());
                 dump.piece.0.extend_from_slice(&mark.low.to_le_bytes());

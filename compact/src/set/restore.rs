@@ -83,7 +83,7 @@ impl CounterSet {
         let taken = match kind {
             // It checks everything before it changes something.
             kind::TABLE => return self.take_table(mode, reader, files),
-            kind::TOKENS => self.take_tokens(reader),
+            kind::TOKENS | kind::EQUAL_TOKENS => self.take_tokens(kind, reader),
             kind::TREE => self.take_tree(mode, reader),
             kind::SLOTS => self.take_slots(reader),
             kind::RECORDS => self.take_records(reader, files),
@@ -108,7 +108,7 @@ impl CounterSet {
             return Err(Refusal::Complete);
         }
         let follows = match (kind, &self.restoring, &self.tables) {
-            (kind::TOKENS, Between, _) | (kind::TABLE, Between, Tables::Rising(_)) => true,
+            (kind::TOKENS | kind::EQUAL_TOKENS, Between, _) | (kind::TABLE, Between, Tables::Rising(_)) => true,
             (kind::TREE, Between, Tables::Random(random)) => random.is_new(),
             (kind::SLOTS | kind::RECORDS, Between, Tables::Random(_)) => true,
             (kind::SLOTS | kind::RECORDS, Hot, _) | (kind::RECORDS | kind::HELD, Cold(_), _) => true,
@@ -120,13 +120,22 @@ impl CounterSet {
         if follows { Ok(()) } else { Err(Refusal::invalid("this piece of a dump does not follow the one before")) }
     }
 
-    fn take_tokens(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_tokens(&mut self, kind: u8, reader: &mut Reader<'_>) -> Result<(), Refusal> {
         let begin_ms = reader.number()?;
+        let ends_ms = match kind {
+            kind::EQUAL_TOKENS => begin_ms.saturating_add(self.tokens.parts().0),
+            _ => reader.number()?,
+        };
+        if begin_ms >= ends_ms {
+            return Reader::broken();
+        }
         while !reader.is_empty() {
             let bytes = reader.take(16)?;
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
             let high = u64::from(word(0)) | u64::from(word(4)) << 32;
-            self.tokens.remember(begin_ms, Mark { high, low: word(8), content: word(12) });
+            // Which of these times it is, only the mark says.
+            let mark = Mark { high, low: word(8), content: word(12) };
+            self.tokens.remember_in(begin_ms..ends_ms, ends_ms - 1, mark);
         }
         Ok(())
     }
@@ -319,7 +328,7 @@ fn has_room(mode: Mode, tables: u64) -> Result<(), Refusal> {
 }
 
 fn header(reader: &mut Reader<'_>) -> Result<CounterSet, Refusal> {
-    if reader.number()? != VERSION {
+    if reader.number()? > VERSION {
         return Err(Refusal::invalid("the dump was written by a later version"));
     }
     let seed = reader.number()?;

@@ -1,7 +1,7 @@
 //! A set has a bounded number of tables, so that a pass over all of them is short (W2). Work that comes often makes no such pass.
 
 use super::*;
-use crate::bytes::Writer;
+use crate::bytes::{Reader, Writer};
 use crate::set::dump::kind;
 use crate::set::random::Node;
 use crate::set::rising::Body;
@@ -77,9 +77,48 @@ fn w2_a_full_set_allocates_no_tables_in_advance() {
 fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut piece = Writer::new(kind);
     numbers.into_iter().for_each(|number| piece.number(number));
-    let sum = crc32c::crc32c(&piece.0);
-    piece.0.extend_from_slice(&sum.to_le_bytes());
-    piece.0
+    sealed(piece.0)
+}
+
+/// A piece with its checksum.
+fn sealed(mut piece: Vec<u8>) -> Vec<u8> {
+    let sum = crc32c::crc32c(&piece);
+    piece.extend_from_slice(&sum.to_le_bytes());
+    piece
+}
+
+/// Pieces of version 1 have the begin of a slice of tokens, and not its end: they are forgotten no earlier than others.
+#[test]
+fn w4_tokens_of_version_1_are_taken() {
+    let mut before = set(Order::Rising, 16);
+    let (window_ms, now_ms) = (before.options().token_window_ms, 1_700_000_000_000);
+    let token = |time_ms| crate::Token { text: b"a", time_ms, content: &[b"1"] };
+    let times: Vec<u64> = (0..8).map(|step| now_ms - step * window_ms / 8).collect();
+    times.iter().for_each(|time_ms| before.remember(token(*time_ms)));
+    let slice_ms = window_ms / 8;
+    let mut restored = None;
+    let mut take = |piece: &[u8]| {
+        let (piece, _) = piece.split_last_chunk::<4>().unwrap();
+        let old = match piece[0] {
+            kind::HEADER => [&[kind::HEADER, 1], &piece[2..]].concat(),
+            kind::TOKENS => {
+                let mut reader = Reader(&piece[1..]);
+                let (begin_ms, _) = (reader.number().unwrap(), reader.number().unwrap());
+                let mut old = Writer::new(kind::EQUAL_TOKENS);
+                old.number(begin_ms / slice_ms * slice_ms);
+                [&old.0[..], reader.0].concat()
+            }
+            _ => piece.to_vec(),
+        };
+        CounterSet::restore(&mut restored, Mode::Decide, &sealed(old), &mut NoFiles).unwrap();
+    };
+    before.dump(&mut |_| unreachable!(), &mut take).unwrap();
+    let mut set = restored.unwrap();
+    while set.step(now_ms) {}
+    for time_ms in times {
+        assert_eq!(set.admit(Mode::Decide, token(time_ms), now_ms), Ok(crate::Admission::Repeated));
+    }
+    assert_eq!(set.admit(Mode::Decide, token(now_ms + 1), now_ms), Ok(crate::Admission::New));
 }
 
 /// The pieces of a set with more tables than a set gets by itself.
