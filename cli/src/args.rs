@@ -137,6 +137,7 @@ mod tests {
             "rollup-worker",
             "server",
             "store accept",
+            "store show",
             "views",
         ];
         assert_eq!(verbs, expected);

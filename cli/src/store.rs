@@ -1,4 +1,5 @@
-//! `tallystone store accept`: an operator accepts a Redis that has lost its data or has an older copy of it.
+//! `tallystone store`: `show` prints the identity marks of a Redis; by `accept` an operator accepts one that has lost its data or
+//! has an older copy of it.
 
 use crate::config::{ConfigFile, Overrides, RedisFlags, load};
 use crate::consent::consent_to;
@@ -7,7 +8,7 @@ use crate::output::Output;
 use crate::serving::cannot_connect;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tallystone_assembly::{AcceptedStore, accept_store};
+use tallystone_assembly::{AcceptedStore, StoreMarks, accept_store, store_marks};
 use tallystone_model::without_password;
 
 #[derive(Debug, Subcommand)]
@@ -19,6 +20,27 @@ pub(crate) enum StoreVerb {
     /// processes continue without the lost data. Stop the workers first: they may hold leases that Redis no longer
     /// knows.
     Accept(AcceptArgs),
+    /// Print the identity marks of the data that Redis has now, as the line of the configuration that names them
+    ///
+    /// With `store_ids` in `[redis]`, a program starts only on a Redis that has one of these marks: not on one that was
+    /// emptied while no program was running, and not on another one.
+    Show(ShowArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    #[command(flatten)]
+    redis: RedisFlags,
+}
+
+/// The identity marks: of queues and counters one for each partition.
+#[derive(Serialize)]
+struct Shown {
+    queues: Vec<String>,
+    counters: Vec<String>,
+    views: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -41,7 +63,25 @@ struct Accepted {
 }
 
 pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError> {
-    let StoreVerb::Accept(args) = verb;
+    match verb {
+        StoreVerb::Accept(args) => accept(args, output).await,
+        StoreVerb::Show(args) => show(args, output).await,
+    }
+}
+
+async fn show(args: ShowArgs, output: Output) -> Result<(), CliError> {
+    let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
+    let StoreMarks { queues, counters, views } = store_marks(&config.redis).await.map_err(cannot_connect)?;
+    output.one(&Shown { queues, counters, views }, |Shown { queues, counters, views }| {
+        let marks: Vec<String> = [queues, counters, views].into_iter().flatten().map(|id| format!("\"{id}\"")).collect();
+        match marks.is_empty() {
+            true => format!("{} has no data of Tallystone.", without_password(&config.redis.url)),
+            false => format!("store_ids = [{}]", marks.join(", ")),
+        }
+    })
+}
+
+async fn accept(args: AcceptArgs, output: Output) -> Result<(), CliError> {
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let shown = without_password(&config.redis.url);
     consent_to(&format!("Continue with the data that {shown} has now, without the data that it had before"), args.yes)?;

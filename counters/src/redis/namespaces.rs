@@ -68,6 +68,12 @@ impl RedisNamespaces {
         Identity::accept_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
     }
 
+    /// The identity marks of the partitions, as far as they have any.
+    pub async fn marks(redis: &RedisConfig) -> Result<Vec<String>, ConnectError> {
+        let partitions = Keyspace::all(redis.partition_count());
+        Identity::show_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
+    }
+
     /// What the last probe of the store found, and every change of that. `None`: it is not probed.
     pub fn status(&self) -> Option<watch::Receiver<StoreStatus>> {
         self.status.clone()

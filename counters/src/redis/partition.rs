@@ -74,7 +74,7 @@ impl Partition {
         links: u16,
     ) -> Result<Partition, ConnectError> {
         let (replicas, allow_volatile, mark) = (redis.replicas(), redis.allow_volatile, keyspace.key(MARK));
-        let checked = (mark.as_str(), format(&keyspace));
+        let checked = (mark.as_str(), &redis.store_ids[..], format(&keyspace));
         let demands = Demands::open(primary.clone(), shown, replicas, allow_volatile, checked).await?;
         let condition = demands.condition();
         let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());

@@ -33,6 +33,6 @@ pub use indexer::{attach_indexer, indexer};
 pub use ingest::ingest;
 pub use queue::{queue, queue_over};
 pub use rollup_worker::{RollupWorker, own_name, rollup_worker};
-pub use store::{AcceptedStore, accept_store};
+pub use store::{AcceptedStore, StoreMarks, accept_store, store_marks};
 pub use telemetry::TelemetryConfig;
 pub use views::views;

@@ -1,4 +1,4 @@
-//! `tallystone store accept`: takes a Redis over as it is.
+//! `tallystone store`: the identity marks of a Redis, and the operator's word that takes it over as it is.
 
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_link::{ConnectError, RedisConfig};
@@ -23,5 +23,25 @@ pub async fn accept_store(redis: &RedisConfig) -> Result<AcceptedStore, ConnectE
         queues: RedisStore::accept(redis).await?,
         counters: RedisNamespaces::accept(redis).await?,
         views: ViewLog::accept(redis).await?,
+    })
+}
+
+/// The identity marks that a Redis has, for `redis.store_ids`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreMarks {
+    /// Those of the queues: one for each partition.
+    pub queues: Vec<String>,
+    /// Those of the counters: one for each partition.
+    pub counters: Vec<String>,
+    /// That of the log of views, if there is one.
+    pub views: Vec<String>,
+}
+
+/// Reads the identity marks of a Redis (X7). It changes nothing.
+pub async fn store_marks(redis: &RedisConfig) -> Result<StoreMarks, ConnectError> {
+    Ok(StoreMarks {
+        queues: RedisStore::marks(redis).await?,
+        counters: RedisNamespaces::marks(redis).await?,
+        views: ViewLog::marks(redis).await?,
     })
 }

@@ -33,6 +33,9 @@ pub struct RedisConfig {
     pub cert_file: Option<PathBuf>,
     /// Its private key, PEM.
     pub key_file: Option<PathBuf>,
+    /// The identity marks that the data may have (X7), as `tallystone store show` prints them; empty: any, and a store without
+    /// one gets it.
+    pub store_ids: Vec<String>,
     /// Accept a Redis that may lose acknowledged writes (Q16).
     pub allow_volatile: bool,
     /// Replicas that must have each write before it is acknowledged (Q16); 0: none.
@@ -63,6 +66,7 @@ impl Default for RedisConfig {
             ca_file: None,
             cert_file: None,
             key_file: None,
+            store_ids: Vec::new(),
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
@@ -103,6 +107,10 @@ impl RedisConfig {
                 return Err(ConfigError::new("redis.partitions", why));
             }
             ConfigError::unless_within("redis.partitions", partitions.into(), 2..=256)?;
+        }
+        if self.allow_volatile && !self.store_ids.is_empty() {
+            let why = "is set, but so is redis.allow_volatile: such a Redis gets a new mark whenever it has lost its data";
+            return Err(ConfigError::new("redis.store_ids", why));
         }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
@@ -161,6 +169,10 @@ mod tests {
             (
                 "redis.partitions",
                 RedisConfig { partitions: Some(1), url: "redis-cluster://h".to_owned(), ..RedisConfig::default() },
+            ),
+            (
+                "redis.store_ids",
+                RedisConfig { store_ids: vec!["x".to_owned()], allow_volatile: true, ..RedisConfig::default() },
             ),
             ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
             ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),

@@ -2,7 +2,7 @@
 //! other settings.
 
 use crate::timeline::Timeline;
-use crate::{Condition, ConnectError, Format, Identity, Link, Primary, ReplicaWait, preflight};
+use crate::{Condition, ConnectError, Format, Identity, Link, Primary, ReplicaWait, preflight, transaction};
 use redis::{ErrorKind, RedisError, RedisResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,8 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// Checks a Redis for the first time, with the identity mark and the format of its data. `url` is shown in errors: pass it
+    /// Checks a Redis for the first time, with its identity mark, which must be one of the given ones if there are any, and the
+    /// format of its data. `url` is shown in errors: pass it
     /// [`without_password`](tallystone_model::without_password).
     ///
     /// # Errors
@@ -34,11 +35,11 @@ impl Demands {
         url: &str,
         replicas: ReplicaWait,
         allow_volatile: bool,
-        (mark, format): (&str, Format),
+        (mark, store_ids, format): (&str, &[String], Format),
     ) -> Result<Demands, ConnectError> {
         let met_by = AtomicU32::new(Timeline::UNKNOWN.0);
         let demands = Demands { primary, url: url.to_owned(), replicas, allow_volatile, format, met_by };
-        let timeline = demands.examine(Some(mark)).await?;
+        let timeline = demands.examine(Some((mark, store_ids))).await?;
         demands.met_by.store(timeline.0, Ordering::Relaxed);
         Ok(demands)
     }
@@ -70,13 +71,13 @@ impl Demands {
     }
 
     /// Returns the timeline of the Redis that meets them. `mark`: its identity is checked, too, which is probed from then on.
-    async fn examine(&self, mark: Option<&str>) -> Result<Timeline, ConnectError> {
+    async fn examine(&self, mark: Option<(&str, &[String])>) -> Result<Timeline, ConnectError> {
         // Over a separate connection, which makes no demands.
-        let link = Link::new(self.primary.clone(), self.replicas, []);
+        let link = Link::new(self.primary.clone(), self.replicas, transaction::ALL);
         preflight(&link, &self.url, self.allow_volatile).await?;
         // A store that has lost its data may seem to have another format.
-        if let Some(mark) = mark {
-            Identity::check(&link, mark, &self.url, self.allow_volatile).await?;
+        if let Some((mark, store_ids)) = mark {
+            Identity::check(&link, mark, &self.url, self.allow_volatile, store_ids).await?;
         }
         self.format.check(&link, &self.url).await?;
         let lineage = link.lineage().await.map_err(|error| ConnectError::unreachable(&self.url, error))?;

@@ -1,6 +1,6 @@
 //! The format of the data in a Redis: one number for the queues, one for the counters.
 
-use crate::{ConnectError, Link, LinkError};
+use crate::{ConnectError, Link, LinkError, transaction};
 use redis::Value;
 
 /// One format: how one kind of data is laid out in Redis.
@@ -16,8 +16,9 @@ pub struct Format {
 }
 
 impl Format {
-    /// Refuses data of another format, and writes the number where there is no data yet. `url` is shown in errors.
-    pub async fn check(&self, link: &Link, url: &str) -> Result<(), ConnectError> {
+    /// Refuses data of another format, and writes the number where there is no data yet, with a link that has
+    /// the [transactions](crate::transaction). `url` is shown in errors.
+    pub(crate) async fn check(&self, link: &Link, url: &str) -> Result<(), ConnectError> {
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let written = link.call(redis::cmd("GET").arg(&self.key)).await.map_err(unreachable)?;
         let found = match &written {
@@ -33,7 +34,8 @@ impl Format {
         }
         if written == Value::Nil {
             // Only then: a full Redis refuses it, although a server may start on its data.
-            link.call(redis::cmd("SET").arg(&self.key).arg(self.number).arg("NX")).await.map_err(unreachable)?;
+            let mut write = transaction::call(transaction::NUMBER, &self.key);
+            link.eval(write.arg(self.number), false).await.map_err(unreachable)?;
         }
         Ok(())
     }

@@ -1,21 +1,27 @@
 //! The identity of a store: how a process notices that a Redis no longer has the data that it had (X7).
 //!
 //! The mark is one hash: `id`, chosen once; `beat`, which processes that write raise; `replaces`, the mark that an
-//! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store.
+//! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store. All but
+//! `lost` is written by [transactions](crate::transaction), so that it is gone when the data is.
 
+use crate::acl::{Loading, loading};
 use crate::state::{DataLoss, StoreState, StoreStatus};
 use crate::timeline::Timeline;
-use crate::{ConnectError, Link, LinkError, Primary, RedisConfig, ReplicaWait};
-use metrics::{counter, describe_counter};
+use crate::{ConnectError, Link, LinkError, Primary, RedisConfig, ReplicaWait, transaction};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
 use redis::{Cmd, from_redis_value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tallystone_model::Applied;
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// A loss is noticed within a second.
 const PROBE_EVERY: Duration = Duration::from_millis(800);
+/// An operator may change the ACL of a Redis at any time.
+const LOADING_EVERY: Duration = Duration::from_secs(10);
+const UNLOADABLE: &str = "tallystone_store_unloadable";
 const LOST_WRITES: &str = "tallystone_store_failovers_with_lost_writes_total";
 
 /// The identity of a store, as this process knows it.
@@ -47,14 +53,44 @@ struct Mark {
 }
 
 impl Identity {
-    /// Refuses a store of which a process has noticed that it is not what it was, and which no operator has accepted. It
-    /// comes before all other checks of its data, which would give other reasons.
-    pub async fn check(link: &Link, key: &str, url: &str, is_volatile: bool) -> Result<(), ConnectError> {
+    /// Refuses a store of which a process has noticed that it is not what it was, and which no operator has accepted; and one
+    /// that has none of the marks `wanted`, if there are any. It comes before all other checks of its data, which would give
+    /// other reasons.
+    pub async fn check(
+        link: &Link,
+        key: &str,
+        url: &str,
+        is_volatile: bool,
+        wanted: &[String],
+    ) -> Result<(), ConnectError> {
         let mark = read(link, key).await.map_err(|error| ConnectError::unreachable(url, error))?;
-        match mark.lost {
-            Some(_) if !is_volatile => Err(ConnectError::DataLoss { url: url.to_owned() }),
-            _ => Ok(()),
+        if mark.lost.is_some() && !is_volatile {
+            return Err(ConnectError::DataLoss { url: url.to_owned() });
         }
+        if !wanted.is_empty() && mark.id.as_ref().is_none_or(|id| !wanted.contains(id)) {
+            let found = mark.id.map_or("no mark".to_owned(), |id| format!("the mark {id}"));
+            return Err(ConnectError::OtherStore { url: url.to_owned(), key: key.to_owned(), found });
+        }
+        Ok(())
+    }
+
+    /// The marks under these keys, each in its slot, as far as there are any.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
+    pub async fn show_each(
+        redis: &RedisConfig,
+        marks: impl Iterator<Item = (u16, String)>,
+    ) -> Result<Vec<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        let primary = redis.access().first_primary(&redis.url)?;
+        let mut ids = Vec::new();
+        for (slot, key) in marks {
+            let link = Link::new(primary.with_slot(slot), ReplicaWait::default(), []);
+            let mark = read(&link, &key).await.map_err(|error| ConnectError::unreachable(&shown, error))?;
+            ids.extend(mark.id);
+        }
+        Ok(ids)
     }
 
     /// Reads the mark of a store that [`check`](Identity::check) has let pass; a store without one gets it. `url` is shown
@@ -67,7 +103,7 @@ impl Identity {
     ) -> Result<Arc<Identity>, ConnectError> {
         describe_counter!(LOST_WRITES, "replicas that became the primary without the last writes");
         counter!(LOST_WRITES).increment(0);
-        let link = Link::new(primary, ReplicaWait::default(), []);
+        let link = Link::new(primary, ReplicaWait::default(), transaction::ALL);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mut mark = read(&link, key).await.map_err(unreachable)?;
         if mark.id.is_none() {
@@ -137,7 +173,7 @@ impl Identity {
         }
         known.beat = mark.beat;
         if self.state.take_wrote() {
-            let raised = self.link.call(redis::cmd("HINCRBY").arg(&self.key).arg("beat").arg(1)).await;
+            let raised = self.link.eval(&transaction::call(transaction::BEAT, &self.key), false).await;
             match raised.inspect_err(|_| self.state.wrote()) {
                 Ok(beat) => known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat),
                 // A full store still serves what needs no memory. The beat is raised when there is room again.
@@ -146,6 +182,31 @@ impl Identity {
             }
         }
         Ok(None)
+    }
+
+    /// Whether Redis could load its data at its next start, as far as this connection may know; `before`: what was known.
+    async fn check_loading(&self, before: bool) -> bool {
+        // Of a Redis that may be volatile, the operator has accepted that.
+        let found = if self.is_volatile { Ok(Loading::Allowed) } else { loading(&self.link).await };
+        let is_loadable = match found {
+            Ok(Loading::Allowed) => true,
+            Ok(Loading::Denied { rights }) => {
+                if before {
+                    tracing::error!(
+                        redis = self.url,
+                        rights,
+                        "this Redis would lose its data at its next start, because the user 'default' may not execute what its file has: write `user default off ~* &* +@all` in its ACL"
+                    );
+                }
+                false
+            }
+            // The check at the start has warned. An answer that is missing says nothing.
+            Ok(Loading::Unknown { .. }) | Err(_) => before,
+        };
+        // Every time: the store is open before the recorder of metrics.
+        describe_gauge!(UNLOADABLE, "1 while this Redis would lose its data at its next start, by its ACL; else 0");
+        gauge!(UNLOADABLE, "mark" => self.key.clone()).set(if is_loadable { 0.0 } else { 1.0 });
+        is_loadable
     }
 
     /// The store is not what it was: no process may start on it, unless the operator has accepted losses in advance.
@@ -209,25 +270,28 @@ impl Identity {
     /// # Errors
     /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
     pub async fn accept(primary: Primary, key: &str, url: &str) -> Result<Option<String>, ConnectError> {
-        let link = Link::new(primary, ReplicaWait::default(), []);
+        let link = Link::new(primary, ReplicaWait::default(), transaction::ALL);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mark = read(&link, key).await.map_err(unreachable)?;
         let Some(lost) = mark.lost else { return Ok(None) };
         let id = Uuid::new_v4().to_string();
-        let mut command = redis::cmd("HSET");
-        command.arg(key).arg("id").arg(&id).arg("replaces").arg(mark.id.unwrap_or(lost)).arg("beat").arg(0);
-        link.call(&command).await.map_err(unreachable)?;
-        // Until then every process continues refusing.
-        link.call(redis::cmd("HDEL").arg(key).arg("lost")).await.map_err(unreachable)?;
+        let mut command = transaction::call(transaction::ACCEPT, key);
+        command.arg(&id).arg(mark.id.unwrap_or(lost));
+        link.eval(&command, false).await.map_err(unreachable)?;
         Ok(Some(id))
     }
 }
 
-/// Verifies the mark until the identity is dropped.
+/// Verifies the mark, and that Redis could load its data again, until the identity is dropped.
 async fn probe(identity: Weak<Identity>) {
+    let (mut is_loadable, mut loading_at) = (true, Instant::now());
     loop {
         tokio::time::sleep(PROBE_EVERY).await;
         let Some(identity) = identity.upgrade() else { return };
+        if loading_at <= Instant::now() {
+            loading_at = Instant::now() + LOADING_EVERY;
+            is_loadable = identity.check_loading(is_loadable).await;
+        }
         if let Err(error) = identity.verify().await
             && !error.is_data_loss
         {
@@ -239,7 +303,7 @@ async fn probe(identity: Weak<Identity>) {
 /// Gives a store a new mark if it has none.
 async fn choose(link: &Link, key: &str) -> Result<(), LinkError> {
     let id = Uuid::new_v4().to_string();
-    link.call(redis::cmd("HSETNX").arg(key).arg("id").arg(id)).await.map(drop)
+    link.eval(transaction::call(transaction::CHOOSE, key).arg(id), false).await.map(drop)
 }
 
 async fn read(link: &Link, key: &str) -> Result<Mark, LinkError> {

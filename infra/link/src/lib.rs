@@ -5,7 +5,7 @@
 //! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
-//! (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
+//! (`identity`, `state`, `transaction`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
 //! says of it (`witness`), the history of the store that a connection leads to (`timeline`), walks by several calls (`scan`), and
 //! the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
 
@@ -39,6 +39,7 @@ mod source;
 mod state;
 mod stream_id;
 mod timeline;
+mod transaction;
 mod witness;
 
 pub use access::RedisAccess;

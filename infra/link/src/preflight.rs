@@ -112,6 +112,18 @@ pub enum ConnectError {
         /// The address.
         url: String,
     },
+    /// It is another one than the configuration names.
+    #[error(
+        "the Redis at {url} has {found} under {key}, which is not in redis.store_ids: it is another Redis, or it has lost its data. Give it its data back; or, if you continue with what it has, write the marks of `tallystone store show` there, or remove the key"
+    )]
+    OtherStore {
+        /// The address.
+        url: String,
+        /// The key of the mark.
+        key: String,
+        /// What it has.
+        found: String,
+    },
     /// It would lose acknowledged writes.
     #[error(
         "this Redis may lose acknowledged writes: {settings}. Set appendonly yes, appendfsync always, no-appendfsync-on-rewrite no and maxmemory-policy noeviction, or accept the loss with --allow-volatile"

@@ -12,6 +12,8 @@ pub struct RedisOptions {
     pub partitions: u16,
     /// The user and the files with which it is reached.
     pub access: RedisAccess,
+    /// The identity marks that its data may have; empty: any.
+    pub store_ids: Vec<String>,
     /// Work with a Redis that may lose acknowledged writes (Q16).
     pub allow_volatile: bool,
     /// The number of replicas that must hold each write before the caller gets its answer; 0: none (Q16).
@@ -36,6 +38,7 @@ impl Default for RedisOptions {
             url: "redis://127.0.0.1:6379".to_owned(),
             partitions: 1,
             access: RedisAccess::default(),
+            store_ids: Vec::new(),
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
@@ -55,13 +58,15 @@ impl RedisOptions {
     /// [`ConnectError::File`]: `redis.data_dir` cannot be used.
     pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> Result<RedisOptions, ConnectError> {
         let (clock, access) = (redis.clock("queues"), redis.access());
-        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, replicas_fsync, .. } = redis.clone();
+        let RedisConfig { url, store_ids, allow_volatile, .. } = redis.clone();
+        let RedisConfig { replicas_min, replica_wait_ms, replicas_fsync, .. } = *redis;
         Ok(RedisOptions {
             clock,
             room: redis.room("queues")?,
             url,
             partitions: redis.partition_count(),
             access,
+            store_ids,
             allow_volatile,
             replicas_min,
             replica_wait_ms,

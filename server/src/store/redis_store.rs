@@ -134,6 +134,12 @@ impl RedisStore {
         Identity::accept_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
     }
 
+    /// The identity marks of the partitions, as far as they have any.
+    pub async fn marks(redis: &RedisConfig) -> Result<Vec<String>, ConnectError> {
+        let partitions = Keyspace::all(redis.partition_count());
+        Identity::show_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
+    }
+
     /// One page of the shards of a partition in which something falls due, each with the time until then.
     pub async fn sweep_times(&self, partition: u16, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
         self.partitions[usize::from(partition)].sweep_times(cursor).await
@@ -189,7 +195,7 @@ async fn open(
 ) -> Result<Arc<Shared>, ConnectError> {
     let replicas = options.replicas();
     let (shown, mark) = (tallystone_model::without_password(&options.url), keyspace.key(MARK));
-    let checked = (mark.as_str(), format(&keyspace));
+    let checked = (mark.as_str(), &options.store_ids[..], format(&keyspace));
     let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, checked).await?;
     let link = Link::new(primary.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
     let link = link.on(demands.condition());

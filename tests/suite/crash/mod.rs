@@ -29,4 +29,6 @@ mod replication;
 mod retries;
 mod rounds;
 mod sentinels;
+mod store_ids;
+mod unloadable;
 mod walks;

@@ -1,9 +1,12 @@
 //! S6: a Redis whose ACL makes it drop its data at its next start is refused.
 
-use crate::system::program;
+use crate::crash::machines::Server;
+use crate::system::program::{self, SOON};
 use redis::Value;
 use tallystone_server::store::{RedisOptions, RedisStore};
+use std::time::Duration;
 use tallystone_tests::TestRedis;
+use tokio::time::{Instant, sleep};
 
 /// The line that the refusal names, as rules of ACL SETUSER.
 const RIGHT: [&str; 4] = ["off", "~*", "&*", "+@all"];
@@ -54,4 +57,20 @@ async fn s6_without_the_right_to_read_the_acl_a_server_starts() {
     command.query_async::<Value>(&mut admin).await.expect("a user");
     let options = RedisOptions { url: url.replace("tally:", "blind:"), ..RedisOptions::default() };
     RedisStore::connect(options).await.map(drop).expect("a warning is no refusal");
+}
+
+#[tokio::test]
+async fn s6_an_acl_that_changes_while_servers_run_is_noticed() {
+    let (_redis, mut admin, url) = redis_with(&["~*", "&*", "+@all"]).await;
+    set_default(&mut admin, &RIGHT).await;
+    let server = Server::start_with_metrics(&["server", "--redis-url", &url, "--log", "error"]).await;
+    for (rules, shown) in [(&RIGHT[..], "0"), (&["off"], "1"), (&RIGHT, "0")] {
+        set_default(&mut admin, rules).await;
+        let wanted = format!("tallystone_store_unloadable{{mark=\"ts:store\"}} {shown}");
+        let give_up_at = Instant::now() + SOON;
+        while !server.metrics().await.lines().any(|line| line == wanted) {
+            assert!(Instant::now() < give_up_at, "no {wanted} after {rules:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
 }

@@ -98,6 +98,7 @@ async fn every_verb_refuses_names_that_no_verb_knows() {
         &["counter", "namespace", "republish", "n"],
         &["counters", "clock"],
         &["store", "accept"],
+        &["store", "show"],
     ];
     for verb in verbs {
         for (file, words) in [

@@ -57,7 +57,8 @@ impl ViewLog {
         let (primary, room) = (redis.access().primary(&redis.url)?, redis.room("views")?);
         let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
         let shown = tallystone_model::without_password(&redis.url);
-        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, format())).await?;
+        let checked = (MARK, &redis.store_ids[..], format());
+        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, checked).await?;
         let condition = demands.condition();
         let link = |replicas: ReplicaWait| {
             let scripts = ViewScript::ALL.iter().map(|script| script.source());
@@ -85,6 +86,12 @@ impl ViewLog {
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
         Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
+    }
+
+    /// Its identity mark, if it has one. A Redis Cluster has no log.
+    pub async fn marks(redis: &RedisConfig) -> Result<Vec<String>, ConnectError> {
+        let mark = (redis.partition_count() == 1).then(|| (0, MARK.to_owned()));
+        Identity::show_each(redis, mark.into_iter()).await
     }
 
     /// What the last probe of the store found, and every change of that.
