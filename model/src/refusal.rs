@@ -171,7 +171,7 @@ pub enum Refusal {
     TooManyWaiters {
         /// The queue.
         queue: String,
-        /// What there are too many of: waiting calls, or the distinct filters of them.
+        /// What there are too many of: waiting calls, the distinct filters of them, or subscriptions.
         what: &'static str,
         /// The bound.
         max: u32,

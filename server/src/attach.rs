@@ -56,7 +56,11 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         health: health.clone(),
         metrics: metrics.clone(),
         queues: queues.clone(),
-        wait_limits: WaitLimits { waiters_max: limits.queue_waiters_max, filters_max: limits.queue_filters_max },
+        wait_limits: WaitLimits {
+            subscriptions_max: limits.subscriptions_max,
+            waiters_max: limits.queue_waiters_max,
+            filters_max: limits.queue_filters_max,
+        },
         enqueue_stream_calls_max: limits.enqueue_stream_calls_max,
         fair_queue: FairQueue::default(),
         room: WaitingRoom::new(config.waiting(), {

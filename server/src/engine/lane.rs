@@ -39,6 +39,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// How many flushes of one lane may be in the store at once; each may have a dequeue.
 const IN_FLIGHT: usize = SLOTS;
+/// How many commands are taken in before the next flush is formed. Callers that send without a pause do not keep it back.
+const COMMANDS_AT_ONCE: usize = 1_000;
+
 struct Lane<S> {
     context: Arc<Context<S>>,
     lanes: Arc<Lanes>,
@@ -125,7 +128,8 @@ pub(super) async fn run<S: Store>(
             // Tasks that are ready to run send their calls first: a larger flush, without delay.
             tokio::task::yield_now().await;
         }
-        while let Ok(command) = commands.try_recv() {
+        for _ in 0..COMMANDS_AT_ONCE {
+            let Ok(command) = commands.try_recv() else { break };
             lane.accept(command);
         }
         lane.drop_left();
@@ -160,7 +164,6 @@ pub(super) async fn run<S: Store>(
                 lane.settle(outcome);
             }
             given = entrance.permit() => permit = Some(given),
-            Some(command) = commands.recv() => lane.accept(command),
             () = stopping.cancelled(), if !stopped => {
                 stopped = true;
                 lane.waiting.stop(Instant::now());
@@ -173,6 +176,7 @@ pub(super) async fn run<S: Store>(
                 // It has fired, so it must be set again even if no time has changed.
                 timer.as_mut().reset(Instant::now() + IDLE);
             }
+            Some(command) = commands.recv() => lane.accept(command),
         }
     }
     let (is_absent, tally) = (lane.absent, lane.tally.clone());

@@ -119,7 +119,7 @@ async fn q10_the_repeat_gives_a_work_stream_what_the_lost_reply_gave() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.stored(&["a", "b"]).await;
     let mut events = WorkEvents::new();
-    let session = rig.engine.work(&queue("q"), request(0), true, events.sender(0)).unwrap();
+    let mut session = rig.engine.work(&queue("q"), request(0), true, events.sender(0)).unwrap();
     session.submit(Submission { credits: 3, ..Submission::default() });
     rig.lose_and_leave().await;
     rig.store.clock_ms.fetch_add(3_000, Ordering::SeqCst);
@@ -138,7 +138,7 @@ async fn q10_leases_of_a_lost_reply_whose_caller_is_gone_are_released() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.stored(&["a", "b", "c"]).await;
     let events = WorkEvents::new();
-    let session = rig.engine.work(&queue("q"), request(0), false, events.sender(0)).unwrap();
+    let mut session = rig.engine.work(&queue("q"), request(0), false, events.sender(0)).unwrap();
     session.submit(Submission { credits: 1, ..Submission::default() });
     let short = rig.wait("q", SECOND);
     let gone = rig.wait("q", HOUR);

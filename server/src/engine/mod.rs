@@ -49,6 +49,7 @@ use crate::tenants::Creating;
 use call::{Call, Recipient};
 use command::{Command, DequeueCall};
 use granted::Granted;
+use session::SessionPlaces;
 use std::sync::Arc;
 use subscription::EventSender;
 use tallystone_model::message::Enqueued;
@@ -57,7 +58,7 @@ use tallystone_model::store::{
 };
 use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
 use tallystone_serving::Overloaded;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -68,6 +69,8 @@ const MESSAGE_MEMORY: usize = 512;
 pub(crate) struct Engine<S> {
     pub(crate) context: Arc<Context<S>>,
     pub(crate) lanes: Arc<Lanes>,
+    /// The places of subscriptions that are free.
+    subscriptions: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
@@ -95,7 +98,8 @@ impl<S: Store> Engine<S> {
         }));
         let fair_queue = context.fair_queue.clone();
         context.store.on_light_flow(Box::new(move |flow| fair_queue.note_light(flow)));
-        Arc::new(Engine { context, lanes, tasks })
+        let subscriptions = Arc::new(Semaphore::new(context.wait_limits.subscriptions_max as usize));
+        Arc::new(Engine { context, lanes, subscriptions, tasks })
     }
 
     /// Waits until the lanes have sent all calls and answered all callers; [`Context::stopping`] must be cancelled.
@@ -199,8 +203,14 @@ impl<S: Store> Engine<S> {
         events: EventSender,
     ) -> Result<WorkSession, Refusal> {
         self.context.tenants.check_lease(queue, request.lease_ms)?;
-        let place = self.context.tenants.of(queue).map(|tenant| tenant.subscription()).transpose()?;
-        Ok(WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events, place))
+        let max = self.context.wait_limits.subscriptions_max;
+        let of_server = self.subscriptions.clone().try_acquire_owned().map_err(|_| {
+            self.context.metrics.waiters_refused.increment(1);
+            Refusal::TooManyWaiters { queue: queue.to_string(), what: "subscriptions of one server", max }
+        })?;
+        let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.subscription()).transpose()?;
+        let places = SessionPlaces { _of_server: of_server, _of_tenant: of_tenant };
+        Ok(WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events, places))
     }
 
     /// Creates a queue (Q1). A repeated call takes nothing of the tenant's quotas.

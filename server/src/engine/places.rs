@@ -5,9 +5,11 @@ use metrics::Counter;
 use std::sync::Arc;
 use tallystone_model::{QueueName, Refusal};
 
-/// The bounds of each queue.
+/// The bounds of each queue, and of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitLimits {
+    /// Subscriptions of Work streams, in all queues together.
+    pub(crate) subscriptions_max: u32,
     /// Waiting Dequeues and subscriptions.
     pub(crate) waiters_max: u32,
     /// The distinct filters for which they wait; to wait without a filter is always possible.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tallystone_model::store::{DequeueRequest, LeaseRef};
 use tallystone_model::{Lease, MessageId, Shard};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A subscription as its gRPC call sees it. When it is dropped, it releases the leases that the worker has not finished,
 /// if the worker requested `release_on_close`. Leases that the worker never received are released in any case.
@@ -17,37 +18,52 @@ pub(crate) struct WorkSession {
     lanes: Arc<Lanes>,
     shard: Shard,
     id: SubscriptionId,
+    /// Until its first request.
+    waiting: Option<Box<Subscription>>,
     /// Leases that the worker has received and not finished, by their fencing tokens.
     held: HashMap<MessageId, u64>,
     /// Whether they are released when the subscription ends; otherwise they stay until they expire.
     release_on_close: bool,
-    /// Among the subscriptions of the queue's tenant.
-    _place: Option<Taken>,
+    _places: SessionPlaces,
+}
+
+/// The places of a subscription, free again when it ends.
+pub(super) struct SessionPlaces {
+    /// Among all of this server.
+    pub(super) _of_server: OwnedSemaphorePermit,
+    /// Among those of the queue's tenant.
+    pub(super) _of_tenant: Option<Taken>,
 }
 
 impl WorkSession {
-    /// Subscribes in the lane of the shard.
+    /// Subscribes to the shard. Its lane gets the subscription with its first request: the lane of a queue that nobody uses,
+    /// or that does not exist, is not started.
     pub(super) fn open(
         lanes: &Arc<Lanes>,
         shard: Shard,
         request: DequeueRequest,
         release_on_close: bool,
         events: EventSender,
-        place: Option<Taken>,
+        places: SessionPlaces,
     ) -> Self {
-        let id = SubscriptionId::next();
-        lanes.send(&shard, Command::Subscribe(id, Box::new(Subscription::new(request, events))));
-        WorkSession { lanes: lanes.clone(), shard, id, held: HashMap::new(), release_on_close, _place: place }
+        let (id, waiting) = (SubscriptionId::next(), Some(Box::new(Subscription::new(request, events))));
+        let (lanes, held) = (lanes.clone(), HashMap::new());
+        WorkSession { lanes, shard, id, waiting, held, release_on_close, _places: places }
     }
 
     /// Sends a request to the lane.
-    pub(crate) fn submit(&self, submission: Submission) {
+    pub(crate) fn submit(&mut self, submission: Submission) {
+        if let Some(subscription) = self.waiting.take() {
+            self.lanes.send(&self.shard, Command::Subscribe(self.id, subscription));
+        }
         self.lanes.send(&self.shard, Command::Submit(self.id, Box::new(submission)));
     }
 
-    /// Accepts no more leases from now on; results still arrive.
+    /// Accepts no more leases from now on; results still arrive. Nothing is submitted any more.
     pub(crate) fn stop(&self) {
-        self.lanes.send(&self.shard, Command::StopSubscription(self.id));
+        if self.waiting.is_none() {
+            self.lanes.send(&self.shard, Command::StopSubscription(self.id));
+        }
     }
 
     /// Records that the lease is being sent to the worker.
@@ -82,6 +98,8 @@ impl Drop for WorkSession {
             let leases = held.into_iter().map(|(id, fencing_token)| LeaseRef { id, fencing_token });
             self.lanes.give_back(&self.shard, leases.collect(), "stream closed");
         }
-        self.lanes.send(&self.shard, Command::Unsubscribe(self.id));
+        if self.waiting.is_none() {
+            self.lanes.send(&self.shard, Command::Unsubscribe(self.id));
+        }
     }
 }

@@ -20,6 +20,14 @@ pub(crate) struct Submission {
     pub(crate) extend: Vec<Extension>,
 }
 
+impl Submission {
+    /// Whether the lane has nothing to do for it.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Submission { credits, complete, release, extend } = self;
+        *credits == 0 && complete.is_empty() && release.is_empty() && extend.is_empty()
+    }
+}
+
 /// The results of one flush for a subscription.
 #[derive(Default)]
 pub(crate) struct WorkEvent {

@@ -48,7 +48,7 @@ impl Rig {
             health: StoreHealth::of(1),
             metrics: Arc::new(Metrics::new()),
             queues: Board::new(Some(100), 1),
-            wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
+            wait_limits: WaitLimits { subscriptions_max: 10_000, waiters_max: 10_000, filters_max: 256 },
             enqueue_stream_calls_max: 1_000,
             fair_queue: FairQueue::default(),
             room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),
@@ -285,7 +285,8 @@ async fn q18_a_lane_ends_with_its_last_subscription_while_the_server_stops() {
     for pauses in 0..20 {
         let rig = Rig::new(&rig.store);
         let events = WorkEvents::new();
-        let session = rig.engine.work(&queue("q"), request(0), false, events.sender(0)).unwrap();
+        let mut session = rig.engine.work(&queue("q"), request(0), false, events.sender(0)).unwrap();
+        session.submit(Submission { credits: 1, ..Submission::default() });
         tokio::time::sleep(Duration::from_secs(1)).await;
         rig.engine.context.stopping.cancel();
         // The subscription ends at each moment of the lane's end.

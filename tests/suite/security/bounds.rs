@@ -202,3 +202,37 @@ async fn s1_silent_connections_end() {
     // The metrics page is read over connections of the other port, which count too.
     assert!(victim.metric(CONNECTIONS).await <= open + 2.0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_empty_requests_of_work_streams_keep_no_caller_waiting() {
+    const BYTES: usize = 20 * 1024 * 1024;
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let start = Some(WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..WorkStart::default() });
+    let first = WorkRequest { start, ..WorkRequest::default() }.encode_to_vec();
+    let first = [&[0, 0, 0, 0, first.len() as u8], &first[..]].concat();
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let calls = connection(&victim).await;
+        streams.extend(unfinished(&victim, &calls, 1, "Work", &first).await);
+    }
+    // Five zeros are an empty request.
+    let flood = streams.iter_mut().map(|(_, body)| send(body, BYTES));
+    let mut flood = std::pin::pin!(join_all(flood));
+    let (mut meanwhile, mut grown) = (0, 0);
+    loop {
+        let id = format!("meanwhile-{meanwhile}");
+        tokio::select! {
+            biased;
+            _ = &mut flood => break,
+            () = works(&innocent, &id) => meanwhile += 1,
+        }
+        grown = grown.max(victim.memory_kib().saturating_sub(before));
+    }
+    println!("{meanwhile} calls of another caller meanwhile, {grown} KiB");
+    assert!(meanwhile > 0, "the innocent caller is served");
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    works(&innocent, "after").await;
+}

@@ -2,6 +2,7 @@
 
 use super::secured::{Listening, Principals, Secured, refused};
 use crate::system::program::{self, SOON};
+use prost::Message as _;
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, Code, Dequeue, Failure, Lease, NewMessage, QueueConfig, Worker};
@@ -166,6 +167,49 @@ async fn s3_the_stream_of_a_withdrawn_token_ends_within_a_second() {
     took.sort();
     println!("streams have ended after {took:?}");
     assert!(took[TOKENS / 2] < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s3_a_stream_without_a_pause_ends_when_its_token_is_withdrawn() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let stays = principals.add("stays", ALL, ["", ""]);
+    let without = Principals::clone(&principals);
+    let goes = principals.add("goes", ALL, ["", ""]);
+    let (server, path) = start(&place, &principals).await;
+    server.client(&stays).create_queue("q", QueueConfig::simple()).await.expect("a queue");
+    let tcp = tokio::net::TcpStream::connect(server.address).await.expect("a connection");
+    let (mut calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let path_of_call = format!("http://{}/tallystone.queue.v1.Queue/Work", server.address);
+    let request = http::Request::post(path_of_call).header("content-type", "application/grpc").header("te", "trailers");
+    let request = request.header("authorization", format!("Bearer {goes}")).body(()).expect("a request");
+    let (response, mut body) = calls.send_request(request, false).expect("a stream");
+    let start = pb::WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..Default::default() };
+    let first = pb::WorkRequest { start: Some(start), ..Default::default() }.encode_to_vec();
+    body.send_data([&[0, 0, 0, 0, first.len() as u8], &first[..]].concat().into(), false).expect("some bytes");
+    // Five zeros are an empty request. They arrive faster than they are handled.
+    let flood = tokio::spawn(async move {
+        const CHUNK: &[u8] = &[0; 20 * 1_024];
+        let mut left = 0;
+        loop {
+            body.reserve_capacity(CHUNK.len());
+            let Some(Ok(room)) = std::future::poll_fn(|cx| body.poll_capacity(cx)).await else { return };
+            let now = room.min(CHUNK.len() - left);
+            if body.send_data(bytes::Bytes::from_static(&CHUNK[left..left + now]), false).is_err() {
+                return;
+            }
+            left = (left + now) % CHUNK.len();
+        }
+    });
+    without.write(Path::new(&path));
+    let ended = timeout(SOON, async {
+        let mut responses = response.await.expect("an answer").into_body();
+        while let Some(Ok(_)) = responses.data().await {}
+        responses.trailers().await.expect("an end").expect("trailers")
+    });
+    let status = tonic::Status::from_header_map(&ended.await.expect("in time")).expect("a status");
+    assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    timeout(SOON, flood).await.expect("the stream is closed").expect("no panic");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! S1: names of queues that callers invent cost the server little.
 
 use super::victim::{Victim, works};
+use crate::system::program::SOON;
 use futures::{StreamExt, stream};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
@@ -85,4 +86,69 @@ async fn s1_a_new_queue_costs_little_memory() {
     println!("{each} KiB for each of {NEW} new queues");
     assert!(each < NEW_KIB_MAX, "{each} KiB for each of {NEW} new queues");
     works(&innocent, "after").await;
+}
+
+/// In one stream.
+const SUBSCRIPTIONS: u32 = 10_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_subscriptions_of_absent_queues_leave_no_lanes() {
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let (requests, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let send = |request| requests.send(request).expect("an open stream");
+    for subscription in 1..=SUBSCRIPTIONS {
+        let (queue, worker) = (format!("absent-{subscription}"), "w".to_owned());
+        let start = Some(pb::WorkStart { queue, worker, ..Default::default() });
+        send(pb::WorkRequest { subscription, start, ..Default::default() });
+    }
+    // Its answer says that all the others before it were handled.
+    let last = SUBSCRIPTIONS;
+    send(pb::WorkRequest { subscription: last, credits: 1, ..Default::default() });
+    let stream = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
+    let mut responses = victim.calls().await.work(stream).await.expect("a stream").into_inner();
+    let mut end = async || {
+        let response = tokio::time::timeout(SOON, responses.message()).await.expect("in time").expect("no end of all");
+        let response = response.expect("no end of all");
+        let ended = response.ended.expect("an end of this one");
+        assert_eq!(ended.code, Code::NotFound as i32, "{ended:?}");
+        response.subscription
+    };
+    assert_eq!(end().await, last);
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{SUBSCRIPTIONS} subscriptions of absent queues: {grown} KiB");
+    assert!(grown < ABSENT_KIB_MAX / 4, "{grown} KiB for {SUBSCRIPTIONS} names");
+    works(&innocent, "meanwhile").await;
+    victim.until(LANES, 1.0).await;
+    // With its first credit each finds that there is no such queue.
+    for subscription in [1, 2, 9_999] {
+        send(pb::WorkRequest { subscription, credits: 1, ..Default::default() });
+        assert_eq!(end().await, subscription);
+    }
+    victim.until(LANES, 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_the_subscriptions_of_a_server_are_bounded() {
+    let victim = Victim::start("subscriptions_max = 3", FILES).await;
+    works(&victim.innocent(), "before").await;
+    for round in 0..2 {
+        let start = |subscription| pb::WorkRequest {
+            subscription,
+            start: Some(pb::WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        let requests = stream::iter((1..=4).map(start)).chain(stream::pending());
+        let mut responses = victim.calls().await.work(requests).await.expect("a stream").into_inner();
+        let response = tokio::time::timeout(SOON, responses.message()).await.expect("in time").expect("no end of all");
+        let response = response.expect("no end of all");
+        let ended = response.ended.expect("an end of one");
+        assert_eq!((response.subscription, ended.code), (4, Code::ResourceExhausted as i32), "{round}: {ended:?}");
+        assert_eq!(victim.metric("tallystone_waiters_refused_total").await, f64::from(round + 1));
+        // Their places are free as soon as the stream has gone.
+        drop(responses);
+        victim.until("tallystone_work_streams", 0.0).await;
+    }
 }

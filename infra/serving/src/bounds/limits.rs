@@ -34,6 +34,8 @@ pub struct Limits {
     pub answer_ms: u64,
     /// The watches of the health of one port, and as many calls of its reflection.
     pub health_streams_max: u32,
+    /// The subscriptions of Work streams of one server.
+    pub subscriptions_max: u32,
     /// The Dequeues and subscriptions that wait for messages of one queue.
     pub queue_waiters_max: u32,
     /// The distinct filters for which they wait.
@@ -57,6 +59,7 @@ impl Default for Limits {
             unread_bytes_max: 64 * 1024 * 1024,
             answer_ms: 60_000,
             health_streams_max: 1_000,
+            subscriptions_max: 100_000,
             queue_waiters_max: 10_000,
             queue_filters_max: 256,
             enqueue_stream_calls_max: 1_000,
@@ -85,6 +88,7 @@ impl Limits {
         within("unread_bytes_max", self.unread_bytes_max, bytes)?;
         within("answer_ms", self.answer_ms, 100..=3_600_000)?;
         within("health_streams_max", self.health_streams_max.into(), 1..=1_000_000)?;
+        within("subscriptions_max", self.subscriptions_max.into(), 1..=10_000_000)?;
         within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
         within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)?;
         within("enqueue_stream_calls_max", self.enqueue_stream_calls_max.into(), 1..=100_000)
@@ -124,6 +128,7 @@ mod tests {
             ("limits.unread_bytes_max", Limits { unread_bytes_max: 0, ..good }),
             ("limits.answer_ms", Limits { answer_ms: 0, ..good }),
             ("limits.health_streams_max", Limits { health_streams_max: 0, ..good }),
+            ("limits.subscriptions_max", Limits { subscriptions_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
             ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
             ("limits.enqueue_stream_calls_max", Limits { enqueue_stream_calls_max: 0, ..good }),

@@ -25,6 +25,7 @@ use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::status::from_call;
 use tallystone_serving::{Access, ObservedCall, refused_in_full};
+use tokio::task::coop::consume_budget;
 use tonic::{Code, Request, Status, Streaming};
 
 /// With this many items without a result, no further request is read.
@@ -185,7 +186,10 @@ impl<S: Store> Session<S> {
         let reading = matches!(self.phase, Phase::Reading);
         let room = self.pending < PENDING_MAX;
         tokio::select! {
+            // First what ends the stream: a client that sends without a pause does not keep it open.
             biased;
+            status = &mut self.withdrawn, if reading => self.close(Err(status)),
+            () = self.engine.context.stopping.cancelled(), if reading => self.close(Err(status::stopping())),
             (number, event) = self.events.next() => {
                 self.take_in(number, event);
                 // All that has arrived travels together.
@@ -194,11 +198,13 @@ impl<S: Store> Session<S> {
                 }
             }
             request = self.requests.message(), if reading && room => match request.map_err(refused_in_full)? {
-                Some(request) => self.accept(request)?,
+                Some(request) => {
+                    self.accept(request)?;
+                    // Hundreds of thousands of small requests may have arrived at once.
+                    consume_budget().await;
+                }
                 None => self.close(Ok(())),
             },
-            () = self.engine.context.stopping.cancelled(), if reading => self.close(Err(status::stopping())),
-            status = &mut self.withdrawn, if reading => self.close(Err(status)),
         }
         Ok(())
     }

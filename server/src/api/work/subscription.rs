@@ -95,7 +95,10 @@ impl Subscription {
                 |extension| &extension.lease,
             )?,
         };
-        self.session.submit(submission);
+        // The queue of a lane is not bounded by itself: a request with nothing for the lane is not sent.
+        if !submission.is_empty() {
+            self.session.submit(submission);
+        }
         Ok(())
     }
 
