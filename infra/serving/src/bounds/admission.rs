@@ -35,6 +35,8 @@ pub(crate) struct Bounds {
     unfinished: AtomicU64,
     /// Requests that wait for bytes.
     waiting: AtomicU64,
+    /// Streams of requests.
+    streams: AtomicU64,
     warned_at: Mutex<Option<Instant>>,
     pub(super) metrics: Metrics,
 }
@@ -53,8 +55,16 @@ struct Open {
 #[derive(Default)]
 struct Peer {
     connections: u64,
+    shares: Arc<Shares>,
+}
+
+/// What the connections of one address have together.
+#[derive(Default)]
+struct Shares {
     /// Requests that wait for bytes.
-    waiting: Arc<AtomicU64>,
+    waiting: AtomicU64,
+    /// Streams of requests.
+    streams: AtomicU64,
 }
 
 struct Quiet {
@@ -75,6 +85,7 @@ impl Bounds {
             open: Mutex::default(),
             unfinished: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
             warned_at: Mutex::new(None),
             metrics: Metrics::new(),
         });
@@ -105,7 +116,7 @@ impl Bounds {
         open.connections += 1;
         let of_peer = open.by_peer.entry(peer).or_default();
         of_peer.connections += 1;
-        let of_peer = of_peer.waiting.clone();
+        let of_peer = of_peer.shares.clone();
         let number = open.next_number;
         open.next_number += 1;
         let evicted = CancellationToken::new();
@@ -119,7 +130,9 @@ impl Bounds {
             has_called: AtomicBool::new(false),
             unfinished: AtomicU64::new(0),
             of_peer,
-            unread: UNREAD.connection(&self.limits),
+            begun_calls: AtomicU64::new(0),
+            open_calls: AtomicU64::new(0),
+            unread: UNREAD.connection(&self.limits, peer),
             certificate: OnceLock::new(),
         });
         Ok(Admission { caller, peer, evicted, _file: file })
@@ -224,8 +237,11 @@ pub(crate) struct Caller {
     has_called: AtomicBool,
     /// Bytes of its requests that have not arrived in full.
     unfinished: AtomicU64,
-    /// Requests of its address that wait for bytes.
-    of_peer: Arc<AtomicU64>,
+    /// What its address has.
+    of_peer: Arc<Shares>,
+    /// The calls that have begun, and those of them that have not ended.
+    begun_calls: AtomicU64,
+    open_calls: AtomicU64,
     /// What it has not taken of its answers.
     unread: Arc<Unread>,
     certificate: OnceLock<ClientCertificate>,
@@ -282,7 +298,7 @@ impl Caller {
     pub(super) fn begin_waiting(&self) -> bool {
         let max = self.bounds.limits.unfinished_requests_max;
         let of_port = self.bounds.waiting.fetch_add(1, Ordering::Relaxed);
-        let of_peer = self.of_peer.fetch_add(1, Ordering::Relaxed);
+        let of_peer = self.of_peer.waiting.fetch_add(1, Ordering::Relaxed);
         let fits = of_port < max && of_peer < max.div_ceil(2);
         if !fits {
             self.end_waiting();
@@ -292,7 +308,42 @@ impl Caller {
 
     pub(super) fn end_waiting(&self) {
         self.bounds.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.of_peer.fetch_sub(1, Ordering::Relaxed);
+        self.of_peer.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a stream of requests. `false`: too many are open, of all callers or of this address, and it is not counted.
+    pub(super) fn begin_stream(&self) -> bool {
+        let max = self.bounds.limits.streams_max;
+        let of_port = self.bounds.streams.fetch_add(1, Ordering::Relaxed);
+        let of_peer = self.of_peer.streams.fetch_add(1, Ordering::Relaxed);
+        self.bounds.metrics.streams.increment(1.0);
+        let fits = of_port < max && of_peer < max.div_ceil(2);
+        if !fits {
+            self.end_stream();
+        }
+        fits
+    }
+
+    pub(super) fn end_stream(&self) {
+        self.bounds.streams.fetch_sub(1, Ordering::Relaxed);
+        self.of_peer.streams.fetch_sub(1, Ordering::Relaxed);
+        self.bounds.metrics.streams.decrement(1.0);
+    }
+
+    pub(super) fn begin_call(&self) {
+        self.begun_calls.fetch_add(1, Ordering::Relaxed);
+        self.open_calls.fetch_add(1, Ordering::Relaxed);
+        self.bounds.metrics.calls.increment(1.0);
+    }
+
+    pub(super) fn end_call(&self) {
+        self.open_calls.fetch_sub(1, Ordering::Relaxed);
+        self.bounds.metrics.calls.decrement(1.0);
+    }
+
+    /// How many calls have begun so far, and whether one of them has not ended.
+    pub(super) fn calls_so_far(&self) -> (u64, bool) {
+        (self.begun_calls.load(Ordering::Relaxed), self.open_calls.load(Ordering::Relaxed) > 0)
     }
 
     pub(super) fn release(&self, bytes: u64) {
@@ -365,6 +416,16 @@ mod tests {
         assert!(!same.caller.begin_waiting() && other.caller.begin_waiting());
         one.caller.end_waiting();
         assert!(same.caller.begin_waiting() && !one.caller.begin_waiting());
+    }
+
+    #[test]
+    fn s1_one_address_has_half_of_the_streams_of_a_port() {
+        let bounds = Bounds::new(Limits { streams_max: 3, ..Limits::default() });
+        let [one, same, other] = [1, 1, 2].map(|last| bounds.admit(peer(last)).unwrap());
+        assert!(one.caller.begin_stream() && same.caller.begin_stream() && !one.caller.begin_stream());
+        assert!(other.caller.begin_stream() && !other.caller.begin_stream());
+        one.caller.end_stream();
+        assert!(same.caller.begin_stream() && !other.caller.begin_stream());
     }
 
     #[test]

@@ -11,18 +11,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// A call that has begun, and whose answer has not ended.
-pub(crate) struct OpenCall(Arc<Caller>);
+pub(crate) struct OpenCall {
+    caller: Arc<Caller>,
+    /// It has a place among the streams of requests.
+    is_stream: bool,
+}
 
 impl OpenCall {
-    pub(super) fn new(caller: Arc<Caller>) -> OpenCall {
-        caller.bounds().metrics.calls.increment(1.0);
-        OpenCall(caller)
+    /// `None`: it is a stream of requests, and too many of them are open.
+    pub(super) fn begin(caller: Arc<Caller>, is_stream: bool) -> Option<OpenCall> {
+        if is_stream && !caller.begin_stream() {
+            return None;
+        }
+        caller.begin_call();
+        Some(OpenCall { caller, is_stream })
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.0.bounds().metrics.calls.decrement(1.0);
+        self.caller.end_call();
+        if self.is_stream {
+            self.caller.end_stream();
+        }
     }
 }
 
@@ -68,7 +79,7 @@ impl HttpBody for BoundedAnswer {
         let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)) else { return Poll::Ready(None) };
         Poll::Ready(Some(match frame?.into_data() {
             Ok(bytes) if bytes.is_empty() => Ok(Frame::data(bytes)),
-            Ok(bytes) => match self.call.0.unread().hand_out(bytes) {
+            Ok(bytes) => match self.call.caller.unread().hand_out(bytes) {
                 Some(bytes) => Ok(Frame::data(bytes)),
                 None => self.refuse(),
             },
@@ -101,7 +112,7 @@ mod tests {
     }
 
     fn answer(caller: &Arc<Caller>, bytes: usize, is_grpc: bool) -> Body {
-        Body::new(BoundedAnswer::new(vec![7; bytes].into(), OpenCall::new(caller.clone()), is_grpc))
+        Body::new(BoundedAnswer::new(vec![7; bytes].into(), OpenCall::begin(caller.clone(), false).unwrap(), is_grpc))
     }
 
     async fn frame(body: &mut Body) -> Option<Frame<Bytes>> {

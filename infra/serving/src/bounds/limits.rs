@@ -26,6 +26,8 @@ pub struct Limits {
     pub unfinished_bytes_max: u64,
     /// The calls that one connection may hold open.
     pub connection_streams_max: u32,
+    /// The open streams of requests of one port, such as Work; of one address half as many.
+    pub streams_max: u64,
     /// The bytes of answers of one connection that it has not taken.
     pub connection_unread_bytes_max: u64,
     /// The same, of all ports of the process.
@@ -55,6 +57,7 @@ impl Default for Limits {
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 256 * 1024 * 1024,
             connection_streams_max: 10_000,
+            streams_max: 20_000,
             connection_unread_bytes_max: 32 * 1024 * 1024,
             unread_bytes_max: 64 * 1024 * 1024,
             answer_ms: 60_000,
@@ -84,6 +87,7 @@ impl Limits {
         within("connection_unfinished_bytes_max", self.connection_unfinished_bytes_max, bytes.clone())?;
         within("unfinished_bytes_max", self.unfinished_bytes_max, bytes.clone())?;
         within("connection_streams_max", self.connection_streams_max.into(), 1..=1_000_000)?;
+        within("streams_max", self.streams_max, 1..=10_000_000)?;
         within("connection_unread_bytes_max", self.connection_unread_bytes_max, bytes.clone())?;
         within("unread_bytes_max", self.unread_bytes_max, bytes)?;
         within("answer_ms", self.answer_ms, 100..=3_600_000)?;
@@ -124,6 +128,7 @@ mod tests {
             ("limits.connection_unfinished_bytes_max", Limits { connection_unfinished_bytes_max: 0, ..good }),
             ("limits.unfinished_bytes_max", Limits { unfinished_bytes_max: 0, ..good }),
             ("limits.connection_streams_max", Limits { connection_streams_max: 0, ..good }),
+            ("limits.streams_max", Limits { streams_max: 0, ..good }),
             ("limits.connection_unread_bytes_max", Limits { connection_unread_bytes_max: 0, ..good }),
             ("limits.unread_bytes_max", Limits { unread_bytes_max: 0, ..good }),
             ("limits.answer_ms", Limits { answer_ms: 0, ..good }),

@@ -10,6 +10,8 @@ const REQUESTS_REFUSED: &str = "tallystone_unfinished_requests_refused_total";
 const CALLS: &str = "tallystone_open_calls";
 const UNREAD: &str = "tallystone_unread_answer_bytes";
 const ANSWERS_REFUSED: &str = "tallystone_unread_answers_refused_total";
+const REQUEST_STREAMS: &str = "tallystone_request_streams";
+const REQUEST_STREAMS_REFUSED: &str = "tallystone_request_streams_refused_total";
 const STREAMS: &str = "tallystone_health_streams";
 const STREAMS_REFUSED: &str = "tallystone_health_streams_refused_total";
 
@@ -43,6 +45,8 @@ pub(super) enum Closed {
     Evicted,
     /// The TLS handshake has failed.
     Handshake,
+    /// The head of a request over HTTP/1 was too large.
+    HeadTooLarge,
     /// Bytes of its answers were unread for `answer_ms`.
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
@@ -55,6 +59,7 @@ impl Closed {
             Closed::Silent => "silent",
             Closed::Evicted => "evicted",
             Closed::Handshake => "handshake",
+            Closed::HeadTooLarge => "head_too_large",
             Closed::UnreadTooLong => "unread_too_long",
             Closed::UnreadTooMuch => "unread_too_much",
         }
@@ -66,6 +71,7 @@ pub(super) struct Metrics {
     pub(super) connections: Gauge,
     pub(super) unfinished: Gauge,
     pub(super) calls: Gauge,
+    pub(super) streams: Gauge,
     pub(super) unread: Gauge,
 }
 
@@ -79,6 +85,8 @@ impl Metrics {
         describe_gauge!(CALLS, "calls that have begun, and whose answers have not ended");
         describe_gauge!(UNREAD, "bytes of answers that the transport has and their callers have not taken");
         describe_counter!(ANSWERS_REFUSED, "answers that ended because their connection had too many unread bytes");
+        describe_gauge!(REQUEST_STREAMS, "open streams of requests, such as Work");
+        describe_counter!(REQUEST_STREAMS_REFUSED, "such streams that were refused by limits.streams_max");
         // So that the first refusal is a rise, which alerts see.
         for limit in [Refused::Connections, Refused::PeerConnections, Refused::Files] {
             counter!(REFUSED, "reason" => limit.name()).absolute(0);
@@ -86,13 +94,23 @@ impl Metrics {
         for reason in ["too_slow", "too_many_bytes", "too_many_requests"] {
             counter!(REQUESTS_REFUSED, "reason" => reason).absolute(0);
         }
-        let closed = [Closed::Silent, Closed::Evicted, Closed::Handshake, Closed::UnreadTooLong, Closed::UnreadTooMuch];
-        closed.iter().for_each(|why| counter!(CLOSED, "reason" => why.name()).absolute(0));
+        for why in [
+            Closed::Silent,
+            Closed::Evicted,
+            Closed::Handshake,
+            Closed::HeadTooLarge,
+            Closed::UnreadTooLong,
+            Closed::UnreadTooMuch,
+        ] {
+            counter!(CLOSED, "reason" => why.name()).absolute(0);
+        }
         counter!(ANSWERS_REFUSED).absolute(0);
+        counter!(REQUEST_STREAMS_REFUSED).absolute(0);
         Metrics {
             connections: gauge!(CONNECTIONS),
             unfinished: gauge!(UNFINISHED),
             calls: gauge!(CALLS),
+            streams: gauge!(REQUEST_STREAMS),
             unread: gauge!(UNREAD),
         }
     }
@@ -116,6 +134,11 @@ pub(super) fn note_unfinished(reason: &'static str) {
 /// Counts an answer that was refused.
 pub(super) fn note_answer_refused() {
     counter!(ANSWERS_REFUSED).increment(1);
+}
+
+/// Counts a stream of requests that was refused.
+pub(super) fn note_stream_refused() {
+    counter!(REQUEST_STREAMS_REFUSED).increment(1);
 }
 
 /// The open streams of the health or the reflection (`of`), and those that were refused.

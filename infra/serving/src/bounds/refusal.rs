@@ -40,6 +40,12 @@ pub(super) fn too_many_streams() -> Status {
     refusal("TOO_MANY_STREAMS", message.to_owned())
 }
 
+/// Too many streams of requests are open.
+pub(super) fn too_many_streams_of_requests() -> Status {
+    let message = "too many streams of requests are open on this port, or too many of this address: use fewer streams";
+    refusal("TOO_MANY_STREAMS", message.to_owned())
+}
+
 fn refusal(reason: &'static str, message: String) -> Status {
     to_call(rpc_status(Code::ResourceExhausted, message, reason, HashMap::new(), None))
 }

@@ -3,6 +3,8 @@
 use super::admission::Caller;
 use super::answer::{BoundedAnswer, OpenCall};
 use super::body::{BoundedBody, Form};
+use super::metrics::note_stream_refused;
+use super::refusal::too_many_streams_of_requests;
 use crate::http::is_grpc;
 use axum::body::{Body, HttpBody};
 use axum::http::{Request, Response};
@@ -61,13 +63,16 @@ pub(crate) struct Bound<S> {
 
 type Answer = Result<Response<Body>, Infallible>;
 
+/// The answer of a service, which is then bounded.
+type Bounded<F> = Map<Join<F, Ready<OpenCall>>, fn((Answer, OpenCall)) -> Answer>;
+
 impl<S> Service<Request<Body>> for Bound<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<S::Future, Map<Join<S::Future, Ready<OpenCall>>, fn((Answer, OpenCall)) -> Answer>>;
+    type Future = Either<Either<S::Future, Ready<Answer>>, Bounded<S::Future>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -75,24 +80,27 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Some(caller) = request.extensions().get::<Arc<Caller>>().cloned() else {
-            return Either::Left(self.inner.call(request));
+            return Either::Left(Either::Left(self.inner.call(request)));
         };
-        let call = OpenCall::new(caller.clone());
-        let request = self.of.bound_request(request, caller);
+        let form = self.of.form(&request);
+        let Some(call) = OpenCall::begin(caller.clone(), form == Form::Messages) else {
+            note_stream_refused();
+            return Either::Left(Either::Right(ready(Ok(too_many_streams_of_requests().into_http()))));
+        };
+        let request = bound_request(request, form, caller);
         let bound: fn((Answer, OpenCall)) -> Answer = bound_answer;
         Either::Right(join(self.inner.call(request), ready(call)).map(bound))
     }
 }
 
-impl BoundLayer {
-    fn bound_request(&self, request: Request<Body>, caller: Arc<Caller>) -> Request<Body> {
-        if request.body().is_end_stream() {
-            return request;
-        }
-        let form = self.form(&request);
-        request.map(|body| Body::new(BoundedBody::new(body, form, caller)))
+fn bound_request(request: Request<Body>, form: Form, caller: Arc<Caller>) -> Request<Body> {
+    if request.body().is_end_stream() {
+        return request;
     }
+    request.map(|body| Body::new(BoundedBody::new(body, form, caller)))
+}
 
+impl BoundLayer {
     fn form(&self, request: &Request<Body>) -> Form {
         match is_grpc(request.headers()) {
             false => Form::Plain,
