@@ -99,16 +99,18 @@ impl Bounds {
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, Refused> {
         let address = peer.to_canonical();
         let peer = site_of(address);
+        if FILE_PLACES.are_full_for(peer) && !self.evict_on_any_port(Some(peer)) {
+            return Err(Refused::PeerConnections);
+        }
         let mut open = self.open();
-        let of_peer_max = self.limits.peer_connections_max.min(FILE_PLACES.of_peer_max());
-        if open.of_peer(peer) >= of_peer_max && !self.evict(&mut open, Some(peer)) {
+        if open.of_peer(peer) >= self.limits.peer_connections_max && !self.evict(&mut open, Some(peer)) {
             return Err(Refused::PeerConnections);
         }
         if open.connections >= self.limits.connections_max && !self.evict(&mut open, None) {
             return Err(Refused::Connections);
         }
         // An evicted connection keeps its file until its task has run.
-        let Some(file) = FILE_PLACES.take() else {
+        let Some(file) = FILE_PLACES.take(peer) else {
             drop(open);
             self.make_room();
             return Err(Refused::Files);
@@ -140,11 +142,16 @@ impl Bounds {
 
     /// Closes the oldest connection of this port that has made no request, or else one of another port.
     pub(super) fn make_room(&self) {
-        if !self.evict(&mut self.open(), None) {
-            let others: Vec<Arc<Bounds>> = locked(&self.siblings).iter().filter_map(Weak::upgrade).collect();
-            // One lock at a time: another port may do the same.
-            let _ = others.iter().any(|other| other.evict(&mut other.open(), None));
+        self.evict_on_any_port(None);
+    }
+
+    fn evict_on_any_port(&self, of: Option<IpAddr>) -> bool {
+        if self.evict(&mut self.open(), of) {
+            return true;
         }
+        let others: Vec<Arc<Bounds>> = locked(&self.siblings).iter().filter_map(Weak::upgrade).collect();
+        // One lock at a time: another port may do the same.
+        others.iter().any(|other| other.evict(&mut other.open(), of))
     }
 
     fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
@@ -262,6 +269,11 @@ impl Caller {
     /// Its address.
     pub(crate) fn peer(&self) -> IpAddr {
         self.address
+    }
+
+    /// The address by which it is counted.
+    pub(super) fn site(&self) -> IpAddr {
+        site_of(self.address)
     }
 
     pub(super) fn unread(&self) -> &Arc<Unread> {

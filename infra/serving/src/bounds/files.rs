@@ -1,8 +1,10 @@
 //! How many files the process may open, which is how many connections it can hold.
 
+use super::unread::locked;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{LazyLock, Mutex};
 
 /// Of all files, the part that connections may be. The rest is for stores, history and their files.
 const PART: (u64, u64) = (4, 5);
@@ -11,8 +13,18 @@ const FILES_UNLESS_KNOWN: u64 = 1_024;
 
 /// The connections of all ports of a process.
 pub(super) struct FilePlaces {
-    open: AtomicU64,
+    open: Mutex<Open>,
     max: u64,
+}
+
+struct Open {
+    all: u64,
+    /// By their sites, on all ports.
+    by_site: BTreeMap<IpAddr, u64>,
+}
+
+impl Open {
+    const NONE: Open = Open { all: 0, by_site: BTreeMap::new() };
 }
 
 /// Those of this process. The first use raises its own limit to what the system allows.
@@ -23,7 +35,7 @@ pub(super) static FILE_PLACES: LazyLock<FilePlaces> = LazyLock::new(|| {
     });
     let max = files / PART.1 * PART.0;
     tracing::info!(files, connections = max, "how many files and connections this process may open");
-    FilePlaces { open: AtomicU64::new(0), max }
+    FilePlaces { open: Mutex::new(Open::NONE), max }
 });
 
 /// The limit of open files, after it was raised as far as the process may.
@@ -35,25 +47,39 @@ fn raised_limit() -> nix::Result<u64> {
 
 impl FilePlaces {
     /// `None`: the process has all connections that it can hold.
-    pub(super) fn take(&'static self) -> Option<FilePlace> {
-        let is_free = |open| (open < self.max).then_some(open + 1);
-        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free);
-        // Not `then_some`: a place that is made for nothing would free another one when it is dropped.
-        taken.is_ok().then(|| FilePlace(self))
+    pub(super) fn take(&'static self, site: IpAddr) -> Option<FilePlace> {
+        let mut open = locked(&self.open);
+        if open.all >= self.max {
+            return None;
+        }
+        open.all += 1;
+        *open.by_site.entry(site).or_default() += 1;
+        Some(FilePlace { of: self, site })
     }
 
-    /// Those that one address may hold: half of them, so that it does not shut out all others.
-    pub(super) fn of_peer_max(&self) -> u64 {
-        (self.max / 2).max(1)
+    /// Whether this address holds as many as it may, on all ports together: half of them, so that it does not shut out all
+    /// others.
+    pub(super) fn are_full_for(&self, site: IpAddr) -> bool {
+        locked(&self.open).by_site.get(&site).is_some_and(|taken| *taken >= (self.max / 2).max(1))
     }
 }
 
 /// The place of one connection among the files of the process.
-pub(super) struct FilePlace(&'static FilePlaces);
+pub(super) struct FilePlace {
+    of: &'static FilePlaces,
+    site: IpAddr,
+}
 
 impl Drop for FilePlace {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        let mut open = locked(&self.of.open);
+        open.all -= 1;
+        if let Some(of_site) = open.by_site.get_mut(&self.site) {
+            *of_site -= 1;
+            if *of_site == 0 {
+                open.by_site.remove(&self.site);
+            }
+        }
     }
 }
 
@@ -61,13 +87,28 @@ impl Drop for FilePlace {
 mod tests {
     use super::*;
 
+    fn site(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
     #[test]
     fn s1_as_many_places_are_free_after_refusals_as_before() {
-        static PLACES: FilePlaces = FilePlaces { open: AtomicU64::new(0), max: 2 };
+        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(Open::NONE), max: 2 };
         for _ in 0..3 {
-            let taken = [PLACES.take(), PLACES.take()];
-            assert!(taken.iter().all(Option::is_some) && PLACES.take().is_none() && PLACES.take().is_none());
+            let taken = [PLACES.take(site(1)), PLACES.take(site(2))];
+            let are_none_left = (1..3).all(|last| PLACES.take(site(last)).is_none());
+            assert!(taken.iter().all(Option::is_some) && are_none_left);
         }
-        assert_eq!(PLACES.open.load(Ordering::Relaxed), 0);
+        assert_eq!(locked(&PLACES.open).all, 0);
+        assert!(locked(&PLACES.open).by_site.is_empty());
+    }
+
+    #[test]
+    fn s1_one_address_holds_half_of_the_files_on_all_ports_together() {
+        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(Open::NONE), max: 4 };
+        let taken = [PLACES.take(site(1)), PLACES.take(site(1))];
+        assert!(PLACES.are_full_for(site(1)) && !PLACES.are_full_for(site(2)));
+        drop(taken);
+        assert!(!PLACES.are_full_for(site(1)));
     }
 }

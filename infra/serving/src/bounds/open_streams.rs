@@ -1,7 +1,9 @@
 //! Streams that anybody may open, and that stay open: watches of the health and server reflection. A port has few of them.
 
+use super::admission::Caller;
 use super::metrics::streams;
 use super::refusal::too_many_streams;
+use super::unread::locked;
 use ::metrics::{Counter, Gauge};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -9,37 +11,71 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// So many addresses take all places at least: one of them has a quarter.
+const SITES_MIN: u64 = 4;
 /// The one call of the health service that is answered at once.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// Bounds the streams of these paths on one port, which are `of` the health or the reflection. A stream takes about ten KiB.
 pub(crate) fn bound_streams(paths: Router, of: &'static str, streams_max: u32) -> Router {
     let (open, refused) = streams(of);
-    let free = Arc::new(Semaphore::new(streams_max as usize));
-    paths.layer(from_fn_with_state(Places { free, open, refused }, take_place))
+    let (max, taken) = (u64::from(streams_max), Arc::default());
+    paths.layer(from_fn_with_state(Places { max, taken, open, refused }, take_place))
 }
 
 #[derive(Clone)]
 struct Places {
-    free: Arc<Semaphore>,
+    max: u64,
+    taken: Arc<Mutex<Taken>>,
     open: Gauge,
     refused: Counter,
 }
 
+#[derive(Default)]
+struct Taken {
+    all: u64,
+    by_site: HashMap<IpAddr, u64>,
+}
+
+impl Places {
+    /// `None`: all are taken, or those that one address may have. Otherwise a single caller without a credential would end the
+    /// watches of all others: a client that watches the health of a server leaves it then.
+    fn take(&self, site: IpAddr) -> Option<OpenStream> {
+        let mut taken = locked(&self.taken);
+        let of_site = taken.by_site.get(&site).copied().unwrap_or(0);
+        if taken.all >= self.max || of_site >= self.max.div_ceil(SITES_MIN) {
+            return None;
+        }
+        taken.all += 1;
+        taken.by_site.insert(site, of_site + 1);
+        self.open.increment(1.0);
+        Some(OpenStream { of: self.clone(), site })
+    }
+}
+
 /// The place of one stream.
 struct OpenStream {
-    open: Gauge,
-    _free: OwnedSemaphorePermit,
+    of: Places,
+    site: IpAddr,
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.open.decrement(1.0);
+        self.of.open.decrement(1.0);
+        let mut taken = locked(&self.of.taken);
+        taken.all -= 1;
+        if let Some(of_site) = taken.by_site.get_mut(&self.site) {
+            *of_site -= 1;
+            if *of_site == 0 {
+                taken.by_site.remove(&self.site);
+            }
+        }
     }
 }
 
@@ -48,13 +84,12 @@ async fn take_place(State(places): State<Places>, request: Request, next: Next) 
     if request.uri().path() == CHECK {
         return next.run(request).await;
     }
-    let Places { free, open, refused } = places;
-    let Ok(free) = free.try_acquire_owned() else {
-        refused.increment(1);
+    let caller = request.extensions().get::<Arc<Caller>>();
+    let site = caller.map_or(Ipv4Addr::UNSPECIFIED.into(), |caller| caller.site());
+    let Some(place) = places.take(site) else {
+        places.refused.increment(1);
         return too_many_streams().into_http();
     };
-    open.increment(1.0);
-    let place = OpenStream { open, _free: free };
     next.run(request).await.map(|body| Body::new(HeldBody { body, _place: place }))
 }
 
@@ -101,5 +136,21 @@ mod tests {
             assert!(!is_refused(&open) && is_refused(&call().await));
             assert!(!is_refused(&call_of(CHECK).await), "probes are answered while all places are taken");
         }
+    }
+
+    #[test]
+    fn s1_one_address_has_a_quarter_of_the_places() {
+        let (open, refused) = (Gauge::noop(), Counter::noop());
+        let places = Places { max: 8, taken: Arc::default(), open, refused };
+        let [one, other] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
+        let kept = [places.take(one), places.take(one)];
+        assert!(kept.iter().all(Option::is_some) && places.take(one).is_none());
+        assert!(places.take(other).is_some());
+        drop(kept);
+        assert!(places.take(one).is_some());
+        let all: Vec<_> = (0..8).map(|last| places.take([10, 0, 0, last].into())).collect();
+        assert!(all.iter().all(Option::is_some) && places.take(other).is_none());
+        drop(all);
+        assert!(locked(&places.taken).by_site.is_empty());
     }
 }

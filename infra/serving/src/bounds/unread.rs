@@ -8,7 +8,8 @@ use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
 use axum::body::Bytes;
 use futures::task::AtomicWaker;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -22,6 +23,8 @@ pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::defaul
 #[derive(Default)]
 pub(super) struct UnreadOfAll {
     bytes: AtomicU64,
+    /// Those of connections that have to end: they are free as soon as their tasks run.
+    ending_bytes: AtomicU64,
     connections: Mutex<Connections>,
 }
 
@@ -35,6 +38,8 @@ struct Connections {
 pub(super) struct Unread {
     all: Arc<UnreadOfAll>,
     number: u64,
+    /// The address by which it is counted.
+    site: IpAddr,
     of_connection_max: u64,
     of_all_max: u64,
     time: Duration,
@@ -55,13 +60,14 @@ struct Frames {
 
 impl UnreadOfAll {
     /// A new connection.
-    pub(super) fn connection(self: &Arc<Self>, limits: &Limits) -> Arc<Unread> {
+    pub(super) fn connection(self: &Arc<Self>, limits: &Limits, site: IpAddr) -> Arc<Unread> {
         let mut connections = locked(&self.connections);
         let number = connections.next_number;
         connections.next_number += 1;
         let unread = Arc::new(Unread {
             all: self.clone(),
             number,
+            site,
             of_connection_max: limits.connection_unread_bytes_max,
             of_all_max: limits.unread_bytes_max,
             time: limits.answer(),
@@ -88,25 +94,35 @@ impl UnreadOfAll {
         }
     }
 
-    /// Ends those connections whose oldest frame is the oldest, until the others are within the bound.
+    /// Ends connections until the others are within the bound: first those of an address that has more than half of it, then
+    /// any; of each, first those whose oldest frame is the oldest. An address that opens connections again and again and reads
+    /// none of them so ends its own.
     fn make_room(&self, max: u64) {
         let open = self.open().into_iter().filter_map(|connection| {
             let (oldest, bytes) = {
                 let frames = locked(&connection.frames);
                 (frames.oldest()?, frames.bytes)
             };
-            // What has to end frees its bytes as soon as its task runs.
             (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
         });
         let mut open: Vec<_> = open.collect();
         open.sort_by_key(|(oldest, ..)| *oldest);
         let mut all: u64 = open.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, bytes, connection) in open {
-            if all <= max {
-                return;
+        let mut by_site: HashMap<IpAddr, u64> = HashMap::new();
+        for (_, bytes, connection) in &open {
+            *by_site.entry(connection.site).or_default() += bytes;
+        }
+        for is_first in [true, false] {
+            for (_, bytes, connection) in &open {
+                let of_site = by_site.entry(connection.site).or_default();
+                if all <= max {
+                    return;
+                }
+                if (!is_first || *of_site > max / 2) && connection.end(Closed::UnreadTooMuch) {
+                    all -= bytes;
+                    *of_site -= bytes;
+                }
             }
-            connection.end(Closed::UnreadTooMuch);
-            all -= bytes;
         }
     }
 
@@ -130,10 +146,15 @@ impl Unread {
             frames.next_number += 1;
             frames.bytes += length;
             frames.since.insert(number, Instant::now());
+            if self.must_end.load(Ordering::Relaxed) {
+                self.all.ending_bytes.fetch_add(length, Ordering::Relaxed);
+            }
             number
         };
         let counted = Bytes::from_owner(Counted { bytes, number, of: self.clone() });
-        if self.all.bytes.fetch_add(length, Ordering::Relaxed) + length > self.of_all_max {
+        let bytes = self.all.bytes.fetch_add(length, Ordering::Relaxed) + length;
+        // Otherwise each frame would visit all connections until the first of them has ended.
+        if bytes.saturating_sub(self.all.ending_bytes.load(Ordering::Relaxed)) > self.of_all_max {
             self.all.make_room(self.of_all_max);
         }
         Some(counted)
@@ -145,11 +166,19 @@ impl Unread {
         if self.must_end.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn end(&self, why: Closed) {
-        if !self.must_end.swap(true, Ordering::AcqRel) {
+    /// `false`: it has to end already.
+    fn end(&self, why: Closed) -> bool {
+        let frames = locked(&self.frames);
+        let is_new = !self.must_end.swap(true, Ordering::AcqRel);
+        if is_new {
+            self.all.ending_bytes.fetch_add(frames.bytes, Ordering::Relaxed);
+        }
+        drop(frames);
+        if is_new {
             note_closed(why);
             self.waker.wake();
         }
+        is_new
     }
 }
 
@@ -184,6 +213,9 @@ impl Drop for Counted {
         let mut frames = locked(&self.of.frames);
         frames.bytes -= length;
         frames.since.remove(&self.number);
+        if self.of.must_end.load(Ordering::Relaxed) {
+            self.of.all.ending_bytes.fetch_sub(length, Ordering::Relaxed);
+        }
         drop(frames);
         self.of.all.bytes.fetch_sub(length, Ordering::Relaxed);
     }
@@ -204,6 +236,10 @@ mod tests {
         Limits { connection_unread_bytes_max, unread_bytes_max, answer_ms: 1_000, ..Limits::default() }
     }
 
+    fn site(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
     fn frame(length: usize) -> Bytes {
         vec![1; length].into()
     }
@@ -215,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn s1_a_frame_counts_until_its_last_part_is_dropped() {
         let all = Arc::new(UnreadOfAll::default());
-        let connection = all.connection(&limits());
+        let connection = all.connection(&limits(), site(1));
         let mut first = connection.hand_out(frame(10)).unwrap();
         assert!(connection.hand_out(frame(1)).is_none());
         // HTTP/2 sends it in parts.
@@ -232,7 +268,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_the_connection_that_has_not_read_for_the_longest_time_makes_room() {
         let all = Arc::new(UnreadOfAll::default());
-        let [first, second, third] = [(); 3].map(|()| all.connection(&limits()));
+        let [first, second, third] = [(); 3].map(|()| all.connection(&limits(), site(1)));
         let ends = || [&first, &second, &third].map(|connection| must_end(connection));
         let _small = second.hand_out(frame(1)).unwrap();
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -249,7 +285,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_frames_that_are_not_taken_end_their_connection_and_silence_does_not() {
         let all = Arc::new(UnreadOfAll::default());
-        let [parked, reading] = [(); 2].map(|()| all.connection(&limits()));
+        let [parked, reading] = [(); 2].map(|()| all.connection(&limits(), site(1)));
         let (_kept, mut taken) = (parked.hand_out(frame(1)).unwrap(), reading.hand_out(frame(1)).unwrap());
         for round in 0..5 {
             tokio::time::advance(Duration::from_millis(300)).await;
@@ -262,5 +298,35 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3_600)).await;
         all.end_late();
         assert!(!must_end(&reading));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_an_address_that_opens_connections_and_reads_none_ends_its_own() {
+        let all = Arc::new(UnreadOfAll::default());
+        let slow = all.connection(&limits(), site(1));
+        let _oldest = slow.hand_out(frame(5)).unwrap();
+        let mut kept = Vec::new();
+        for round in 0..5 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let greedy = all.connection(&limits(), site(2));
+            kept.push((greedy.hand_out(frame(8)).unwrap(), greedy));
+            assert!(!must_end(&slow), "{round}");
+        }
+        let ends: Vec<bool> = kept.iter().map(|(_, greedy)| must_end(greedy)).collect();
+        assert_eq!(ends, [true, true, true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_frames_of_connections_that_end_make_no_room_again() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [first, second] = [1, 2].map(|last| all.connection(&limits(), site(last)));
+        let kept = [first.hand_out(frame(9)).unwrap(), second.hand_out(frame(7)).unwrap()];
+        assert!(must_end(&first) && !must_end(&second));
+        // The bytes of the first one are not free yet, and count no more.
+        assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (16, 9));
+        let more = second.hand_out(frame(2)).unwrap();
+        assert!(!must_end(&second));
+        drop((kept, more));
+        assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (0, 0));
     }
 }
