@@ -115,16 +115,19 @@ impl Shared {
     }
 
     /// Builds the rest of an index in the background. A declared index is built at once, and at the full rate; the
-    /// others are built one after another, at the rate of [`Pace`](super::pace::Pace).
+    /// others take turns step by step, at the rate of [`Pace`](super::pace::Pace).
     async fn build_on(&self, shard: &Shard, build: &mut Build) -> Result<(), Refusal> {
-        let (mut turn, mut chunks) = (None, CHUNKS);
+        let mut chunks = CHUNKS;
         loop {
-            let is_declared = self.view(shard).await?.stored.config.indexes.contains(&build.keys);
-            if !is_declared && turn.is_none() {
+            let is_declared = self.is_declared(shard, build).await?;
+            let turn = match is_declared {
+                true => None,
                 // An index may be declared while it waits.
-                turn = timeout(DECLARED_POLL, self.pace.turn()).await.ok();
-                continue;
-            }
+                false => match timeout(DECLARED_POLL, self.pace.turn()).await {
+                    Ok(turn) => Some(turn),
+                    Err(_) => continue,
+                },
+            };
             let began = Instant::now();
             match self.build_step(shard, build, chunks).await? {
                 Step::More => {}
@@ -133,10 +136,19 @@ impl Shared {
             }
             let took = began.elapsed();
             chunks = if took > STEP { (chunks / 2).max(1) } else { (chunks + 1).min(CHUNKS) };
-            if !is_declared {
-                sleep(self.pace.pause(took).min(DECLARED_POLL)).await;
+            if turn.is_some() {
+                let goes_on_at = Instant::now() + self.pace.pause(took);
+                // Another build has its turn meanwhile, and so a long one does not keep all others waiting.
+                drop(turn);
+                while Instant::now() < goes_on_at && !self.is_declared(shard, build).await? {
+                    sleep(goes_on_at.saturating_duration_since(Instant::now()).min(DECLARED_POLL)).await;
+                }
             }
         }
+    }
+
+    async fn is_declared(&self, shard: &Shard, build: &Build) -> Result<bool, Refusal> {
+        Ok(self.view(shard).await?.stored.config.indexes.contains(&build.keys))
     }
 
     /// One step of a build.

@@ -1,5 +1,5 @@
 //! How fast indexes that were not declared are built (S1). A caller who filters by other keys each time must not take the
-//! time of Redis from the others: one build at a time, at its full rate as long as there is credit, then slowly.
+//! time of Redis from the others: one step of a build at a time, at the full rate as long as there is credit, then slowly.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,12 +27,14 @@ impl Pace {
         Pace { turn: Semaphore::new(1), credit: Mutex::new(Credit { left_s: CREDIT_S_MAX, at: Instant::now() }) }
     }
 
-    /// Waits until no other build runs, and keeps others out until the permit is dropped.
+    /// Waits until no other build takes a step, and keeps others out until the permit is dropped. Those that wait get it in
+    /// order.
     pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
         self.turn.acquire().await.expect("never closed")
     }
 
-    /// A step took so long: the pause before the next.
+    /// A step took so long: the pause of its build before the next. What several builds have taken adds up, so their pauses do,
+    /// too, and together they keep to the share.
     pub(super) fn pause(&self, took: Duration) -> Duration {
         self.credit.lock().unwrap_or_else(PoisonError::into_inner).spend(took, Instant::now())
     }
@@ -61,6 +63,24 @@ mod tests {
             steps += 1;
         }
         steps
+    }
+
+    #[test]
+    fn s1_builds_that_take_turns_keep_to_one_share_together() {
+        const STEP: Duration = Duration::from_millis(10);
+        let begin = Instant::now();
+        let mut credit = Credit { left_s: 0.0, at: begin };
+        // When each of them takes its next step. One step at a time.
+        let (mut builds, mut now) = ([begin; 8], begin);
+        let mut steps = [0_u32; 8];
+        while now < begin + Duration::from_secs(200) {
+            let (build, at) = builds.iter().copied().enumerate().min_by_key(|(_, at)| *at).expect("eight");
+            now = now.max(at) + STEP;
+            builds[build] = now + credit.spend(STEP, now);
+            steps[build] += 1;
+        }
+        assert!((1_900..=2_100).contains(&steps.iter().sum::<u32>()), "{steps:?} steps of 10 ms in 200 s");
+        assert!(steps.iter().all(|taken| (200..=300).contains(taken)), "each has its turn: {steps:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use prost::Message as _;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 pub(super) const FILES: u32 = 4_096;
@@ -23,6 +23,18 @@ const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
 
 async fn connection(victim: &Victim) -> SendRequest<Bytes> {
     let tcp = TcpStream::connect(victim.address).await.expect("a connection");
+    let (calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    calls
+}
+
+/// An address of this machine that is not the one of other connections.
+const OTHER: &str = "127.0.0.2";
+
+async fn connection_from(victim: &Victim, address: &str) -> SendRequest<Bytes> {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(format!("{address}:0").parse().expect("an address")).expect("an address of this machine");
+    let tcp = socket.connect(victim.address).await.expect("a connection");
     let (calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");
     tokio::spawn(connection);
     calls
@@ -235,4 +247,118 @@ async fn s1_empty_requests_of_work_streams_keep_no_caller_waiting() {
     assert!(meanwhile > 0, "the innocent caller is served");
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
     works(&innocent, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_streams_that_have_begun_are_bounded() {
+    const MAX: usize = 2_000;
+    let victim = Victim::start(&format!("streams_max = {MAX}"), FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let start = Some(WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..WorkStart::default() });
+    let request = WorkRequest { start, ..WorkRequest::default() }.encode_to_vec();
+    let first = [&[0, 0, 0, 0, request.len() as u8], &request[..]].concat();
+    let calls = connection(&victim).await;
+    let mut kept = unfinished(&victim, &calls, MAX / 2, "Work", &first).await;
+    victim.until("tallystone_request_streams", (MAX / 2) as f64).await;
+    // This address has its half, over each of its connections.
+    for (response, _body) in unfinished(&victim, &connection(&victim).await, 3, "Work", &first).await {
+        let refused = refusal(response).await;
+        assert!(refused.contains("TOO_MANY_STREAMS"), "{refused}");
+    }
+    assert_eq!(victim.metric("tallystone_request_streams_refused_total").await, 3.0);
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{} streams that have begun: {grown} KiB", MAX / 2);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    works(&innocent, "meanwhile").await;
+    // Another address has its own half.
+    let other = connection_from(&victim, OTHER).await;
+    let of_other = unfinished(&victim, &other, 1, "Work", &first).await;
+    victim.until("tallystone_request_streams", (MAX / 2 + 1) as f64).await;
+    kept.clear();
+    victim.until("tallystone_request_streams", 1.0).await;
+    drop(of_other);
+}
+
+/// Sends a request over HTTP/1 whose head has a header of this length; returns the answer.
+async fn get_with_header(victim: &Victim, length: usize) -> std::io::Result<Vec<u8>> {
+    let mut tcp = TcpStream::connect(victim.address).await?;
+    let head = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: {}\r\n\r\n", "x".repeat(length));
+    tcp.write_all(head.as_bytes()).await?;
+    let mut answer = Vec::new();
+    timeout(SOON, tcp.read_to_end(&mut answer)).await.expect("an end")?;
+    Ok(answer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_heads_over_http_1_are_bounded() {
+    const CONNECTIONS: usize = 500;
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let answer = get_with_header(&victim, 20 * 1024).await.expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&answer));
+    let before = victim.memory_kib();
+    // A head that does not end.
+    let attack = (0..CONNECTIONS).map(async |_| {
+        let mut tcp = TcpStream::connect(victim.address).await.expect("a connection");
+        let mut begin = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ".to_vec();
+        begin.resize(400 * 1024, b'x');
+        let _ = tcp.write_all(&begin).await;
+        tcp
+    });
+    let kept = join_all(attack).await;
+    victim.until("tallystone_connections_closed_total{reason=\"head_too_large\"}", CONNECTIONS as f64).await;
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{CONNECTIONS} heads: {grown} KiB");
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {CONNECTIONS} heads");
+    works(&innocent, "after").await;
+    drop(kept);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_one_address_leaves_watches_of_the_health_to_others() {
+    const MAX: usize = 40;
+    let victim = Victim::start(&format!("health_streams_max = {MAX}"), FILES).await;
+    let watch = async |from: &str| {
+        let mut calls = connection_from(&victim, from).await.ready().await.expect("room for a stream");
+        let path = format!("http://{}/grpc.health.v1.Health/Watch", victim.address);
+        let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+        let (response, mut body) = calls.send_request(request.body(()).expect("a request"), false).expect("a stream");
+        body.send_data(Bytes::from_static(&[0; 5]), true).expect("a request");
+        (answer(response).await, calls)
+    };
+    let mut kept = Vec::new();
+    for _ in 0..MAX {
+        kept.push(watch("127.0.0.1").await);
+    }
+    assert!(reason(&kept[MAX - 1].0).contains("TOO_MANY_STREAMS"));
+    let (other, _calls) = watch(OTHER).await;
+    assert!(!other.headers().contains_key("grpc-status"), "another address still watches: {other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_callers_of_one_address_on_both_ports_leave_files_to_others() {
+    const PLACES: usize = 160;
+    let victim = Victim::start("", 200).await;
+    works(&victim.innocent(), "before").await;
+    // Each makes a request, so none of them makes room.
+    let mut kept = Vec::new();
+    for address in [victim.address, victim.metrics] {
+        for _ in 0..PLACES {
+            let mut tcp = TcpStream::connect(address).await.expect("a connection");
+            let _ = tcp.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+            let mut answer = [0; 12];
+            let is_served = timeout(SOON, tcp.read_exact(&mut answer)).await.expect("an end").is_ok();
+            if is_served {
+                kept.push(tcp);
+            }
+        }
+    }
+    assert!(kept.len() < PLACES * 3 / 4, "{} connections of one address", kept.len());
+    let mut calls = connection_from(&victim, OTHER).await.ready().await.expect("a connection of another address");
+    let (response, mut body) = calls.send_request(request(&victim, "Dequeue"), false).expect("a stream");
+    body.send_data(Bytes::from_static(&[0; 5]), true).expect("a request");
+    assert_eq!(answer(response).await.status(), 200);
 }

@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// The process, and what it needs.
 pub(super) struct Victim {
     pub(super) address: SocketAddr,
-    metrics: SocketAddr,
+    pub(super) metrics: SocketAddr,
     process: Running,
     redis: TestRedis,
     _dir: TempDir,

@@ -86,7 +86,7 @@ async fn every_verb_refuses_names_that_no_verb_knows() {
     let path = dir.path().join("t.toml");
     let config = ["--config", path.to_str().expect("a plain path")];
     // A test in cli/src/args.rs has the same list.
-    let verbs: [&[&str]; 11] = [
+    let verbs: [&[&str]; 12] = [
         &["server"],
         &["indexer"],
         &["counters"],

@@ -23,7 +23,15 @@ impl SignedBy {
     }
 
     pub(super) fn token(&self, claims: &Value) -> String {
-        let header = Header { kid: Some(self.id.clone()), ..Header::new(Algorithm::ES256) };
+        self.signed(Some(self.id.clone()), claims)
+    }
+
+    pub(super) fn token_without_id(&self, claims: &Value) -> String {
+        self.signed(None, claims)
+    }
+
+    fn signed(&self, kid: Option<String>, claims: &Value) -> String {
+        let header = Header { kid, ..Header::new(Algorithm::ES256) };
         encode(&header, claims, &EncodingKey::from_ec_der(&self.pkcs8)).unwrap()
     }
 }

@@ -17,6 +17,8 @@ use tallystone_model::ConfigError;
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
 /// Tokens whose signatures need not be verified again.
 const VERIFIED_MAX: usize = 10_000;
+/// A token that does not name its key is refused if more keys may have signed it.
+const WITHOUT_ID_MAX: usize = 4;
 const PRINCIPAL_BYTES_MAX: usize = 128;
 
 /// Verifies tokens.
@@ -93,8 +95,13 @@ impl JwtVerifier {
         if found.peek().is_none() {
             return Err(if self.keys.note_unknown() { Unknown::KeyPending } else { Unknown::Bad });
         }
+        let candidates: Vec<_> = found.filter(|key| key.algorithms.contains(&header.alg)).collect();
+        // Each costs a verification, whoever sends the token.
+        if header.kid.is_none() && candidates.len() > WITHOUT_ID_MAX {
+            return Err(Unknown::Bad);
+        }
         let mut read = Err(Unknown::Bad);
-        for key in found.filter(|key| key.algorithms.contains(&header.alg)) {
+        for key in candidates {
             read = self.claims(token, key).map(|claims| (key, claims));
             if !matches!(read, Err(Unknown::Bad)) {
                 break;
@@ -240,6 +247,22 @@ mod tests {
         ] {
             assert!(matches!(by(forged), Err(Unknown::Bad)), "{forged}");
         }
+    }
+
+    #[test]
+    fn s3_a_token_without_a_key_id_is_tried_with_few_keys() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let keys: Vec<SignedBy> = (0..=WITHOUT_ID_MAX).map(|number| SignedBy::new(&number.to_string())).collect();
+        let of_file = |count: usize| {
+            let keys: Vec<&SignedBy> = keys[..count].iter().collect();
+            std::fs::write(file.path(), Provider::keys(&keys)).unwrap();
+            verifier(file.path())
+        };
+        let (few, many) = (of_file(WITHOUT_ID_MAX), of_file(WITHOUT_ID_MAX + 1));
+        let without = keys[0].token_without_id(&claims());
+        assert!(few.verify(&without, SystemTime::now()).is_ok());
+        assert!(matches!(many.verify(&without, SystemTime::now()), Err(Unknown::Bad)));
+        assert!(many.verify(&keys[0].token(&claims()), SystemTime::now()).is_ok(), "its id says which key");
     }
 
     #[test]
