@@ -4,7 +4,7 @@ use super::program::{self, Running, SOON};
 use crate::crash::machines::{Redis, Server};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tallystone_tests::lasting_port;
+use tallystone_tests::{TestElasticsearch, TestKafka, lasting_port};
 use tokio::time::{Instant, sleep};
 
 /// The exit status of a probe of this port.
@@ -51,4 +51,33 @@ async fn o3_a_rollup_worker_is_ready_while_it_reaches_redis_and_its_queue() {
     until(port, 0).await;
     assert!(worker.stop().await.success());
     assert_eq!(probe(port, &[]).await, Some(3));
+}
+
+#[tokio::test]
+async fn o3_an_indexer_is_ready_while_it_reaches_kafka_and_elasticsearch() {
+    let (kafka, elasticsearch) = tokio::join!(TestKafka::shared(), TestElasticsearch::shared());
+    let nothing = || format!("127.0.0.1:{}", lasting_port());
+    let (brokers, search) = (kafka.address(), elasticsearch.address());
+    let name = format!("ready-{:08x}", rand::random::<u32>());
+    for (brokers, search, status) in [
+        (brokers.clone(), search.clone(), 0),
+        (nothing(), search, 1),
+        (brokers, format!("http://{}", nothing()), 1),
+    ] {
+        let port = lasting_port();
+        let listen = SocketAddr::from(([127, 0, 0, 1], port));
+        let args = ["--listen", &listen.to_string(), "--kafka-brokers", &brokers, "--elasticsearch-url", &search]
+            .map(str::to_owned);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut command = program::command(&[&["indexer"], &args[..], &["--log", "error"]].concat());
+        for variable in ["KAFKA_TOPIC", "INDEXER_GROUP", "ELASTICSEARCH_INDEX_PREFIX"] {
+            command.env(format!("TALLYSTONE_{variable}"), &name);
+        }
+        command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0").env("TALLYSTONE_KAFKA_PARTITIONS", "1");
+        let mut indexer = Running::start(command);
+        indexer.listens(listen).await;
+        until(port, status).await;
+        assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would repair neither");
+        assert!(indexer.stop().await.success());
+    }
 }
