@@ -1,5 +1,6 @@
 //! Filter indexes: created when a filter first needs one, built in bounded steps, dropped when unused (Q8).
 
+use super::pace::BuildState;
 use super::shared::{Caller, Sent, Shared};
 use super::view::{Stored, StoredIndex, View};
 use std::collections::BTreeSet;
@@ -123,23 +124,29 @@ impl Shared {
             let turn = match is_declared {
                 true => None,
                 // An index may be declared while it waits.
-                false => match timeout(DECLARED_POLL, self.pace.turn()).await {
-                    Ok(turn) => Some(turn),
-                    Err(_) => continue,
-                },
+                false => {
+                    let _waiting = BuildState::Waiting.enter();
+                    match timeout(DECLARED_POLL, self.pace.turn()).await {
+                        Ok(turn) => Some(turn),
+                        Err(_) => continue,
+                    }
+                }
             };
+            let running = BuildState::Running.enter();
             let began = Instant::now();
             match self.build_step(shard, build, chunks).await? {
                 Step::More => {}
                 Step::Covered => return self.finish(shard, build).await,
                 Step::Gone => return Ok(()),
             }
+            drop(running);
             let took = began.elapsed();
             chunks = if took > STEP { (chunks / 2).max(1) } else { (chunks + 1).min(CHUNKS) };
             if turn.is_some() {
                 let goes_on_at = Instant::now() + self.pace.pause(took);
                 // Another build has its turn meanwhile, and so a long one does not keep all others waiting.
                 drop(turn);
+                let _pausing = BuildState::Pausing.enter();
                 while Instant::now() < goes_on_at && !self.is_declared(shard, build).await? {
                     sleep(goes_on_at.saturating_duration_since(Instant::now()).min(DECLARED_POLL)).await;
                 }

@@ -1,6 +1,7 @@
 //! How fast indexes that were not declared are built (S1). A caller who filters by other keys each time must not take the
 //! time of Redis from the others: one step of a build at a time, at the full rate as long as there is credit, then slowly.
 
+use metrics::{Gauge, describe_gauge, gauge};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -9,6 +10,43 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const CREDIT_S_MAX: f64 = 10.0;
 /// The share of the time that they may take in the long run.
 const SHARE: f64 = 0.1;
+
+const BUILDS: &str = "tallystone_index_builds";
+
+/// What a background build does at the moment.
+#[derive(Clone, Copy)]
+pub(super) enum BuildState {
+    /// It takes a step.
+    Running,
+    /// Another build of an undeclared index takes a step.
+    Waiting,
+    /// It has taken its share of the time of Redis.
+    Pausing,
+}
+
+/// Counts a build in the metrics as long as it is in one state.
+pub(super) struct InState(Gauge);
+
+impl BuildState {
+    pub(super) fn enter(self) -> InState {
+        // Every time: the store is open before the recorder of metrics.
+        describe_gauge!(BUILDS, "background builds of filter indexes, by state");
+        let name = match self {
+            BuildState::Running => "running",
+            BuildState::Waiting => "waiting",
+            BuildState::Pausing => "pausing",
+        };
+        let gauge = gauge!(BUILDS, "state" => name);
+        gauge.increment(1.0);
+        InState(gauge)
+    }
+}
+
+impl Drop for InState {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
 
 /// The pace of one server.
 pub(super) struct Pace {
