@@ -79,6 +79,8 @@ pub struct KafkaAccess {
     pub cert_file: Option<PathBuf>,
     /// Its private key, PEM.
     pub key_file: Option<PathBuf>,
+    /// The file with the password of the private key.
+    pub key_password_file: Option<PathBuf>,
 }
 
 /// Properties that a key replaces.
@@ -93,7 +95,11 @@ const REPLACED: [(&str, &str); 7] = [
 ];
 
 /// Secrets that a key takes from a file.
-const SECRETS: [(&str, &str); 2] = [("sasl.password", "password_file"), ("ssl.key.pem", "key_file")];
+const SECRETS: [(&str, &str); 3] = [
+    ("sasl.password", "password_file"),
+    ("ssl.key.pem", "key_file"),
+    ("ssl.key.password", "key_password_file"),
+];
 
 impl KafkaAccess {
     /// Checks that the keys fit each other and the properties, and that each file can be read. The error names the first
@@ -123,6 +129,9 @@ impl KafkaAccess {
             (None, Some(_)) => return bad("cert_file", "is not set, but kafka.key_file is; set both".to_owned()),
             _ => {}
         }
+        if self.key_password_file.is_some() && self.key_file.is_none() {
+            return bad("key_password_file", "is set, but kafka.key_file is not".to_owned());
+        }
         let of_sasl = [
             ("sasl_mechanism", self.sasl_mechanism.is_some()),
             ("user", self.user.is_some()),
@@ -139,21 +148,19 @@ impl KafkaAccess {
                 );
             }
         }
-        self.password().map(drop)
+        self.password()?;
+        self.key_password().map(drop)
     }
 
     fn password(&self) -> Result<Option<String>, KafkaConfigError> {
-        let Some(path) = &self.password_file else { return Ok(None) };
-        let password = read("password_file", path)?;
-        let password = password.trim_end_matches(['\r', '\n']);
-        if password.is_empty() {
-            let why = format!("{}: the file is empty", path.display());
-            return Err(KafkaConfigError::Invalid { field: "password_file", why });
-        }
-        Ok(Some(password.to_owned()))
+        password("password_file", self.password_file.as_deref())
     }
 
-    /// Sets the properties of librdkafka. The password is read now.
+    fn key_password(&self) -> Result<Option<String>, KafkaConfigError> {
+        password("key_password_file", self.key_password_file.as_deref())
+    }
+
+    /// Sets the properties of librdkafka. The passwords are read now.
     pub(crate) fn apply(&self, config: &mut ClientConfig) -> Result<(), KafkaConfigError> {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let properties = [
@@ -164,6 +171,7 @@ impl KafkaAccess {
             ("ssl.ca.location", path(&self.ca_file)),
             ("ssl.certificate.location", path(&self.cert_file)),
             ("ssl.key.location", path(&self.key_file)),
+            ("ssl.key.password", self.key_password()?),
         ];
         for (name, value) in properties {
             if let Some(value) = value {
@@ -172,6 +180,17 @@ impl KafkaAccess {
         }
         Ok(())
     }
+}
+
+fn password(field: &'static str, path: Option<&Path>) -> Result<Option<String>, KafkaConfigError> {
+    let Some(path) = path else { return Ok(None) };
+    let password = read(field, path)?;
+    let password = password.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        let why = format!("{}: the file is empty", path.display());
+        return Err(KafkaConfigError::Invalid { field, why });
+    }
+    Ok(Some(password.to_owned()))
 }
 
 fn read(field: &'static str, path: &Path) -> Result<String, KafkaConfigError> {
@@ -203,6 +222,7 @@ mod tests {
         assert_eq!((field(&none, &[]), field(&none, &["security.protocol", "sasl.username"])), (None, None));
         assert_eq!(field(&none, &["sasl.password"]), Some("properties"));
         assert_eq!(field(&none, &["ssl.key.pem"]), Some("properties"));
+        assert_eq!(field(&none, &["ssl.key.password"]), Some("properties"));
         let sasl = KafkaAccess {
             security: Some(KafkaSecurity::SaslSsl),
             sasl_mechanism: Some(SaslMechanism::Plain),
@@ -216,6 +236,7 @@ mod tests {
             ("ca_file", KafkaAccess { ca_file: file("x"), ..none.clone() }),
             ("ca_file", KafkaAccess { security: Some(tls), ca_file: Some("/no/such/file".into()), ..none.clone() }),
             ("key_file", KafkaAccess { security: Some(tls), cert_file: file("x"), ..none.clone() }),
+            ("key_password_file", KafkaAccess { security: Some(tls), key_password_file: file("x"), ..none.clone() }),
             ("cert_file", KafkaAccess { security: Some(tls), key_file: file("x"), ..none.clone() }),
             ("user", KafkaAccess { user: Some("u".to_owned()), ..none.clone() }),
             ("sasl_mechanism", KafkaAccess { sasl_mechanism: None, ..sasl.clone() }),
@@ -235,5 +256,10 @@ mod tests {
         KafkaAccess { security, ca_file, ..KafkaAccess::default() }.apply(&mut config).unwrap();
         assert_eq!((config.get("security.protocol"), config.get("ssl.ca.location")), (Some("ssl"), Some("ca.pem")));
         assert_eq!(config.get("sasl.password"), None);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("passphrase");
+        std::fs::write(&file, "open\n").unwrap();
+        KafkaAccess { key_password_file: Some(file), ..KafkaAccess::default() }.apply(&mut config).unwrap();
+        assert_eq!(config.get("ssl.key.password"), Some("open"));
     }
 }

@@ -34,6 +34,8 @@ pub struct KafkaConfig {
     pub cert_file: Option<PathBuf>,
     /// Its private key, PEM.
     pub key_file: Option<PathBuf>,
+    /// The file with the password of that key.
+    pub key_password_file: Option<PathBuf>,
     /// Further librdkafka properties, each `key=value`.
     pub properties: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Default for KafkaConfig {
             ca_file: None,
             cert_file: None,
             key_file: None,
+            key_password_file: None,
             properties: Vec::new(),
         }
     }
@@ -69,9 +72,9 @@ impl KafkaConfig {
     }
 
     fn access(&self) -> KafkaAccess {
-        let KafkaConfig { security, sasl_mechanism, user, password_file, ca_file, cert_file, key_file, .. } =
-            self.clone();
-        KafkaAccess { security, sasl_mechanism, user, password_file, ca_file, cert_file, key_file }
+        let KafkaConfig { security, sasl_mechanism, user, password_file, .. } = self.clone();
+        let KafkaConfig { ca_file, cert_file, key_file, key_password_file, .. } = self.clone();
+        KafkaAccess { security, sasl_mechanism, user, password_file, ca_file, cert_file, key_file, key_password_file }
     }
 
     /// The options of clients; `None`: no Kafka is configured.

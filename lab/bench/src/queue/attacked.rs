@@ -25,6 +25,7 @@ struct Measured {
     before: Samples,
     during: Samples,
     growth_mib: Vec<f64>,
+    redis_growth_mib: Vec<f64>,
 }
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -35,13 +36,13 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
         for _ in 0..plan.runs {
             sample(plan, rig, attack, &mut measured).await?;
         }
-        let Measured { before, during, growth_mib: grown } = &measured;
-        let grown = crate::sample::median(grown);
+        let Measured { before, during, growth_mib: grown, redis_growth_mib } = &measured;
+        let (grown, of_redis) = (crate::sample::median(grown), crate::sample::median(redis_growth_mib));
         growth_mib = growth_mib.max(grown);
         let what = format!("innocent queue during {}: p99", attack.name());
         let reference = Reference::Measured("before the attack", before);
         let row = Row::new(what, "ms", during, reference, Goal::RatioAtMost(RATIO_MAX));
-        rows.push(row.with("per_s", PER_S).with("growth_mib", grown));
+        rows.push(row.with("per_s", PER_S).with("growth_mib", grown).with("redis_growth_mib", of_redis));
     }
     let what = "growth of the server's memory, by the worst of these attacks";
     rows.push(Row::once(what, "MiB", growth_mib, Goal::AtMost(GROWTH_MIB_MAX)));
@@ -60,10 +61,12 @@ async fn sample(plan: &QueuePlan, rig: &Rig, attack: Attack, measured: &mut Meas
         fill_at(&url, POOL, plan.messages, &pool_traffic()).await?;
     }
     measured.before.push(p99(plan, &url, Instant::now()).await?);
-    let resident = program.resident()?.now_mib;
+    let (resident, redis) = (program.resident()?.now_mib, rig.info_number("memory", "used_memory").await?);
     let attacking = attack.start(&url, LEAD + plan.sizes.fair).await?;
     measured.during.push(p99(plan, &url, Instant::now() + LEAD).await?);
     measured.growth_mib.push((program.resident()?.now_mib - resident).max(0.0));
+    let redis_bytes = rig.info_number("memory", "used_memory").await? - redis;
+    measured.redis_growth_mib.push(redis_bytes.max(0.0) / f64::from(1 << 20));
     drop(attacking);
     program.stop().await
 }
