@@ -73,7 +73,8 @@ async fn show(args: ShowArgs, output: Output) -> Result<(), CliError> {
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let StoreMarks { queues, counters, views } = store_marks(&config.redis).await.map_err(cannot_connect)?;
     output.one(&Shown { queues, counters, views }, |Shown { queues, counters, views }| {
-        let marks: Vec<String> = [queues, counters, views].into_iter().flatten().map(|id| format!("\"{id}\"")).collect();
+        let marks: Vec<String> =
+            [queues, counters, views].into_iter().flatten().map(|id| format!("\"{id}\"")).collect();
         match marks.is_empty() {
             true => format!("{} has no data of Tallystone.", without_password(&config.redis.url)),
             false => format!("store_ids = [{}]", marks.join(", ")),

@@ -95,11 +95,8 @@ const REPLACED: [(&str, &str); 7] = [
 ];
 
 /// Secrets that a key takes from a file.
-const SECRETS: [(&str, &str); 3] = [
-    ("sasl.password", "password_file"),
-    ("ssl.key.pem", "key_file"),
-    ("ssl.key.password", "key_password_file"),
-];
+const SECRETS: [(&str, &str); 3] =
+    [("sasl.password", "password_file"), ("ssl.key.pem", "key_file"), ("ssl.key.password", "key_password_file")];
 
 impl KafkaAccess {
     /// Checks that the keys fit each other and the properties, and that each file can be read. The error names the first

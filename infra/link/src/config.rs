@@ -109,7 +109,8 @@ impl RedisConfig {
             ConfigError::unless_within("redis.partitions", partitions.into(), 2..=256)?;
         }
         if self.allow_volatile && !self.store_ids.is_empty() {
-            let why = "is set, but so is redis.allow_volatile: such a Redis gets a new mark whenever it has lost its data";
+            let why =
+                "is set, but so is redis.allow_volatile: such a Redis gets a new mark whenever it has lost its data";
             return Err(ConfigError::new("redis.store_ids", why));
         }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;

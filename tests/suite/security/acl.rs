@@ -3,8 +3,8 @@
 use crate::crash::machines::Server;
 use crate::system::program::{self, SOON};
 use redis::Value;
-use tallystone_server::store::{RedisOptions, RedisStore};
 use std::time::Duration;
+use tallystone_server::store::{RedisOptions, RedisStore};
 use tallystone_tests::TestRedis;
 use tokio::time::{Instant, sleep};
 

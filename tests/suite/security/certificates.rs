@@ -38,6 +38,12 @@ impl Ca {
         )
     }
 
+    /// The certificate of a server with these names.
+    pub(crate) fn server_of(&self, dir: &Path, names: &[&str]) -> Files {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.sign(dir, "server", CertificateParams::new(names).expect("names"))
+    }
+
     /// The certificate of a client with this subject and, if it is not empty, this URI.
     pub(crate) fn client(&self, dir: &Path, name: &str, uri: &str) -> Files {
         self.sign(dir, name, client(name, uri))

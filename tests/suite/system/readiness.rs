@@ -59,11 +59,9 @@ async fn o3_an_indexer_is_ready_while_it_reaches_kafka_and_elasticsearch() {
     let nothing = || format!("127.0.0.1:{}", lasting_port());
     let (brokers, search) = (kafka.address(), elasticsearch.address());
     let name = format!("ready-{:08x}", rand::random::<u32>());
-    for (brokers, search, status) in [
-        (brokers.clone(), search.clone(), 0),
-        (nothing(), search, 1),
-        (brokers, format!("http://{}", nothing()), 1),
-    ] {
+    for (brokers, search, status) in
+        [(brokers.clone(), search.clone(), 0), (nothing(), search, 1), (brokers, format!("http://{}", nothing()), 1)]
+    {
         let port = lasting_port();
         let listen = SocketAddr::from(([127, 0, 0, 1], port));
         let args = ["--listen", &listen.to_string(), "--kafka-brokers", &brokers, "--elasticsearch-url", &search]
