@@ -48,6 +48,17 @@ CMD ["redis-server"]
 END
 fi
 
+# A machine with systemd, and with a Redis as the documents want it.
+systemd=localhost/tallystone-systemd
+if ! has_image $systemd; then
+  podman build --quiet --tag $systemd - <<END
+FROM $base
+RUN apt-get update && apt-get install -y --no-install-recommends systemd redis-server && rm -rf /var/lib/apt/lists/* \
+    && printf 'appendonly yes\nappendfsync always\nsave ""\nmaxmemory-policy noeviction\n' >>/etc/redis/redis.conf
+CMD ["/lib/systemd/systemd"]
+END
+fi
+
 # Builds an image on Java, with a folder of scripts/services.sh and a script that starts the service: NAME FOLDER SCRIPT
 java_image() {
   local name=$1 folder=$2 script=$3 java=localhost/tallystone-java

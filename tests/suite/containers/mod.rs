@@ -12,4 +12,5 @@ mod kubernetes;
 mod partition;
 mod rolling;
 mod services;
+mod units;
 mod view;

@@ -173,14 +173,17 @@ async fn s1_silent_connections_shut_no_caller_out() {
     let innocent = victim.innocent();
     works(&innocent, "before").await;
     let mut silent = Vec::new();
-    for _ in 0..300 {
-        silent.push(TcpStream::connect(victim.address).await.expect("a connection"));
+    // Those of one port make room for callers of the other.
+    for port in [victim.address, victim.metrics] {
+        for _ in 0..300 {
+            silent.push(TcpStream::connect(port).await.expect("a connection"));
+        }
+        // A new caller is served, and the one that was there keeps its connection.
+        for n in 0..20 {
+            works(&victim.innocent(), &format!("new-{}-{n}", port.port())).await;
+        }
+        works(&innocent, &format!("after-{}", port.port())).await;
     }
-    // A new caller is served, and the one that was there keeps its connection.
-    for n in 0..20 {
-        works(&victim.innocent(), &format!("new-{n}")).await;
-    }
-    works(&innocent, "after").await;
     assert!(victim.metric("tallystone_connections_closed_total").await > 0.0);
     // And as many as before once they have gone.
     drop(silent);

@@ -171,7 +171,7 @@ async fn s3_the_stream_of_a_withdrawn_token_ends_within_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s3_a_stream_without_a_pause_ends_when_its_token_is_withdrawn() {
-    let (place, mut principals) = (Place::new().await, Principals::default());
+    let (place, mut principals) = (Secured::new().await, Principals::default());
     let stays = principals.add("stays", ALL, ["", ""]);
     let without = Principals::clone(&principals);
     let goes = principals.add("goes", ALL, ["", ""]);

@@ -2,6 +2,7 @@
 
 use super::victim::{Victim, works};
 use crate::system::program::SOON;
+use std::time::Duration;
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tokio::task::JoinHandle;
@@ -94,4 +95,37 @@ async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
         is_refused(&status);
         assert!(Instant::now() < give_up_at, "the others have left");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_long_polls_with_distinct_filters_cost_an_enqueue_little() {
+    const FILTERS: usize = 2_000;
+    // The default of `queue_filters_max`.
+    const WAIT: usize = 256;
+    const ROUNDS: usize = 60;
+    // Less is of no consequence, whatever it was before.
+    const FAST: Duration = Duration::from_millis(200);
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "first").await;
+    assert_eq!(innocent.dequeue(tallystone_client::Dequeue::new("q")).await.expect("a lease").len(), 1);
+    let median = async |name: &str| {
+        let mut took = Vec::new();
+        for round in 0..ROUNDS {
+            let begin = Instant::now();
+            works(&innocent, &format!("{name}-{round}")).await;
+            took.push(begin.elapsed());
+        }
+        took.sort();
+        took[ROUNDS / 2]
+    };
+    let before = median("before").await;
+    let calls = victim.calls().await;
+    let attack: Vec<_> = (0..FILTERS).map(|n| wait(&calls, filter(&n.to_string()))).collect();
+    victim.until(WAITING, WAIT as f64).await;
+    victim.until(REFUSED, (FILTERS - WAIT) as f64).await;
+    let during = median("during").await;
+    println!("an Enqueue took {during:?} during the attack, {before:?} before");
+    assert!(during < (before * 5).max(FAST), "{during:?} during the attack, {before:?} before");
+    attack.iter().for_each(JoinHandle::abort);
 }
