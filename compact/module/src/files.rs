@@ -97,6 +97,10 @@ impl Drop for PageFile {
     }
 }
 
+fn last_byte_after(before: FileId) -> u64 {
+    before.0.wrapping_add(1) & 0xff
+}
+
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -114,7 +118,7 @@ impl Draft {
 
     /// The same for the file that replaces another. A cursor of a scan knows a file by the last byte of its name, so that differs.
     pub(crate) fn new_id_after(before: FileId) -> FileId {
-        FileId(random() & !0xff | (before.0 + 1) & 0xff)
+        FileId(random() & !0xff | last_byte_after(before))
     }
 
     /// Begins a file.
@@ -224,6 +228,14 @@ impl PageFiles for FileTable {
 mod tests {
     use super::*;
     use tallystone_compact::{PageWriter, Record};
+
+    #[test]
+    fn w3_a_file_that_follows_another_has_another_last_byte() {
+        for before in [0, 255, 256, u64::MAX] {
+            let after = last_byte_after(FileId(before));
+            assert!(after <= 0xff && after != before & 0xff, "{before}: {after}");
+        }
+    }
 
     #[test]
     fn w4_pages_of_a_file_that_is_being_written_can_be_read() {
