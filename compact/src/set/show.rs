@@ -232,11 +232,11 @@ impl CounterSet {
         self.check_part_at(cursor, fetched, false)
     }
 
-    /// The same; a page that cannot be read is damaged from now on. An operator has given it up.
+    /// The same; a page that cannot be read is damaged from now on: an operator has given it up.
     ///
     /// # Errors
     /// This page is needed.
-    pub fn check_and_mark(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+    pub fn give_up(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
         self.check_part_at(cursor, fetched, true)
     }
 

@@ -136,8 +136,15 @@ fn w3_a_disk_that_fails_to_read_loses_nothing() {
     saved(&node, "ok");
     // A page that stays unreadable is given up by an operator: then it is a damaged one.
     disk.set_fails(true);
-    let marked = wire.run("CT.CHECK k 0 MARK").to_string();
-    assert!(marked.contains("DAMAGED page 0 of "), "{marked}");
+    // Who may only read the key cannot do so.
+    wire.done("ACL SETUSER reader reset on nopass +@all %R~k");
+    let mut reader = node.wire();
+    reader.done("AUTH reader any");
+    assert!(reader.run("CT.CHECK k").to_string().contains("IOERR page 0 of "));
+    assert_eq!(reader.run("CT.GIVEUP k 0").code(), Some("NOPERM"));
+    assert_eq!(wire.run("CT.GET k 5").code(), Some("IOERR"), "a check gives up nothing");
+    let given_up = wire.run("CT.GIVEUP k 0").to_string();
+    assert!(given_up.contains("DAMAGED page 0 of "), "{given_up}");
     assert_eq!(wire.run("CT.GET k 5").code(), Some("DAMAGED"));
     disk.set_fails(false);
     assert_eq!(node.faults("k"), Vec::<String>::new(), "a check that can read it finds it sound");

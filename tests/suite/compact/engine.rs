@@ -19,10 +19,34 @@ const COMMANDS: &[(&str, bool, bool, i64)] = &[
     ("ct.info", false, false, 2),
     ("ct.tables", false, false, -2),
     ("ct.check", false, false, -2),
+    ("ct.giveup", true, false, 3),
     ("ct.scan", false, false, -3),
     ("ct.repair", true, false, 5),
     ("ct.restore", true, false, 3),
 ];
+
+/// The names of the arguments, as docs/compact.md has them, and what is within blocks.
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("ct.incrby", "key id increment(field delta) token(token ms)"),
+    ("ct.pincrby", "key packed token(token ms)"),
+    ("ct.psetnewer", "key field time_field packed"),
+    ("ct.tables", "key serial"),
+    ("ct.check", "key cursor"),
+    ("ct.giveup", "key cursor"),
+    ("ct.scan", "key cursor count"),
+    ("ct.repair", "key first last packed"),
+];
+
+fn argument_names(arguments: &Reply) -> String {
+    let name = |argument: &Reply| {
+        let name = argument.field("name").text();
+        match argument.field("type").text().as_str() {
+            "block" => format!("{name}({})", argument_names(argument.field("arguments"))),
+            _ => name,
+        }
+    };
+    arguments.items().iter().map(name).collect::<Vec<_>>().join(" ")
+}
 
 fn with_counters(engine: Engine) -> Node {
     let node = Setup::new(engine).without_log().start();
@@ -45,8 +69,9 @@ fn w1_commands_are_described_and_flagged() {
             assert_eq!((info[0].text(), info[1].int()), ((*name).to_owned(), *arity));
             let flags: Vec<String> = info[2].items().iter().map(Reply::text).collect();
             let has = |flag: &str| flags.iter().any(|known| known == flag);
-            // Deleting is what makes room: it is not refused when memory is short.
-            let expected = [*is_write, !*is_write, *is_fast, *is_write && *name != "ct.del", true];
+            // Deleting is what makes room, and giving pages up takes none: neither is refused when memory is short.
+            let needs_memory = *is_write && !["ct.del", "ct.giveup"].contains(name);
+            let expected = [*is_write, !*is_write, *is_fast, needs_memory, true];
             let found = [has("write"), has("readonly"), has("fast"), has("denyoom"), has("module")];
             assert_eq!(found, expected, "{name}: {flags:?}");
             assert_eq!((info[3].int(), info[4].int(), info[5].int()), (1, 1, 1), "{name}");
@@ -55,6 +80,9 @@ fn w1_commands_are_described_and_flagged() {
             assert!(docs.field("summary").text().ends_with('.'), "{docs}");
             assert!(docs.field("complexity").text().starts_with("O("), "{docs}");
             assert_eq!(docs.field("arguments").items()[0].field("type").text(), "key", "{docs}");
+            for (_, arguments) in ARGUMENTS.iter().filter(|(known, _)| known == name) {
+                assert_eq!(argument_names(docs.field("arguments")), *arguments, "{name}");
+            }
             let rest = if *arity > 0 { vec!["1"; *arity as usize - 2] } else { vec!["1"; 3] };
             let keys = wire.done(&format!("COMMAND GETKEYS {name} the-key {}", rest.join(" ")));
             assert_eq!(keys.to_string(), "[the-key]");

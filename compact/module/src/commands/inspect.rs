@@ -1,4 +1,4 @@
-//! `CT.INFO`, `CT.TABLES`, `CT.CHECK` and `CT.SCAN`.
+//! `CT.INFO`, `CT.TABLES`, `CT.CHECK`, `CT.GIVEUP` and `CT.SCAN`.
 
 use super::parse::id;
 use super::{Call, Command, Stop, Unread};
@@ -13,8 +13,11 @@ pub(super) struct Info;
 /// `CT.TABLES key [FROM serial]`
 pub(super) struct Tables;
 
-/// `CT.CHECK key [cursor [MARK]]`
+/// `CT.CHECK key [cursor]`
 pub(super) struct Check;
+
+/// `CT.GIVEUP key cursor`
+pub(super) struct GiveUp;
 
 /// `CT.SCAN key cursor [COUNT n]`
 pub(super) struct Scan;
@@ -69,43 +72,56 @@ impl Command for Check {
     const ARGS_MIN: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
-        let mut cursor = match call.args.len() {
+        let cursor = match call.args.len() {
             2 => 0,
-            3 | 4 => id(call.args.get(2))?,
+            3 => id(call.args.get(2))?,
             _ => return Err(Stop::Arity),
         };
-        let marks = call.args.len() == 4;
-        if marks && !call.args.get(3).eq_ignore_ascii_case(b"MARK") {
-            return Err(Stop::text("ERR syntax error"));
-        }
-        let key = call.open_read();
-        let shared = key.set_in_any_state()?;
-        let mut held = shared.lock().ok_or(Stop::Broken)?;
-        let (begin, from) = (Instant::now(), cursor);
-        let mut faults = Vec::new();
-        loop {
-            let checked = match marks {
-                true => held.set().check_and_mark(cursor, call.fetched),
-                false => held.set().check(cursor, call.fetched),
-            };
-            match checked {
-                Ok((next, found)) => {
-                    cursor = next;
-                    faults.extend(found);
-                }
-                Err(page) if cursor == from => return Err(ahead(shared, page)),
-                Err(_) => break,
-            }
-            if cursor == 0 || faults.len() >= CHECK_FAULTS_MAX || begin.elapsed() >= CHECK_TIME {
-                break;
-            }
-        }
-        drop(held);
-        call.context.reply_array(1 + faults.len());
-        call.context.reply_decimal(cursor);
-        faults.iter().for_each(|fault| call.context.reply_bytes(fault.as_bytes()));
-        Ok(())
+        check(call, call.open_read().set_in_any_state()?, cursor, false)
     }
+}
+
+/// A check that changes what is served: pages that cannot be read are damaged from now on. Each process has its own files, so neither
+/// the log nor a replica gets the command.
+impl Command for GiveUp {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 3;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        if call.args.len() != GiveUp::ARGS_MIN {
+            return Err(Stop::Arity);
+        }
+        check(call, call.open_write().set_in_any_state()?, id(call.args.get(2))?, true)
+    }
+}
+
+/// Checks parts of a set from a cursor on, as many as the time allows. `gives_up`: pages that cannot be read are damaged from now on.
+fn check(call: &Call<'_>, shared: &Arc<Shared>, from: u64, gives_up: bool) -> Result<(), Stop> {
+    let mut held = shared.lock().ok_or(Stop::Broken)?;
+    let (begin, mut cursor) = (Instant::now(), from);
+    let mut faults = Vec::new();
+    loop {
+        let checked = match gives_up {
+            true => held.set().give_up(cursor, call.fetched),
+            false => held.set().check(cursor, call.fetched),
+        };
+        match checked {
+            Ok((next, found)) => {
+                cursor = next;
+                faults.extend(found);
+            }
+            Err(page) if cursor == from => return Err(ahead(shared, page)),
+            Err(_) => break,
+        }
+        if cursor == 0 || faults.len() >= CHECK_FAULTS_MAX || begin.elapsed() >= CHECK_TIME {
+            break;
+        }
+    }
+    drop(held);
+    call.context.reply_array(1 + faults.len());
+    call.context.reply_decimal(cursor);
+    faults.iter().for_each(|fault| call.context.reply_bytes(fault.as_bytes()));
+    Ok(())
 }
 
 impl Command for Scan {

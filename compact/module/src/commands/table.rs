@@ -50,9 +50,9 @@ const PACKED: Arg = arg(c"packed", raw::ARG_STRING);
 const WIDTH: Arg = arg(c"width", raw::ARG_STRING);
 const NAME: Arg = arg(c"name", raw::ARG_STRING);
 const VALUE: Arg = arg(c"value", raw::ARG_STRING);
-const TOKEN: Arg = arg(c"once", raw::ARG_BLOCK)
+const TOKEN: Arg = arg(c"token", raw::ARG_BLOCK)
     .optional()
-    .of(&[arg(c"token", raw::ARG_STRING).after(c"TOKEN"), arg(c"milliseconds", raw::ARG_UNIX_TIME).after(c"TIME")]);
+    .of(&[arg(c"token", raw::ARG_STRING).after(c"TOKEN"), arg(c"ms", raw::ARG_UNIX_TIME).after(c"TIME")]);
 const DELTAS: Arg = arg(c"increment", raw::ARG_BLOCK).multiple().of(&[FIELD, arg(c"delta", raw::ARG_INTEGER)]);
 const ID_DELTAS: Arg = arg(c"increment", raw::ARG_BLOCK).multiple().of(&[ID, FIELD, arg(c"delta", raw::ARG_INTEGER)]);
 const VALUES: Arg = arg(c"assignment", raw::ARG_BLOCK).multiple().of(&[FIELD, arg(c"value", raw::ARG_INTEGER)]);
@@ -108,9 +108,10 @@ impl Row {
 }
 
 const ONE: &CStr = c"O(1)";
+const PER_FIELD: &CStr = c"O(N) where N is the number of fields";
 const PER_ID: &CStr = c"O(N) where N is the number of ids";
 
-const TABLE: [Row; 17] = [
+const TABLE: [Row; 18] = [
     row::<create::Create>(
         c"ct.create",
         WRITE,
@@ -129,36 +130,39 @@ const TABLE: [Row; 17] = [
         c"ct.incrby",
         WRITE_FAST,
         UPDATE_AND_READ,
-        (c"Adds to fields of an id, all or nothing.", ONE),
+        (c"Adds to fields of an id, all or none, and returns their new values.", PER_FIELD),
         &[KEY, ID, DELTAS, TOKEN],
     ),
     row::<packed::MIncrBy>(
         c"ct.mincrby",
         WRITE,
         UPDATE_AND_READ,
-        (c"Adds to fields of many ids.", PER_ID),
+        (c"Adds to a field of each of many ids, and returns the new values.", PER_ID),
         &[KEY, ID_DELTAS, TOKEN],
     ),
     row::<packed::PIncrBy>(
         c"ct.pincrby",
         WRITE,
         UPDATE,
-        (c"Adds to fields of many ids, packed in 13 bytes each.", PER_ID),
+        (c"Adds to a field of each of many ids; each increment is packed in 13 bytes.", PER_ID),
         &[KEY, PACKED, TOKEN],
     ),
-    row::<write::Set>(c"ct.set", WRITE_FAST, UPDATE, (c"Sets fields of an id.", ONE), &[KEY, ID, VALUES]),
+    row::<write::Set>(c"ct.set", WRITE_FAST, UPDATE, (c"Sets fields of an id.", PER_FIELD), &[KEY, ID, VALUES]),
     row::<write::Del>(
         c"ct.del",
         c"write",
         UPDATE_AND_READ,
-        (c"Sets all fields of ids to 0.", PER_ID),
+        (c"Sets all fields of each id to 0.", PER_ID),
         &[KEY, ID.multiple()],
     ),
     row::<newer::PSetNewer>(
         c"ct.psetnewer",
         WRITE,
         UPDATE,
-        (c"Sets a field of many ids where a time is greater than the stored one, packed in 24 bytes each.", PER_ID),
+        (
+            c"Sets a field and its time field of each id whose time is greater than the stored one; each id is packed in 24 bytes.",
+            PER_ID,
+        ),
         &[KEY, FIELD, arg(c"time_field", raw::ARG_STRING), PACKED],
     )
     .exact(),
@@ -166,7 +170,7 @@ const TABLE: [Row; 17] = [
         c"ct.get",
         READ_FAST,
         ACCESS,
-        (c"Returns fields of an id; all of them if none is named.", ONE),
+        (c"Returns fields of an id; all of them if none is named.", PER_FIELD),
         &[KEY, ID, FIELD.optional().multiple()],
     ),
     row::<read::MGet>(c"ct.mget", READ, ACCESS, (c"Returns all fields of many ids.", PER_ID), &[KEY, ID.multiple()]),
@@ -174,7 +178,7 @@ const TABLE: [Row; 17] = [
         c"ct.pget",
         READ,
         ACCESS,
-        (c"Returns all fields of many ids, packed in 8 bytes each.", PER_ID),
+        (c"Returns all fields of many ids; each id and each value is packed in 8 bytes.", PER_ID),
         &[KEY, PACKED],
     )
     .exact(),
@@ -182,7 +186,7 @@ const TABLE: [Row; 17] = [
         c"ct.info",
         READ,
         ACCESS,
-        (c"Describes a counter set.", c"O(N) where N is the number of tables"),
+        (c"Returns the schema, sizes and options of a counter set.", c"O(N) where N is the number of tables"),
         &[KEY],
     )
     .exact(),
@@ -190,28 +194,39 @@ const TABLE: [Row; 17] = [
         c"ct.tables",
         READ,
         ACCESS,
-        (c"Describes the tables of a counter set.", c"O(N) where N is the number of tables returned, 256 at most"),
+        (
+            c"Returns the ranges, sizes and states of the tables of a counter set.",
+            c"O(N) where N is the number of tables returned, 256 at most",
+        ),
         &[KEY, arg(c"serial", raw::ARG_INTEGER).after(c"FROM").optional()],
     ),
     row::<inspect::Check>(
         c"ct.check",
         READ,
         ACCESS,
-        (c"Verifies a part of a counter set.", c"O(1), up to a millisecond"),
+        (c"Verifies a part of a counter set, from a cursor on.", ONE),
         &[KEY, CURSOR.optional()],
     ),
+    row::<inspect::GiveUp>(
+        c"ct.giveup",
+        c"write",
+        UPDATE,
+        (c"Verifies as CT.CHECK does, and treats pages that cannot be read as damaged from then on.", ONE),
+        &[KEY, CURSOR],
+    )
+    .exact(),
     row::<inspect::Scan>(
         c"ct.scan",
         READ,
         ACCESS,
-        (c"Iterates over ids with their fields.", c"O(N) where N is the number of ids returned"),
+        (c"Iterates over ids with their fields.", c"O(1) for every call"),
         &[KEY, CURSOR, arg(c"count", raw::ARG_INTEGER).after(c"COUNT").optional()],
     ),
     row::<restore::Repair>(
         c"ct.repair",
         WRITE,
         UPDATE,
-        (c"Replaces records of a damaged page.", PER_ID),
+        (c"Replaces the damaged records of a range of ids.", PER_ID),
         &[KEY, arg(c"first", raw::ARG_INTEGER), arg(c"last", raw::ARG_INTEGER), PACKED],
     )
     .exact(),
@@ -219,7 +234,10 @@ const TABLE: [Row; 17] = [
         c"ct.restore",
         WRITE,
         INSERT,
-        (c"Takes a piece of a dump.", c"O(N) where N is the number of records in the piece"),
+        (
+            c"Takes the next piece of a dump; the first one creates the key.",
+            c"O(N) where N is the number of records in the piece",
+        ),
         &[KEY, arg(c"piece", raw::ARG_STRING)],
     )
     .exact(),

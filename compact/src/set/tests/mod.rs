@@ -396,7 +396,7 @@ fn w3_a_page_that_cannot_be_read_now_is_not_damaged() {
     set.abort_merge(serial);
     assert_eq!(set.read_field(2, 0, &disk.fetch(page)), Ok(4));
     // An operator gives the page up: it is damaged, and nothing waits for it any more.
-    let (_, faults) = set.check_and_mark(0, &failing).unwrap();
+    let (_, faults) = set.give_up(0, &failing).unwrap();
     assert!(faults.iter().any(|fault| fault.starts_with("DAMAGED page 0 of 1 ")), "{faults:?}");
     assert_eq!(set.totals().damaged, 1);
     let mut read = |wanted: PageRef| if wanted == page { unread() } else { disk.read(wanted) };
