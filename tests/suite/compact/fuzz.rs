@@ -9,7 +9,7 @@ use tallystone_tests::compact::{Engine, Setup};
 
 const COMMANDS: usize = 12_000;
 const BATCH: usize = 200;
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "CT.CREATE",
     "CT.ALTER",
     "CT.INCRBY",
@@ -24,6 +24,7 @@ const NAMES: [&str; 17] = [
     "CT.INFO",
     "CT.TABLES",
     "CT.CHECK",
+    "CT.GIVEUP",
     "CT.SCAN",
     "CT.REPAIR",
     "CT.RESTORE",
@@ -109,9 +110,15 @@ impl Fuzzer {
         }
     }
 
+    /// An id that is used; one in twenty is far above the others, so that ranges begin for them and for those below.
+    fn id(&mut self) -> u64 {
+        let step = self.random.random_range(0..6_000);
+        if self.random.random_bool(0.05) { (1 << 62) + step % 300 } else { step }
+    }
+
     /// An id that is used, and random bytes behind it.
     fn packed(&mut self, bytes: usize) -> Vec<u8> {
-        let mut packed = self.random.random_range(0..4_000_u64).to_le_bytes().to_vec();
+        let mut packed = self.id().to_le_bytes().to_vec();
         packed.resize(bytes, 0);
         if bytes > 8 {
             packed[8] = self.random.random_range(0..6);
@@ -127,7 +134,7 @@ impl Fuzzer {
     }
 
     fn command(&mut self) -> Vec<Vec<u8>> {
-        let id = self.random.random_range(0..6_000_u64).to_string();
+        let id = self.id().to_string();
         let field = ["likes", "views", "balance"].choose(&mut self.random).expect("fields").to_string();
         let delta = self.random.random_range(-5..50).to_string();
         let name = NAMES.choose(&mut self.random).expect("names").to_string();
@@ -152,6 +159,8 @@ impl Fuzzer {
             6..10 => ["CT.INCRBY", &key, &id, &field, &delta].map(|word| word.as_bytes().to_vec()).to_vec(),
             10 => ["CT.SET", &key, &id, &field, &delta].map(|word| word.as_bytes().to_vec()).to_vec(),
             11 => ["CT.GET", &key, &id].map(|word| word.as_bytes().to_vec()).to_vec(),
+            // They come and go.
+            12 => ["CT.DEL", &key, &id].map(|word| word.as_bytes().to_vec()).to_vec(),
             _ => {
                 let mut args = vec![name.into_bytes(), key.into_bytes()];
                 (0..self.random.random_range(0..9)).for_each(|_| args.push(self.arg()));
