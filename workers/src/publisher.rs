@@ -21,7 +21,7 @@ const BATCH_MAX: usize = 1_000;
 const TOGETHER: Duration = Duration::from_millis(5);
 /// The pause before a Redis that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two reports that a disk does not give records.
+/// Between two reports that some counts of a field are not published.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Publishes counts, until it is stopped.
@@ -134,14 +134,15 @@ impl Publisher {
         let published = self.sets.publish(to, batch).await;
         reports.report(to, &published);
         match published {
-            Ok(Published { set, older, negative }) => {
+            Ok(Published { set, older, negative, refused, .. }) => {
                 metrics::published(Outcome::Published, set);
                 metrics::published(Outcome::Older, older);
                 metrics::published(Outcome::Negative, negative);
+                metrics::published(Outcome::Refused, refused);
                 Sent::Yes
             }
             Err(Unpublished::Unavailable(_)) => Sent::NotAvailable,
-            Err(Unpublished::Unreadable(_)) => Sent::Later,
+            Err(Unpublished::NotNow(_)) => Sent::Later,
             Err(_) => {
                 metrics::published(Outcome::Refused, batch.len());
                 Sent::Yes
@@ -175,15 +176,15 @@ struct Reports {
     failing: HashMap<PublishedTo, Unpublished>,
     /// Fields of which a count below 0 was reported.
     negative: HashSet<PublishedTo>,
-    /// Fields of which counts could not be set because of the disk, and when that was reported.
-    unreadable: HashMap<PublishedTo, Instant>,
+    /// Fields of which some counts could not be set, and when that was reported.
+    some: HashMap<PublishedTo, Instant>,
 }
 
 impl Reports {
     fn report(&mut self, to: &PublishedTo, published: &Result<Published, Unpublished>) {
         let PublishedTo { key, field } = to;
         match published {
-            Ok(Published { negative, .. }) => {
+            Ok(Published { negative, why, .. }) => {
                 if self.failing.remove(to).is_some() {
                     tracing::info!(
                         key,
@@ -194,13 +195,14 @@ impl Reports {
                 if *negative > 0 && self.negative.insert(to.clone()) {
                     tracing::warn!(key, field, "counts below 0 are not published: the field is unsigned");
                 }
+                if let Some(why) = why.as_ref().filter(|_| self.is_due(to)) {
+                    tracing::warn!(key, field, %why, "some counts are refused, and not published");
+                }
             }
             // Other batches of the field may continue meanwhile, so this would alternate with them.
-            Err(Unpublished::Unreadable(why)) => {
-                let is_due = self.unreadable.get(to).is_none_or(|at| at.elapsed() >= REPORT_EVERY);
-                if is_due {
+            Err(Unpublished::NotNow(why)) => {
+                if self.is_due(to) {
                     tracing::warn!(key, field, %why, "some counts are not published yet");
-                    self.unreadable.insert(to.clone(), Instant::now());
                 }
             }
             Err(why) if self.failing.get(to) != Some(why) => {
@@ -209,6 +211,15 @@ impl Reports {
             }
             Err(_) => {}
         }
+    }
+
+    /// Whether a report of some counts of a field is due; if so, the next one is due after a pause.
+    fn is_due(&mut self, to: &PublishedTo) -> bool {
+        let is_due = self.some.get(to).is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        if is_due {
+            self.some.insert(to.clone(), Instant::now());
+        }
+        is_due
     }
 }
 

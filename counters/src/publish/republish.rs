@@ -67,6 +67,9 @@ pub async fn republish(
             all.published += published.set as u64;
             all.older += published.older as u64;
             all.negative += published.negative as u64;
+            if let Some(why) = published.why {
+                return Err(Unpublished::Some(why).into());
+            }
         }
         progress(&all);
         match page.next {

@@ -17,6 +17,8 @@ const TIME_WIDTH: &str = "41";
 const TOO_MANY_VALUES: &str = "a command writes at most";
 /// Counts that a command may always have, in a set of 256 fields too.
 const COUNTS_ALWAYS: usize = 64;
+/// Commands that find out which counts of a batch the set refuses. One of a thousand takes twenty.
+const SPLITS_MAX: usize = 64;
 
 /// A Redis that has counter sets, if its module is loaded.
 #[derive(Clone)]
@@ -35,7 +37,7 @@ impl fmt::Debug for CounterSets {
 }
 
 /// What happened to counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The set has these now.
     pub set: usize,
@@ -43,6 +45,10 @@ pub struct Published {
     pub older: usize,
     /// They are below 0, and the field is unsigned.
     pub negative: usize,
+    /// The set refuses these alone: their records are damaged, or no table has room for a new id.
+    pub refused: usize,
+    /// Why it refuses them.
+    pub why: Option<String>,
 }
 
 /// Why counts were not published.
@@ -51,13 +57,17 @@ pub enum Unpublished {
     /// The Redis does not answer, or is full. The counts may be sent again.
     #[error("{0}")]
     Unavailable(String),
-    /// The records of some of these counts cannot be read from disk now, or a set is being restored. They may be sent again; others are not concerned.
+    /// The records of some of these counts cannot be read from disk now, a set is being restored, or the user has no right to it yet.
+    /// They may be sent again; others are not concerned.
     #[error("{0}")]
-    Unreadable(String),
+    NotNow(String),
+    /// The set refuses some of the counts of a command, and has the others.
+    #[error("{0}")]
+    Some(String),
     /// It has no counter set at this key.
     #[error("{0}")]
     NoSet(String),
-    /// It refuses these counts: no module, another type of value, no such field, no right.
+    /// It refuses these counts: no module, another type of value, no such field.
     #[error("{0}")]
     Refused(String),
     /// Some of the counts are below 0, and the field is unsigned. Those of the command that has it are not set.
@@ -85,16 +95,40 @@ impl CounterSets {
     /// # Errors
     /// [`Unpublished`]; the set may have some of the counts. Publishing them again changes nothing.
     pub async fn publish(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<Published, Unpublished> {
-        let whole = |set| Published { set, older: counts.len() - set, negative: 0 };
-        match self.set_newer(to, counts).await {
-            Ok(set) => Ok(whole(set)),
+        match self.set_most(to, counts).await {
             Err(Unpublished::Negative) => {
                 let fitting: Vec<PublishedCount> = counts.iter().filter(|count| count.count >= 0).copied().collect();
-                let set = if fitting.is_empty() { 0 } else { self.set_newer(to, &fitting).await? };
-                Ok(Published { set, older: fitting.len() - set, negative: counts.len() - fitting.len() })
+                let negative = counts.len() - fitting.len();
+                let published =
+                    if fitting.is_empty() { Published::default() } else { self.set_most(to, &fitting).await? };
+                Ok(Published { negative, ..published })
             }
-            Err(other) => Err(other),
+            published => published,
         }
+    }
+
+    /// Sets the counts that the set takes. If it refuses some, halves find out which.
+    async fn set_most(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<Published, Unpublished> {
+        let mut published = Published::default();
+        let (mut parts, mut commands) = (vec![counts], 0);
+        while let Some(part) = parts.pop() {
+            commands += 1;
+            match self.set_newer(to, part).await {
+                Ok(set) if part.len() == counts.len() => (published.set, published.older) = (set, part.len() - set),
+                // Those that were later cannot be distinguished any more: the command that failed has set them.
+                Ok(_) => published.set += part.len(),
+                Err(Unpublished::Some(_)) if part.len() > 1 && commands < SPLITS_MAX => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(Unpublished::Some(why)) => {
+                    published.refused += part.len();
+                    published.why = Some(why);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(published)
     }
 
     /// The number of counts that were set.
@@ -169,8 +203,11 @@ impl CounterSets {
             (Some(code @ "OOM"), _) => {
                 Unpublished::Unavailable(format!("the Redis at {}: {code} {detail}", self.shown))
             }
-            (Some(code @ ("COLD" | "IOERR" | "RESTORING")), _) => {
-                Unpublished::Unreadable(format!("the counter set '{key}' at {}: {code} {detail}", self.shown))
+            (Some(code @ ("COLD" | "IOERR" | "RESTORING" | "NOPERM")), _) => {
+                Unpublished::NotNow(format!("the counter set '{key}' at {}: {code} {detail}", self.shown))
+            }
+            (Some(code @ ("DAMAGED" | "FULL")), _) => {
+                Unpublished::Some(format!("the counter set '{key}' at {}: {code} {detail}", self.shown))
             }
             (_, _) if detail.starts_with("unknown command") => {
                 let why = format!("the Redis at {} has no counter sets: Tallystone's module is not loaded", self.shown);

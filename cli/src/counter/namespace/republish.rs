@@ -83,11 +83,11 @@ fn shown(report: &Report) -> String {
 fn failed(error: AssemblyError) -> CliError {
     match &error {
         AssemblyError::Republish { why: RepublishError::Sets(why), .. } => match why {
-            Unpublished::Unavailable(_) | Unpublished::Unreadable(_) => CliError::unavailable(&error).hint("run the same command again"),
+            Unpublished::Unavailable(_) | Unpublished::NotNow(_) => CliError::unavailable(&error).hint("run the same command again"),
             Unpublished::NoSet(_) => CliError::refused(&error).hint(
                 "--create creates it with the default options; for others, `CT.CREATE KEY … SCHEMA FIELD 20 FIELD.exact_to 41`",
             ),
-            Unpublished::Refused(_) | Unpublished::Negative => CliError::refused(&error),
+            Unpublished::Refused(_) | Unpublished::Some(_) | Unpublished::Negative => CliError::refused(&error),
         },
         AssemblyError::Republish { why: RepublishError::NotBound(_), .. } => {
             CliError::refused(&error).hint("`tallystone counter namespace put NAME --publish-to KEY FIELD` binds it")
