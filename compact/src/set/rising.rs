@@ -8,11 +8,13 @@ use crate::cold::{ColdTable, Entry, Overlay};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::{Dictionary, Found, Table};
+use crate::table::{Dictionary, Found, Table, touch};
 use std::sync::Arc;
 
 /// An id is a stray if it is so many times as far from the begin of the last table as a usual one: ids come less densely at times.
 const RANGES_REACHED: u64 = 1_024;
+/// Ids that move whose slots are touched at once, so that their cache misses overlap.
+const TOUCHED: usize = 32;
 /// New ids of the last table for which one stray that they have passed gets a place among them.
 const STRAYS_EVERY: u64 = 4;
 
@@ -307,8 +309,11 @@ impl Rising {
         let mut moved = Vec::new();
         if let Some(last) = last {
             table.take_all_far(last);
-            let hashed = ids.into_iter().map(|id| (id, Hash::of(id, shape.seed)));
-            moved.extend(hashed.map(|(id, hash)| (id, hash, last.take(id, hash))));
+            let ids: Vec<(u64, Hash)> = ids.into_iter().map(|id| (id, Hash::of(id, shape.seed))).collect();
+            for ids in ids.chunks(TOUCHED) {
+                touch(ids.iter().map(|(_, hash)| last.approach(*hash)));
+                moved.extend(ids.iter().map(|&(id, hash)| (id, hash, last.take(id, hash))));
+            }
         }
         self.left.extend(old);
         let mut outliers = std::mem::take(&mut self.outliers);
@@ -316,8 +321,10 @@ impl Rising {
         self.begin();
         self.outliers = outliers;
         self.push(Part { first, serial: self.next_serial, body: Body::Hot(table) });
-        for (id, hash, record) in moved {
-            self.seat_record(id, hash, &record, shape);
+        for moved in moved.chunks(TOUCHED) {
+            let table = &*self.hot(self.parts.len() - 1);
+            touch(moved.iter().map(|(_, hash, _)| table.approach(*hash)));
+            moved.iter().for_each(|(id, hash, record)| self.seat_record(*id, *hash, record, shape));
         }
     }
 
