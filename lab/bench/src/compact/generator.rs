@@ -72,6 +72,18 @@ impl Driven {
     pub(super) fn rate(&self) -> Sample {
         self.timed.rate()
     }
+
+    /// Adds another run, as if it had followed immediately.
+    pub(super) fn add(&mut self, other: &Driven) {
+        let mean = |ours: f64, theirs: f64, share: f64| ours + (theirs - ours) * share;
+        let share = |ours: f64, theirs: f64| theirs / (ours + theirs).max(1e-6);
+        let time = share(self.timed.elapsed.as_secs_f64(), other.timed.elapsed.as_secs_f64());
+        let items = share(self.timed.stats.messages as f64, other.timed.stats.messages as f64);
+        self.generator = mean(self.generator, other.generator, time);
+        self.engine = mean(self.engine, other.engine, time);
+        self.engine_ns = mean(self.engine_ns, other.engine_ns, items);
+        self.timed.add(&other.timed);
+    }
 }
 
 /// A connection with at most one pipeline under way.

@@ -2,7 +2,7 @@
 
 use super::alternate::{Side, sample};
 use super::engine::{Engine, Log};
-use super::generator::Pipelines;
+use super::generator::{Driven, Pipelines};
 use super::plan::{COMMANDS, CONNECTIONS, CompactPlan};
 use super::requests::{Op, Store};
 use crate::report::{Goal, Reference, Row, grouped};
@@ -61,28 +61,36 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
 }
 
 impl Kind {
-    /// One sample that lies within the writing of a snapshot: the load continues until that has ended.
+    /// One sample of all that the load did while a snapshot was written. First the engine copies many pages for each write, later few: a
+    /// part of it would say little, and a long snapshot has more parts than a short one.
     async fn sample_during(&mut self, plan: &CompactPlan) -> Result<()> {
         let engine = &self.engine;
         engine.command::<String>("BGSAVE").await?;
-        let mut samples = 0;
+        let mut whole: Option<Driven> = None;
+        let mut parts = 0;
         loop {
             let driven = sample(engine, &self.load, CONNECTIONS, plan.time).await?;
             let is_within = engine.info("persistence", "rdb_bgsave_in_progress").await? == "1";
-            // A snapshot that ends within its first sample: that sample has to do.
-            if is_within || samples == 0 {
-                self.during.push(&driven);
-                samples += 1;
+            // A snapshot that ends within its first part: that part has to do.
+            if is_within || parts == 0 {
+                parts += 1;
+                match &mut whole {
+                    Some(whole) => whole.add(&driven),
+                    None => whole = Some(driven),
+                }
             }
             if !is_within {
                 break;
             }
         }
+        if let Some(whole) = &whole {
+            self.during.push(whole);
+        }
         ensure!(engine.info("persistence", "rdb_last_bgsave_status").await? == "ok", "the snapshot failed");
         let value = engine.info_number("persistence", "rdb_last_cow_size").await? / f64::from(1 << 20);
         let rate = |side: &Side| side.samples.median().unwrap_or_default().value;
         let (without, during) = (rate(&self.without), rate(&self.during));
-        eprintln!("  {without:.0}/s, during a snapshot {during:.0}/s ({samples} samples), {value:.0} MiB copied");
+        eprintln!("  {without:.0}/s, during a snapshot {during:.0}/s ({parts} parts), {value:.0} MiB copied");
         self.copied.push(Sample { value, ..Sample::default() });
         Ok(())
     }
