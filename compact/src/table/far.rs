@@ -56,7 +56,7 @@ impl Table {
         self.far.as_mut()?.ids.remove(id, hash)
     }
 
-    /// The lowest stray is this one now; `None`: there is none. Searches below it need not look among the strays again.
+    /// The lowest stray is this one now; `None`: there is none. Searches below it skip the strays again.
     pub(crate) fn far_begins(&mut self, lowest: Option<u64>) {
         if let Some(far) = &mut self.far {
             far.from = lowest.unwrap_or(u64::MAX);
