@@ -36,8 +36,8 @@ pub(super) struct SessionPlaces {
 }
 
 impl WorkSession {
-    /// Subscribes to the shard. Its lane gets the subscription with its first request: the lane of a queue that nobody uses,
-    /// or that does not exist, is not started.
+    /// Subscribes to the shard. Its lane gets the subscription with its first request: the lane of a queue that no worker
+    /// uses, or that does not exist, is not started.
     pub(super) fn open(
         lanes: &Arc<Lanes>,
         shard: Shard,

@@ -140,15 +140,17 @@ async fn s1_the_subscriptions_of_a_server_are_bounded() {
             start: Some(pb::WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..Default::default() }),
             ..Default::default()
         };
-        let requests = stream::iter((1..=4).map(start)).chain(stream::pending());
-        let mut responses = victim.calls().await.work(requests).await.expect("a stream").into_inner();
+        let (requests, receiver) = tokio::sync::mpsc::unbounded_channel();
+        (1..=4).for_each(|subscription| requests.send(start(subscription)).expect("an open stream"));
+        let stream = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
+        let mut responses = victim.calls().await.work(stream).await.expect("a stream").into_inner();
         let response = tokio::time::timeout(SOON, responses.message()).await.expect("in time").expect("no end of all");
         let response = response.expect("no end of all");
         let ended = response.ended.expect("an end of one");
         assert_eq!((response.subscription, ended.code), (4, Code::ResourceExhausted as i32), "{round}: {ended:?}");
         assert_eq!(victim.metric("tallystone_waiters_refused_total").await, f64::from(round + 1));
         // Their places are free as soon as the stream has gone.
-        drop(responses);
+        drop((requests, responses));
         victim.until("tallystone_work_streams", 0.0).await;
     }
 }

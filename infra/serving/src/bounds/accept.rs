@@ -132,8 +132,8 @@ impl Connection {
     }
 }
 
-/// The bytes of a connection with HTTP/1 since its last call. The transport holds up to 400 KiB of the head of a request, whoever
-/// sends it; here it is closed before that.
+/// The bytes of a connection with HTTP/1 since its last call. The transport holds up to 400 KiB of the head of a request, also
+/// without a credential; here it is closed before that.
 #[derive(Default)]
 struct Head {
     /// The begin of the connection, which says which version of HTTP follows.

@@ -96,7 +96,7 @@ impl JwtVerifier {
             return Err(if self.keys.note_unknown() { Unknown::KeyPending } else { Unknown::Bad });
         }
         let candidates: Vec<_> = found.filter(|key| key.algorithms.contains(&header.alg)).collect();
-        // Each costs a verification, whoever sends the token.
+        // Each costs a verification, also for a token without a valid signature.
         if header.kid.is_none() && candidates.len() > WITHOUT_ID_MAX {
             return Err(Unknown::Bad);
         }
