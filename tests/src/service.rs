@@ -4,6 +4,8 @@
 
 use crate::container::{self, ContainerOptions, ServiceContainer};
 use crate::ports::lasting_port;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -221,6 +223,13 @@ impl<S: Service> TestService<S> {
             process.kill();
             process.ended().await;
         }
+    }
+
+    /// Sends its process a signal.
+    pub async fn signal(&self, signal: Signal) {
+        let process = self.own().process.lock().await;
+        let pid = process.as_ref().expect("it runs").pid();
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("a process");
     }
 
     /// Starts it where it was, with the data that it had, if it is not running.

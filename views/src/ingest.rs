@@ -7,12 +7,17 @@ use crate::view::View;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tallystone_model::Applied;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 /// An entry takes no more views when it has so many bytes.
 const ENTRY_BYTES: usize = 128 * 1_024;
+/// Views that the log has not been given for so long are refused. One entry of a log that hangs takes seconds, and many may
+/// wait: without this bound a caller would wait for all before its own.
+const UNSENT_MAX: Duration = Duration::from_secs(5);
 
 /// Accepts views for the log.
 pub(crate) struct Ingest {
@@ -31,8 +36,9 @@ struct Lane {
 }
 
 /// Views that become one entry.
-#[derive(Default)]
 struct Pending {
+    /// When the first of them came.
+    since: Instant,
     views: Vec<u8>,
     count: usize,
     callers: Vec<oneshot::Sender<Result<(), Refusal>>>,
@@ -85,7 +91,7 @@ impl Lane {
         let (caller, accepted) = oneshot::channel();
         let mut pending = self.pending();
         if pending.back().is_none_or(|last| last.views.len() >= ENTRY_BYTES) {
-            pending.push_back(Pending::default());
+            pending.push_back(Pending::new());
         }
         if let Some(last) = pending.back_mut() {
             last.views.extend(views);
@@ -100,29 +106,68 @@ impl Lane {
     fn pending(&self) -> MutexGuard<'_, VecDeque<Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes the next entry. Those that have waited for too long are refused.
+    fn next(&self, waiting: &AtomicUsize) -> Option<Pending> {
+        loop {
+            let next = self.pending().pop_front()?;
+            if next.since.elapsed() < UNSENT_MAX {
+                return Some(next);
+            }
+            let why = format!("the log has taken no views for {} s", UNSENT_MAX.as_secs());
+            next.end(&Err(Refusal::Unavailable { applied: Applied::No, why }), waiting);
+        }
+    }
+
+    /// Waits until an entry is appended. Those behind it are refused meanwhile when they have waited for too long.
+    async fn refuse_late_during<T>(&self, waiting: &AtomicUsize, appending: impl Future<Output = T>) -> T {
+        tokio::pin!(appending);
+        loop {
+            let oldest = self.pending().front().map_or_else(Instant::now, |oldest| oldest.since);
+            tokio::select! {
+                appended = &mut appending => return appended,
+                () = sleep_until(oldest + UNSENT_MAX) => {
+                    if let Some(next) = self.next(waiting) {
+                        self.pending().push_front(next);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Pending {
+    fn new() -> Pending {
+        Pending { since: Instant::now(), views: Vec::new(), count: 0, callers: Vec::new() }
+    }
+
+    /// Answers the callers. The views wait no more.
+    fn end(self, result: &Result<(), Refusal>, waiting: &AtomicUsize) {
+        waiting.fetch_sub(self.views.len(), Ordering::Relaxed);
+        for caller in self.callers {
+            // A caller that has gone needs no answer.
+            let _ = caller.send(result.clone());
+        }
+    }
 }
 
 /// One entry at a time: while the log makes one durable, the next one gathers.
 async fn append(lane: Arc<Lane>, partition: Arc<dyn AppendViews>, waiting: Arc<AtomicUsize>, appended: Arc<Notify>) {
     loop {
         lane.arrived.notified().await;
-        loop {
-            let Some(Pending { views, count, callers }) = lane.pending().pop_front() else { break };
-            let result = match partition.append(&views).await {
+        while let Some(entry) = lane.next(&waiting) {
+            let appending = partition.append(&entry.views);
+            let result = match lane.refuse_late_during(&waiting, appending).await {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Refusal::Overloaded),
                 Err(refusal) => Err(refusal),
             };
-            waiting.fetch_sub(views.len(), Ordering::Relaxed);
             if result.is_ok() {
                 // Also those whose callers have gone.
-                metrics::accepted(count);
+                metrics::accepted(entry.count);
                 appended.notify_one();
             }
-            for caller in callers {
-                // A caller that has gone needs no answer.
-                let _ = caller.send(result.clone());
-            }
+            entry.end(&result, &waiting);
         }
     }
 }
@@ -131,4 +176,62 @@ async fn append(lane: Arc<Lane>, partition: Arc<dyn AppendViews>, waiting: Arc<A
 pub(crate) async fn answer(accepted: Accepted) -> Result<(), Refusal> {
     let stopped = || Refusal::Unavailable { applied: Applied::Unknown, why: "this server is stopping".to_owned() };
     accepted.await.unwrap_or_else(|_| Err(stopped()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::{BoxFuture, join_all};
+    use tokio::time::sleep;
+
+    /// A log that takes so long for each entry, and then has not answered.
+    struct Hanging {
+        entry: Duration,
+        appends: AtomicUsize,
+    }
+
+    impl AppendViews for Hanging {
+        fn append<'a>(&'a self, _: &'a [u8]) -> BoxFuture<'a, Result<bool, Refusal>> {
+            self.appends.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async {
+                sleep(self.entry).await;
+                Err(Refusal::Unavailable { applied: Applied::Unknown, why: "no answer".to_owned() })
+            })
+        }
+    }
+
+    fn applied(result: &Result<(), Refusal>) -> Option<Applied> {
+        match result {
+            Err(Refusal::Unavailable { applied, .. }) => Some(*applied),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v5_views_behind_a_log_that_hangs_are_refused_in_time_and_are_certainly_not_in_it() {
+        const ENTRIES: usize = 100;
+        for entry in [Duration::from_secs(3), Duration::from_secs(15)] {
+            let log = Arc::new(Hanging { entry, appends: AtomicUsize::new(0) });
+            let ingest = Ingest::start(vec![log.clone()], 64 * ENTRY_BYTES * ENTRIES, &[Arc::default()]);
+            let began = Instant::now();
+            let views: Vec<_> = (0..2_000)
+                .map(|user| View { video: "v".into(), user: format!("{user:0100}").into(), client_ms: 0 })
+                .collect();
+            let mut accepted = Vec::new();
+            for _ in 0..ENTRIES {
+                accepted.extend(ingest.add("default", &views).unwrap().0);
+            }
+            let results = join_all(accepted.into_iter().map(answer)).await;
+            assert!(began.elapsed() <= UNSENT_MAX + entry, "{:?}", began.elapsed());
+            let unknown = results.iter().filter(|result| applied(result) == Some(Applied::Unknown)).count();
+            let none = results.iter().filter(|result| applied(result) == Some(Applied::No)).count();
+            assert_eq!((unknown, none), (log.appends.load(Ordering::Relaxed), ENTRIES - unknown));
+            assert!((1..=2).contains(&unknown), "{unknown} were sent");
+            assert_eq!(ingest.waiting.load(Ordering::Relaxed), 0);
+            // The next views have their own time.
+            let (accepted, _) = ingest.add("default", &views[..1]).unwrap();
+            let results = join_all(accepted.into_iter().map(answer)).await;
+            assert_eq!(applied(&results[0]), Some(Applied::Unknown));
+        }
+    }
 }

@@ -12,6 +12,8 @@ use tonic::{Code, Status};
 
 /// After which time an overloaded server may have room, in ms.
 const RETRY_AFTER_MS: u64 = 100;
+/// After which time a log that did not answer may do so, in ms.
+const UNAVAILABLE_RETRY_AFTER_MS: u64 = 1_000;
 
 /// The status of a refused call.
 pub(super) fn of_call(refusal: &Refusal) -> Status {
@@ -37,7 +39,6 @@ fn of_refusal(refusal: &Refusal, item: Option<usize>) -> RpcStatus {
         Refusal::NamespaceNotFound(_) => Code::NotFound,
         Refusal::Overloaded => {
             applied("no");
-            metadata.insert("retry_after_ms".to_owned(), RETRY_AFTER_MS.to_string());
             Code::ResourceExhausted
         }
         Refusal::Unavailable { applied: known, .. } => {
@@ -51,15 +52,21 @@ fn of_refusal(refusal: &Refusal, item: Option<usize>) -> RpcStatus {
         Refusal::NoCount => Code::Unavailable,
         Refusal::Internal(_) => Code::Internal,
     };
-    match refusal {
+    let retry_after_ms = match refusal {
+        Refusal::Overloaded => Some(RETRY_AFTER_MS),
+        Refusal::Unavailable { .. } => Some(UNAVAILABLE_RETRY_AFTER_MS),
+        _ => None,
+    };
+    metadata.extend(retry_after_ms.map(|ms| ("retry_after_ms".to_owned(), ms.to_string())));
+    let status = match refusal {
         Refusal::Invalid { field, why } => {
             let field = item.map_or_else(|| (*field).to_owned(), |number| format!("views[{number}].{field}"));
             rpc_status(code, format!("{field}: {why}"), refusal.reason(), metadata, Some((field, why.clone())))
         }
-        Refusal::Overloaded => {
-            let status = rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None);
-            with_retry_delay(status, Duration::from_millis(RETRY_AFTER_MS))
-        }
         _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
+    };
+    match retry_after_ms {
+        Some(ms) => with_retry_delay(status, Duration::from_millis(ms)),
+        None => status,
     }
 }

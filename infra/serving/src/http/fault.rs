@@ -37,7 +37,8 @@ pub struct Fault {
     /// same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
-    /// With OVERLOADED: nothing has changed. The same request may succeed after this many milliseconds.
+    /// With OVERLOADED: nothing has changed. Also where a store did not answer. The same request may succeed after this many
+    /// milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     /// With BOUND_REACHED: the count.
