@@ -8,7 +8,7 @@ use crate::steps::Steps;
 use crate::work::{Failure, Work};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_client::CounterClient;
+use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_kafka::{ExactOptions, KafkaConfigError, KafkaOptions, Topic, TopicSpec, repeat_membership};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,8 @@ pub struct IngestOptions {
     pub instance: Option<String>,
     /// The namespace of records that name none.
     pub namespace: Option<String>,
+    /// With what a missing namespace is created; `None`: adds to it are dead letters.
+    pub creation: Option<NamespaceConfig>,
     /// The most records in a batch.
     pub batch_records_max: usize,
     /// Called at the steps that matter after a crash; by default nothing is.
@@ -62,18 +64,17 @@ pub async fn run(
     let Some(late_partitions) = stopping.run_until_cancelled(topics(&options)).await.transpose()? else {
         return Ok(());
     };
-    let IngestOptions { kafka, topics: [source, late, dead], group, instance, namespace, batch_records_max, steps } =
-        options;
+    let IngestOptions { kafka, topics: [source, late, dead], group, instance, namespace, .. } = options;
     let name = instance.clone().unwrap_or_else(|| Uuid::new_v4().simple().to_string());
     let work = Work {
         transactional_id: format!("{group}.{name}"),
         reader: ExactOptions { kafka, topics: vec![source, late.clone()], group, instance },
         targets: Targets { late, late_partitions, dead },
-        sender: Arc::new(Sender::new(counters)),
+        sender: Arc::new(Sender::new(counters, options.creation)),
         namespace,
-        batch_records_max,
+        batch_records_max: options.batch_records_max,
         is_serving,
-        steps,
+        steps: options.steps,
     };
     let failed = |failure| {
         if let Failure::Config(error) = failure {

@@ -8,7 +8,9 @@ use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tallystone_client::{Applied, CounterClient, CounterType, Error, IdempotencyToken, NewAdd, Refused};
+use tallystone_client::{
+    Applied, CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused,
+};
 use tokio::time::{Instant, sleep};
 
 /// Adds of one call.
@@ -28,6 +30,8 @@ const KNOWN_MAX: usize = 10_000;
 /// Sends adds.
 pub(crate) struct Sender {
     counters: CounterClient,
+    /// With what a missing namespace is created; `None`: it is not.
+    creation: Option<NamespaceConfig>,
     /// Namespaces that count each token once, and since when that is known.
     known: Mutex<HashMap<String, Instant>>,
 }
@@ -41,8 +45,8 @@ enum Checked {
 
 impl Sender {
     /// `counters` repeats no call by itself.
-    pub(crate) fn new(counters: CounterClient) -> Sender {
-        Sender { counters, known: Mutex::default() }
+    pub(crate) fn new(counters: CounterClient, creation: Option<NamespaceConfig>) -> Sender {
+        Sender { counters, creation, known: Mutex::default() }
     }
 
     /// Returns the fate of each add, in their order. Waits through outages, however long they last.
@@ -108,10 +112,13 @@ impl Sender {
                 answers.map(|((_, perhaps), result)| answer(result.as_ref(), *perhaps)).collect::<Vec<_>>()
             }
             Err(error) => {
-                if let Error::Refused(Refused { reason, .. }) = &error
+                if let Error::Refused(Refused { reason, message, .. }) = &error
                     && reason == "NAMESPACE_NOT_FOUND"
                 {
                     self.known().remove(namespace);
+                    if self.creation.is_some() {
+                        return Some(message.clone());
+                    }
                 }
                 waiting.iter().map(|(_, perhaps)| whole(&error, *perhaps)).collect()
             }
@@ -136,16 +143,22 @@ impl Sender {
         if self.known().get(namespace).is_some_and(|since| since.elapsed() < KNOWN) {
             return Checked::Ready;
         }
-        let found = match self.counters.get_namespace(namespace).await {
-            Ok(found) => found,
-            Err(Error::Refused(refused)) => {
+        let found = match (self.counters.get_namespace(namespace).await, &self.creation) {
+            (Err(Error::Refused(refused)), Some(config)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
+                match self.counters.put_namespace(namespace, config.clone()).await {
+                    Ok(created) => created,
+                    Err(error) => return Checked::Later(error.to_string()),
+                }
+            }
+            (Ok(found), _) => found,
+            (Err(Error::Refused(refused)), _) => {
                 return match refused.reason.as_str() {
                     "NAMESPACE_NOT_FOUND" => Checked::Refused(Dead::NamespaceNotFound, refused.message),
                     "INVALID_ARGUMENT" => Checked::Refused(Dead::Invalid, refused.message),
                     _ => Checked::Later(refused.to_string()),
                 };
             }
-            Err(error) => return Checked::Later(error.to_string()),
+            (Err(error), _) => return Checked::Later(error.to_string()),
         };
         match found.config.counter_type {
             Some(CounterType::Eventual | CounterType::Accurate) => {

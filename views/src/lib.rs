@@ -22,6 +22,7 @@ mod service;
 mod view;
 
 pub use config::{DEFAULT_NAMESPACE, ViewNamespace, ViewsConfig, WindowKind};
+pub use owner::counts_config;
 pub use refusal::Refusal;
 pub use service::{Counts, KafkaTasks, PartitionTask, ViewService};
 pub use view::{USER_BYTES_MAX, VIDEO_BYTES_MAX, View};

@@ -24,6 +24,7 @@ pub fn ingest(config: &Config) -> Result<Host, AssemblyError> {
         group: section.group.clone(),
         instance: section.instance.clone(),
         namespace: section.namespace.clone(),
+        creation: None,
         batch_records_max: section.batch_records_max as usize,
         steps: Steps::default(),
     };

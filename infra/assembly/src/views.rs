@@ -10,7 +10,7 @@ use tallystone_model::ConfigError;
 use tallystone_serving::{BackgroundTask, Host};
 use tallystone_views::kafka::{KafkaLog, ViewTopics};
 use tallystone_views::log::ViewLog;
-use tallystone_views::{ViewService, api};
+use tallystone_views::{ViewService, api, counts_config};
 use tokio::sync::watch;
 
 /// How long a call of the counters may take. A call that changes something is repeated by the service, with the same bytes.
@@ -72,6 +72,7 @@ async fn attach_to_kafka(
         group: sink_group,
         instance: None,
         namespace: None,
+        creation: Some(counts_config()),
         batch_records_max: DELTAS_MAX,
         steps: Steps::default(),
     };

@@ -66,6 +66,7 @@ async fn ingests_until_it_comes_to_its_end() {
         group,
         instance: Some("a".to_owned()),
         namespace: Some(NAMESPACE.to_owned()),
+        creation: None,
         batch_records_max: 5_000,
         steps,
     };

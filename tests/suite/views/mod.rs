@@ -9,6 +9,7 @@ mod availability;
 mod away;
 mod borders;
 mod crashes;
+mod deleted;
 mod dev;
 mod http;
 mod kafka;

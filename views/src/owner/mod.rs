@@ -9,6 +9,7 @@ mod sink;
 
 pub(crate) use memory::{PairsMemory, PartitionMemory};
 pub(crate) use sink::Sink;
+pub use sink::counts_config;
 
 use crate::config::ViewNamespace;
 use crate::counting::{Counting, Taken};

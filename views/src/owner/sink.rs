@@ -3,22 +3,25 @@
 
 use crate::log::{Deltas, WaitingDeltas};
 use crate::metrics;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Adds of one call.
 const CALL_MAX: usize = 1_000;
 /// The pause before adds without a definite answer are sent again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// For how long it is known that a namespace counts each token once. Only a deletion changes that, and the sink need not notice
+/// it: another process may have created the namespace again.
+const KNOWN: Duration = Duration::from_secs(10);
 
 /// Sends deltas.
 pub(crate) struct Sink {
     counters: CounterClient,
-    /// Namespaces that are known to count each token once.
-    ready: Mutex<HashSet<String>>,
+    /// Namespaces that count each token once, and since when that is known.
+    ready: Mutex<HashMap<String, Instant>>,
 }
 
 /// What the answer of an add means.
@@ -42,6 +45,12 @@ fn answer(result: Result<(), &Refused>) -> Answer {
         }
         _ => Answer::Later(refused.message.clone()),
     }
+}
+
+/// With what the namespaces of counts are created if they are missing.
+pub fn counts_config() -> NamespaceConfig {
+    let counter_type = Some(CounterType::Accurate);
+    NamespaceConfig { counter_type, num_queues: Some(1), ..NamespaceConfig::default() }
 }
 
 impl Sink {
@@ -124,17 +133,12 @@ impl Sink {
 
     /// Creates the namespace if it is missing, and refuses one that ignores tokens.
     async fn prepare(&self, namespace: &str) -> Result<(), String> {
-        if self.ready().contains(namespace) {
+        if self.ready().get(namespace).is_some_and(|since| since.elapsed() < KNOWN) {
             return Ok(());
         }
         let found = match self.counters.get_namespace(namespace).await {
             Err(Error::Refused(refused)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
-                let config = NamespaceConfig {
-                    counter_type: Some(CounterType::Accurate),
-                    num_queues: Some(1),
-                    ..NamespaceConfig::default()
-                };
-                self.counters.put_namespace(namespace, config).await
+                self.counters.put_namespace(namespace, counts_config()).await
             }
             found => found,
         };
@@ -144,13 +148,13 @@ impl Sink {
                 Err("the namespace is BEST_EFFORT".to_owned())
             }
             _ => {
-                self.ready().insert(namespace.to_owned());
+                self.ready().insert(namespace.to_owned(), Instant::now());
                 Ok(())
             }
         }
     }
 
-    fn ready(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+    fn ready(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,6 +6,7 @@
 
 mod borders;
 mod crashes;
+mod deleted;
 mod hanging;
 mod life;
 mod stage;
