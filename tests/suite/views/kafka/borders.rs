@@ -1,8 +1,8 @@
 //! Borders of windows, and an oracle that knows nothing of Kafka. The test writes the records itself, with the times that it needs.
 
 use super::super::borders::{AT_BORDERS, BEGIN_MS, until_counted_at_borders};
+use super::record_in;
 use super::stage::Stage;
-use super::{record, record_in};
 use crate::ingest::topics::Written;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -107,26 +107,4 @@ async fn v2_v3_counts_equal_those_of_an_oracle_also_if_the_state_is_read_back() 
         }
         stage.views.last_mut().expect("a process").kill().await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn v2_v3_a_topic_that_is_created_again_counts_its_views_and_keeps_the_pairs() {
-    let mut stage = Stage::start(TestKafka::shared().await, "again", 2, "").await;
-    let records = |users: std::ops::Range<i64>| -> Vec<Written> {
-        users.map(|user| record(0, FUTURE_MS + user, "v", &user.to_string())).collect()
-    };
-    stage.topics.write(&records(0..50)).await;
-    stage.add_views().await;
-    stage.http(0).until_counts("/v1/videos/v/views?day=2100-01-01", 50, 50, 50).await;
-    stage.views[0].stop().await;
-    stage.topics.delete().await;
-    stage.topics.create_again().await;
-    stage.topics.write(&records(40..120)).await;
-    stage.views[0].restart().await;
-    stage.http(0).until_counts("/v1/videos/v/views?day=2100-01-01", 120, 130, 120).await;
-    // The state has positions of both topics, and the next process reads those of the new one.
-    stage.views[0].stop().await;
-    stage.topics.write(&records(100..130)).await;
-    stage.views[0].restart().await;
-    stage.http(0).until_counts("/v1/videos/v/views?day=2100-01-01", 130, 160, 130).await;
 }
