@@ -29,6 +29,11 @@ async fn assert_exact(stage: &Stage, video: &str, views: u64, page_views: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_a_process_may_die_at_any_step_of_a_transaction() {
     let mut stage = Stage::start(TestKafka::shared().await, "steps", 2, "").await;
+    // From here on the group has positions. Without them a process continues at the position in the state, so it would not be seen
+    // if records were written without the positions of the group.
+    stage.add_views().await;
+    stage.has_counted_all(0, "first").await;
+    stage.views.pop().expect("a process").stop().await;
     for (number, step) in STEPS.into_iter().enumerate() {
         stage.topics.write(&records(&format!("life-{number}"), 0..USERS)).await;
         life::start(&stage, Signal::SIGKILL, step).dies().await;
