@@ -99,9 +99,14 @@ impl Counting {
         all.fold((0, 0), |(pairs, bytes), (more_pairs, more_bytes)| (pairs + more_pairs, bytes + more_bytes))
     }
 
-    /// The bytes of new pairs that the next commit writes.
+    /// The bytes of the largest record of new pairs that the next commit writes.
     pub(crate) fn new_bytes(&self) -> usize {
-        self.kinds_by_namespace.values().flatten().map(|counted| counted.new_pairs.bytes().len()).sum()
+        self.kinds_by_namespace
+            .values()
+            .flatten()
+            .map(|counted| counted.new_pairs.bytes().len())
+            .max()
+            .unwrap_or_default()
     }
 }
 

@@ -133,7 +133,7 @@ impl PartitionState {
         !self.is_dirty
     }
 
-    /// The bytes that the next commit writes at least.
+    /// The bytes of the largest record that the next commit writes.
     pub(super) fn new_bytes(&self) -> usize {
         self.counting.new_bytes()
     }
