@@ -1,9 +1,10 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`), who owns a partition (`takeover`), which delta counts (`tokens`), the
-//! bound of pairs (`memory`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the crate tests against
-//! its oracle.
+//! stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`; `steps`, in a `life`), who owns a partition
+//! (`takeover`), which delta counts (`tokens`), counters that are deleted (`deleted`), the bound of pairs (`memory`), how far counts
+//! are behind (`lag`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the
+//! crate tests against its oracle.
 
 mod availability;
 mod away;
@@ -13,10 +14,12 @@ mod deleted;
 mod dev;
 mod http;
 mod kafka;
+mod life;
 mod load;
 mod machines;
 mod memory;
 mod stage;
+mod steps;
 mod takeover;
 mod tokens;
 

@@ -4,6 +4,7 @@ use super::appends::{KafkaPartition, send};
 use super::topics::ViewTopics;
 use crate::dedupe::{PairHasher, SECRET_BYTES};
 use crate::owner::PairsMemory;
+use crate::steps::{StepObserver, unobserved};
 use rdkafka::Message;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use std::ops::ControlFlow;
@@ -29,9 +30,6 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often it is probed whether the topic of views is there.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
-
-/// Is called at each step of a member's transactions. A test ends the process there.
-pub type StepObserver = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// The log.
 pub struct KafkaLog {
@@ -93,7 +91,7 @@ impl KafkaLog {
             options: options.clone(),
             topics,
             hasher: PairHasher::new(&secret),
-            steps: Arc::new(|_| {}),
+            steps: unobserved(),
             producer,
             partitions,
             status,

@@ -19,7 +19,7 @@ mod run;
 mod topics;
 mod work;
 
-pub use connect::{KafkaLog, KafkaLogError, StepObserver};
+pub use connect::{KafkaLog, KafkaLogError};
 pub(crate) use run::{Members, membership_count};
 pub use topics::ViewTopics;
 pub(crate) use work::Work;

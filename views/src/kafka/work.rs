@@ -1,10 +1,11 @@
 //! What the memberships of a process share, what they report, and why one ends.
 
 use super::appends::KafkaPartition;
-use super::connect::{KafkaLog, StepObserver};
+use super::connect::KafkaLog;
 use crate::config::ViewNamespace;
 use crate::metrics;
 use crate::owner::PairsMemory;
+use crate::steps::StepObserver;
 use rdkafka::error::KafkaError;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ pub use partition::{Acquired, Commit, Entry, OwnerError, Ownership, Partition, W
 pub use records::{Deltas, PairsRecord};
 
 use crate::dedupe::{PairHasher, SECRET_BYTES};
+use crate::steps::{StepObserver, unobserved};
 use redis::{Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{
@@ -32,6 +33,7 @@ pub struct ViewLog {
     partitions: Vec<Arc<Partition>>,
     hasher: PairHasher,
     identity: Arc<Identity>,
+    steps: StepObserver,
     _tasks: JoinSet<()>,
 }
 
@@ -78,7 +80,19 @@ impl ViewLog {
             .collect();
         let mut tasks = JoinSet::new();
         tasks.spawn(room.watch());
-        Ok(ViewLog { partitions, hasher: PairHasher::new(&layout.secret), identity, _tasks: tasks })
+        let (hasher, steps) = (PairHasher::new(&layout.secret), unobserved());
+        Ok(ViewLog { partitions, hasher, identity, steps, _tasks: tasks })
+    }
+
+    /// The same log, whose owners report their steps.
+    pub fn observed_by(mut self, steps: StepObserver) -> ViewLog {
+        self.steps = steps;
+        self
+    }
+
+    /// An owner has come to this point.
+    pub(crate) fn reached(&self, step: &'static str) {
+        (self.steps)(step);
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7). Returns its new mark; `None`: no

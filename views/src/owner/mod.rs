@@ -121,11 +121,17 @@ impl Owner {
                 let _ = timeout(IDLE, self.appended.notified()).await;
                 continue;
             }
+            if !entries.is_empty() {
+                self.log.reached("views are read");
+            }
             let commit = self.take(&mut counting, position, &entries);
             let size = counting.size();
             let is_full = memory.set(size.1);
             until_answered(|| self.partition.commit(&owner, &commit, is_full)).await?;
             (position, renewed_at) = (commit.to, Instant::now());
+            if !entries.is_empty() {
+                self.log.reached("a commit is durable");
+            }
             metrics::pairs(self.partition.number(), size);
             metrics::oldest_delta(self.partition.number(), sending.oldest());
             if !commit.deltas.is_empty() {
@@ -200,9 +206,11 @@ impl Owner {
                 continue;
             };
             let (at, is_late) = (waiting.at, waiting.is_late);
-            let again = self.sink.send(number, waiting).await;
+            let again = self.sink.send(number, waiting, || self.log.reached("some deltas are counted")).await;
+            self.log.reached("a record of deltas is counted");
             metrics::sent_again(&again);
             until_answered(|| self.partition.settle(&owner, settled, (is_late, at), &again)).await?;
+            self.log.reached("a record of deltas is settled");
             if is_late {
                 settled.late = at
             } else {

@@ -60,8 +60,9 @@ impl Sink {
     }
 
     /// Sends a record of deltas until each has a definite answer, and returns those that came too late: they have certainly
-    /// not counted.
-    pub(super) async fn send(&self, partition: u16, WaitingDeltas { at, token, deltas, .. }: WaitingDeltas) -> Deltas {
+    /// not counted. `sent` is called after each call of the counters.
+    pub(super) async fn send(&self, partition: u16, waiting: WaitingDeltas, sent: impl Fn()) -> Deltas {
+        let WaitingDeltas { at, token, deltas, .. } = waiting;
         let token = IdempotencyToken::new(token, at.ms);
         let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
         for ((namespace, counter), delta) in deltas {
@@ -72,6 +73,7 @@ impl Sink {
             while !waiting.is_empty() {
                 let now = waiting.split_off(waiting.len().saturating_sub(CALL_MAX));
                 let later = self.send_some(&namespace, &token, now, &mut too_old).await;
+                sent();
                 if let Err((unanswered, why)) = later {
                     tracing::debug!(partition, namespace, why, "adds will be sent again");
                     waiting.extend(unanswered);
