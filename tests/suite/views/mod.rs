@@ -14,6 +14,7 @@ mod deleted;
 mod dev;
 mod http;
 mod kafka;
+mod lag;
 mod life;
 mod load;
 mod machines;
