@@ -54,12 +54,12 @@ async fn sample(plan: &ViewsPlan, rigs: &ViewRigs, drawn: &Arc<Drawn>) -> Result
     let (reader, prober) =
         (ViewClient::connect(&service.authority).await?, ViewClient::connect(&service.authority).await?);
     let (accepted, probes) = unbounded_channel();
-    let before = service.cpu(rigs)?;
+    let before = service.cpu(&rigs.counters)?;
     let posts = post(plan, clients, Crowd::new(drawn, 0, 1), accepted);
     let (posts, reads, lags) = try_join!(posts, read(plan, reader, drawn.clone()), find(prober, probes))?;
     service.caught_up().await?;
     let views = ((plan.lag_warm_up + plan.lag).as_secs_f64() * plan.views_per_s as f64) as u64;
-    eprintln!("µs of CPU a view: {}", service.cpu(rigs)?.since(&before).line(views));
+    eprintln!("µs of CPU a view: {}", service.cpu(&rigs.counters)?.since(&before).line(views));
     service.stop().await?;
     Ok([lags, reads, posts])
 }

@@ -9,6 +9,7 @@ mod closed;
 mod crowd;
 mod floor;
 mod frames;
+mod kafka;
 mod lag;
 mod pair_memory;
 mod plan;
@@ -59,6 +60,7 @@ impl Suite for ViewsSuite {
         let rows = match figure {
             ViewFigure::Posts => posts::single(plan, &rigs).await,
             ViewFigure::Batches => posts::batches(plan, &rigs).await,
+            ViewFigure::Kafka => kafka::measure(plan, &rigs).await,
             ViewFigure::Lag => lag::measure(plan, &rigs).await,
             ViewFigure::PairMemory => pair_memory::measure(plan, &rigs).await,
         };
@@ -78,7 +80,7 @@ impl Suite for ViewsSuite {
             }),
             line: format!(
                 "Redis {redis_version}, appendfsync always on both sides; {} videos by Zipf's law, each view a new pair; the log \
-                 has a Redis, queue, counters and one worker share another one; median of {runs}",
+                 has a Redis (kafka: Kafka 4.1.0, one broker), queue, counters and one worker share another one; median of {runs}",
                 grouped(videos as u64)
             ),
         }

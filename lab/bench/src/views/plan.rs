@@ -21,6 +21,8 @@ pub enum ViewFigure {
     Posts,
     /// The same in batches of 100; reference: XADD of as many views in each entry
     Batches,
+    /// Views of one video with the log in Kafka, in batches of 100, until the count has them; reference: a raw producer
+    Kafka,
     /// Time from the 202 of a view until a read shows it, and the time of reads, under a steady load
     Lag,
     /// Memory of the view counter for each pair of a sliding window; reference: SET NX EX

@@ -60,10 +60,10 @@ async fn sample(
     let connections = service.connections(shape, drawn)?;
     let (connections, _) = drive(connections, Until::Elapsed(plan.warm_up)).await?;
     service.caught_up().await?;
-    let (before, began) = (service.cpu(rigs)?, std::time::Instant::now());
+    let (before, began) = (service.cpu(&rigs.counters)?, std::time::Instant::now());
     let (_connections, driven) = drive(connections, Until::Elapsed(plan.sample)).await?;
     service.caught_up().await?;
-    let (elapsed, cpu) = (began.elapsed(), service.cpu(rigs)?.since(&before));
+    let (elapsed, cpu) = (began.elapsed(), service.cpu(&rigs.counters)?.since(&before));
     let views = driven.timed.stats.messages;
     eprintln!("µs of CPU a view: {}; generator {:.2}", cpu.line(views), driven.generator_s * 1e6 / views as f64);
     ours.push(driven.timed.rate());

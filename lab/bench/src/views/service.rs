@@ -1,5 +1,5 @@
 //! The service as users run it: the view counter, and the counters with their queue and worker, each a separate process. The
-//! log of views has its own Redis.
+//! log of views has its own Redis, or is in Kafka.
 
 use super::crowd::{Crowd, Drawn};
 use super::frames::{Connection, Shape};
@@ -26,11 +26,19 @@ pub(super) struct ViewRigs {
     pub(super) counters: Rig,
 }
 
+/// What has the log of views: a name for its processor time, its process, and the arguments with which the view counter uses it.
+pub(super) struct LogPlace {
+    pub(super) name: &'static str,
+    pub(super) pid: u32,
+    pub(super) arguments: Vec<String>,
+}
+
 /// The running processes. Dropping this ends them.
 pub(super) struct Service {
     pub(super) views: Program,
     /// `host:port` of the view counter.
     pub(super) authority: String,
+    log: LogPlace,
     programs: Programs,
     metrics_url: String,
     client: reqwest::Client,
@@ -40,8 +48,14 @@ pub(super) struct Service {
 impl Service {
     /// Starts them on empty Redis servers; `namespace`: keys of the namespace that differ from the defaults, in TOML.
     pub(super) async fn start(plan: &ViewsPlan, rigs: &ViewRigs, namespace: &str) -> Result<Service> {
-        let ViewRigs { log, counters } = rigs;
+        let log = &rigs.log;
         log.flush().await?;
+        let arguments = vec!["--redis-url".to_owned(), log.url()];
+        Service::start_on(plan, &rigs.counters, LogPlace { name: "redis", pid: log.pid(), arguments }, namespace).await
+    }
+
+    /// The same with an empty log elsewhere.
+    pub(super) async fn start_on(plan: &ViewsPlan, counters: &Rig, log: LogPlace, namespace: &str) -> Result<Service> {
         counters.flush().await?;
         let programs = Programs::start(counters, counters, None).await?;
         let dir = tempfile::tempdir()?;
@@ -49,14 +63,14 @@ impl Service {
         fs::write(&config, format!("[[views.namespaces]]\nname = \"default\"\n{namespace}\n"))?;
         let config = config.to_str().context("the path of the temporary folder")?;
         let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
-        let url = log.url();
-        let arguments = ["views", "--config", config, "--redis-url", &url, "--counters", &programs.url];
-        let arguments = [&arguments[..], &["--metrics-listen", &metrics]].concat();
+        let mut arguments =
+            vec!["views", "--config", config, "--counters", &programs.url, "--metrics-listen", &metrics];
+        arguments.extend(log.arguments.iter().map(String::as_str));
         let (views, url) = Program::serve(plan.args.views_program.as_deref(), dir.path(), &arguments).await?;
         let authority = url.trim_start_matches("http://").to_owned();
         let client = reqwest::Client::builder().no_proxy().build()?;
         let metrics_url = format!("http://{metrics}/metrics");
-        Ok(Service { views, authority, programs, metrics_url, client, _dir: dir })
+        Ok(Service { views, authority, log, programs, metrics_url, client, _dir: dir })
     }
 
     /// Connections of the load generator.
@@ -91,14 +105,14 @@ impl Service {
     }
 
     /// CPU seconds so far: of each process, and of each kind of thread of the view counter.
-    pub(super) fn cpu(&self, ViewRigs { log, counters }: &ViewRigs) -> Result<Cpu> {
+    pub(super) fn cpu(&self, counters: &Rig) -> Result<Cpu> {
         let mut by_process = self.programs.cpu_s(counters, counters)?;
         // Queue and counters have one Redis here.
         by_process.remove("queue_redis");
         if let Some(redis) = by_process.remove("redis") {
             by_process.insert("counters_redis", redis);
         }
-        by_process.insert("redis", process_cpu_s(log.pid())?);
+        by_process.insert(self.log.name, process_cpu_s(self.log.pid)?);
         by_process.insert("views", process_cpu_s(self.views.pid())?);
         Ok(Cpu { by_process, by_thread: threads_cpu_s_of(&self.views.pid().to_string())? })
     }
