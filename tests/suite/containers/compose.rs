@@ -170,8 +170,19 @@ async fn o4_compose_serves_queues_and_counters() {
 #[tokio::test]
 #[ignore = "needs a container engine: ./test --containers"]
 async fn o4_compose_with_views_counts_a_view() {
-    let project = Project::up(&["compose.yaml", "compose.views.yaml"]).await;
-    project.is_healthy(5).await;
+    counts_a_view(&["compose.yaml", "compose.views.yaml"], 5).await;
+}
+
+#[tokio::test]
+#[ignore = "needs a container engine: ./test --containers"]
+async fn o4_compose_with_views_in_kafka_counts_a_view() {
+    counts_a_view(&["compose.yaml", "compose.history.yaml", "compose.views-kafka.yaml"], 8).await;
+}
+
+/// These files start so many healthy services, one of which is a view counter.
+async fn counts_a_view(files: &[&str], services: usize) {
+    let project = Project::up(files).await;
+    project.is_healthy(services).await;
     let views =
         project.containers("{{.Names}}").into_iter().find(|name| name.contains("views")).expect("a view counter");
     assert!(podman(&["exec", &views, "bash", "-c", POST_VIEW]).contains(" 202 "));

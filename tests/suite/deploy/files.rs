@@ -99,10 +99,11 @@ fn o4_the_configurations_of_the_packages_are_valid() {
             let mut config = config;
             // Its files are secrets of the reader.
             config.kafka.password_file = config.kafka.password_file.and(Some("/dev/null".into()));
-            // Ingest reads Kafka without Elasticsearch, which is half a history to the others.
-            let verdicts = match config.ingest.topic {
-                Some(_) => vec![config.check_ingest()],
-                None => vec![
+            // Ingest and views use Kafka without Elasticsearch, which is half a history to the others.
+            let verdicts = match (&config.ingest.topic, &config.views.topic) {
+                (Some(_), _) => vec![config.check_ingest()],
+                (None, Some(_)) => vec![config.check_views()],
+                (None, None) => vec![
                     config.check_queue(),
                     config.check_counters(),
                     config.check_rollup_worker(),

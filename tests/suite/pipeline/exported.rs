@@ -87,11 +87,11 @@ fn named(text: &str) -> BTreeSet<String> {
 
 /// Every process of an installation, in use.
 struct Installation {
-    _servers: [Server; 4],
+    _servers: [Server; 5],
     _rollup_worker: Running,
     _indexer: Indexer,
-    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer, views. The last one has TLS.
-    metrics: [String; 6],
+    /// The addresses of their metrics: server, counters, ingest, rollup worker, indexer, views in Kafka, views. The last one has TLS.
+    metrics: [String; 7],
     ca: Ca,
     _dir: TempDir,
     _services: (std::sync::Arc<TestKafka>, std::sync::Arc<TestElasticsearch>, TestRedis),
@@ -102,7 +102,8 @@ impl Installation {
         let (kafka, elasticsearch) = tokio::join!(TestKafka::shared(), TestElasticsearch::shared());
         let redis = TestRedis::start().await;
         let (url, name) = (redis.url(), format!("exported-{:08x}", rand::random::<u32>()));
-        let [queue, counters, ingest, worker, views] = [(); 5].map(|()| format!("127.0.0.1:{}", lasting_port()));
+        let [queue, counters, ingest, worker, in_kafka, views] =
+            [(); 6].map(|()| format!("127.0.0.1:{}", lasting_port()));
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
         let kafka_section = format!("[kafka]\nbrokers = \"{}\"\ntopic = \"{name}\"\n", kafka.address());
@@ -144,6 +145,9 @@ impl Installation {
         let tls = ["--tls-cert", certificate, "--tls-key", key, "--metrics-listen", &views];
         let viewing =
             Server::start_as(&[&["views", "--counters", &counters_url], &tls[..], &of_redis[..]].concat()).await;
+        let (topic, address) = (format!("{name}-views"), kafka.address());
+        let args = ["views", "--kafka-brokers", &address, "--topic", &topic, "--counters", &counters_url];
+        let viewing_in_kafka = Server::start_as(&[&args[..], &["--metrics-listen", &in_kafka]].concat()).await;
         let settings = [
             ("TALLYSTONE_KAFKA_TOPIC", name.as_str()),
             ("TALLYSTONE_INDEXER_GROUP", &name),
@@ -161,11 +165,12 @@ impl Installation {
         counts.put_namespace("views", NamespaceConfig::default()).await.expect("a namespace");
         counts.add("views", NewAdd::new("flights", 1)).await.expect("an add");
         let body = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
-        let url = format!("{}/v1/views", viewing.url().replace("http://", "https://"));
-        let post = trusting(&ca).post(url).header("content-type", "application/json");
-        assert_eq!(post.body(body).send().await.expect("an answer").status(), 202);
-        let metrics = [queue, counters, ingest, worker, indexer.metrics_address(), views];
-        let servers = [server, counting, ingesting, viewing];
+        for url in [viewing.url().replace("http://", "https://"), viewing_in_kafka.url()] {
+            let post = trusting(&ca).post(format!("{url}/v1/views")).header("content-type", "application/json");
+            assert_eq!(post.body(body).send().await.expect("an answer").status(), 202);
+        }
+        let metrics = [queue, counters, ingest, worker, indexer.metrics_address(), in_kafka, views];
+        let servers = [server, counting, ingesting, viewing, viewing_in_kafka];
         let services = (kafka, elasticsearch, redis);
         Installation {
             _servers: servers,
@@ -200,7 +205,7 @@ async fn o1_o5_all_that_alerts_and_dashboards_name_is_exported_and_every_series_
         let (mut exported, mut faults) = (BTreeSet::new(), Vec::new());
         for (number, address) in installation.metrics.iter().enumerate() {
             let text = match number {
-                5 => {
+                6 => {
                     let page = trusting(&installation.ca).get(format!("https://{address}/metrics"));
                     page.send().await.expect("metrics are served").text().await.expect("a page")
                 }
