@@ -63,11 +63,7 @@ impl Ingest {
     /// # Errors
     /// [`Refusal::Overloaded`]: none of them is accepted.
     pub(crate) fn add(&self, namespace: &str, views: &[View<'_>]) -> Result<(Vec<Accepted>, Vec<usize>), Refusal> {
-        let bytes = views.iter().map(|view| view.bytes(namespace)).sum();
-        if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.waiting_max {
-            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Refusal::Overloaded);
-        }
+        self.make_room(views.iter().map(|view| view.bytes(namespace)).sum())?;
         let mut group_of_lane = vec![None; self.lanes.len()];
         let (mut groups, mut group_of_view) = (Vec::new(), Vec::with_capacity(views.len()));
         for view in views {
@@ -81,20 +77,40 @@ impl Ingest {
             *count += 1;
             group_of_view.push(group);
         }
-        let accepted = groups.into_iter().map(|(lane, count, views)| self.lanes[lane].add(count, &views)).collect();
-        Ok((accepted, group_of_view))
+        let add =
+            |(lane, count, views): (usize, usize, Vec<u8>)| self.lanes[lane].add(count, |entry| entry.extend(views));
+        Ok((groups.into_iter().map(add).collect(), group_of_view))
+    }
+
+    /// Hands a view over.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]: it is not accepted.
+    pub(crate) fn add_one(&self, namespace: &str, view: &View<'_>) -> Result<Accepted, Refusal> {
+        self.make_room(view.bytes(namespace))?;
+        Ok(self.lanes[partition_of(&view.video, self.lanes.len())].add(1, |entry| view.write(namespace, entry)))
+    }
+
+    /// More bytes of views wait, if they may.
+    fn make_room(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.waiting_max {
+            return Ok(());
+        }
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+        Err(Refusal::Overloaded)
     }
 }
 
 impl Lane {
-    fn add(&self, count: usize, views: &[u8]) -> Accepted {
+    /// Adds views to the entry that gathers; `write` appends them.
+    fn add(&self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> Accepted {
         let (caller, accepted) = oneshot::channel();
         let mut pending = self.pending();
         if pending.back().is_none_or(|last| last.views.len() >= ENTRY_BYTES) {
             pending.push_back(Pending::new());
         }
         if let Some(last) = pending.back_mut() {
-            last.views.extend(views);
+            write(&mut last.views);
             last.count += count;
             last.callers.push(caller);
         }

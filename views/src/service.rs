@@ -168,6 +168,12 @@ impl ViewService {
         Ok(group_of_view.into_iter().map(|group| results[group].clone()).collect())
     }
 
+    /// Accepts a view, which is durable when this returns.
+    pub(crate) async fn accept_one(&self, namespace: &str, view: &View<'_>) -> Result<(), Refusal> {
+        self.kinds(namespace)?;
+        answer(self.ingest.add_one(namespace, view)?).await
+    }
+
     /// The counts of a video; `day`: of the daily visitors; `None`: today.
     pub(crate) async fn counts(&self, namespace: &str, video: &str, day: Option<Date>) -> Result<Counts, Refusal> {
         let kinds = self.kinds(namespace)?;

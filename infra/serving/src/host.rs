@@ -4,6 +4,7 @@ use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::bounds::{Limits, bound_streams};
 use crate::collectors::Collectors;
+use crate::direct::{Direct, DirectCall};
 use crate::health::ProcessHealth;
 use crate::http::{GuardLayer, HostNames, health_paths, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
@@ -11,7 +12,9 @@ use crate::ports::Ports;
 use crate::transport::transport;
 use crate::unread::refuse_in_full;
 use axum::Router;
-use axum::response::IntoResponse;
+use axum::extract::Request;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,6 +28,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
+use tower::Layer;
 use tower::util::MapResponseLayer;
 
 /// How long each step of a stop may take: open connections, then what must drain, then background tasks.
@@ -37,6 +41,7 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 /// reflection, and has limits.
 pub struct Host {
     router: Router,
+    direct: Vec<DirectCall>,
     health_service: Router,
     ports: Ports,
     names: HostNames,
@@ -67,6 +72,7 @@ impl Host {
         let (ports, names) = (Ports::default(), HostNames::default());
         Host {
             router: Router::new(),
+            direct: Vec::new(),
             health_service,
             ports,
             names,
@@ -150,6 +156,18 @@ impl Host {
         self
     }
 
+    /// Answers the calls of this method and path without a search in the paths: for calls that come in large numbers. Everything
+    /// else holds for them, too. [`Host::http`] has the other methods of the path.
+    pub fn direct<F: Future<Output = Response> + Send + 'static>(
+        mut self,
+        method: Method,
+        path: &'static str,
+        answer: impl Fn(Request) -> F + Send + Sync + 'static,
+    ) -> Host {
+        self.direct.push(DirectCall::new(method, path, answer));
+        self
+    }
+
     /// The names under which HTTP is served, in addition to IP addresses and loopback names. gRPC is served under any
     /// name.
     pub fn http_hosts(mut self, names: &[String]) -> Host {
@@ -200,6 +218,7 @@ impl Host {
         let process_health = self.process_health();
         let Host {
             router,
+            direct,
             health_service,
             ports,
             names,
@@ -218,10 +237,11 @@ impl Host {
             .merge(bound_streams(health_service, "health", streams_max))
             .merge(bound_streams(reflection(), "reflection", streams_max))
             .merge(health_paths(process_health))
-            .fallback(unknown_path)
-            .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
+            .fallback(unknown_path);
+        let layers = (GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>));
+        let service = layers.layer(Direct::new(direct, router));
         tracing::info!(%address, "serving");
-        let mut server = std::pin::pin!(transport(listener, router, ports, stopping.clone()));
+        let mut server = std::pin::pin!(transport(listener, service, ports, stopping.clone()));
         tokio::select! {
             served = &mut server => served?,
             why = tasks.failed() => return Err(ServeError::BackgroundTask(why)),

@@ -11,6 +11,7 @@ mod background;
 mod bounds;
 mod collectors;
 mod dedicated_thread;
+mod direct;
 mod error;
 mod health;
 mod host;

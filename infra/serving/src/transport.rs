@@ -3,15 +3,20 @@
 use crate::access::IdentifyLayer;
 use crate::bounds::{BoundLayer, Bounds, accept, client_streams};
 use crate::ports::Ports;
-use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
 use futures::TryStreamExt;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_proto::Corked;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::codegen::http::Request as HttpRequest;
 use tonic::transport::Server;
+use tower::util::ServiceExt;
+use tower::{Layer, Service};
 
 /// How often an idle connection is probed, and how long it may take to respond.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -23,17 +28,23 @@ const CANCELLED_PER_CONNECTION: usize = 1_000;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
-/// Serves a router until it is stopped: then no connection is accepted any more, and the open ones end.
-pub(crate) async fn transport(
+/// Serves until it is stopped: then no connection is accepted any more, and the open ones end.
+pub(crate) async fn transport<S>(
     listener: TcpListener,
-    router: Router,
+    service: S,
     ports: Ports,
     stopping: CancellationToken,
-) -> Result<(), tonic::transport::Error> {
+) -> Result<(), tonic::transport::Error>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
     let bound = BoundLayer { client_streams: Arc::new(client_streams()) };
     let Ports { limits, tls, identities, audit } = ports;
     let identify = IdentifyLayer { identities, audit };
-    let router = router.layer((bound, identify));
+    // Around all paths: as layers of a router they would be copied and boxed with each call.
+    let service =
+        (bound, identify).layer(service).map_request(|call: HttpRequest<tonic::body::Body>| call.map(Body::new));
     let bounds = Bounds::new(limits);
     let server = Server::builder()
         .accept_http1(true)
@@ -43,8 +54,8 @@ pub(crate) async fn transport(
         .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .add_routes(Routes::from(router))
         .serve_with_incoming_shutdown(
+            service,
             accept(listener, bounds.clone(), tls).map_ok(Corked::new),
             stopping.cancelled_owned(),
         );

@@ -3,10 +3,11 @@
 
 use crate::service::ViewService;
 use axum::extract::FromRequestParts;
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap};
 use std::convert::Infallible;
 use std::sync::Arc;
+use tallystone_proto::{TRACEPARENT, TRACESTATE};
 use tallystone_serving::http::FaultBody;
 use tallystone_serving::{Access, Guarded, Resource, Right, RpcMetrics};
 use tonic::metadata::MetadataMap;
@@ -52,7 +53,8 @@ pub(super) struct Api {
 /// Who calls, and within which trace.
 pub(super) struct Caller {
     access: Access,
-    headers: HeaderMap,
+    /// What it has sent of its trace.
+    trace: HeaderMap,
 }
 
 impl Api {
@@ -68,10 +70,22 @@ impl Api {
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, FaultBody> {
         let mut request = Request::new(call);
-        *request.metadata_mut() = MetadataMap::from_headers(caller.headers);
+        *request.metadata_mut() = MetadataMap::from_headers(caller.trace);
         request.extensions_mut().insert(caller.access);
         let answered = self.rpcs.call(request, |_| answer).await;
         answered.map(Response::into_inner).map_err(FaultBody::from)
+    }
+}
+
+impl Caller {
+    pub(super) fn of(headers: &HeaderMap, extensions: &Extensions) -> Caller {
+        let mut trace = HeaderMap::new();
+        for name in [TRACEPARENT, TRACESTATE] {
+            if let Some(value) = headers.get(name) {
+                trace.insert(name, value.clone());
+            }
+        }
+        Caller { access: Access::of(extensions), trace }
     }
 }
 
@@ -79,6 +93,6 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
-        Ok(Caller { access: Access::of(&parts.extensions), headers: parts.headers.clone() })
+        Ok(Caller::of(&parts.headers, &parts.extensions))
     }
 }

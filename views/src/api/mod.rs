@@ -10,6 +10,9 @@ mod status;
 
 use crate::service::ViewService;
 use axum::Router;
+use axum::extract::State;
+use axum::http::Method;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use call::Api;
 use std::sync::Arc;
@@ -21,6 +24,8 @@ use tallystone_serving::{Host, report_health};
 pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
     // While the log accepts views. Reads go on without it.
     host.spawn(report_health(host.health(), &[""], views.log_status(), |status| *status == StoreStatus::Serving));
+    let api = Api::new(views);
+    let direct = api.clone();
     let paths = Router::new()
         .route("/v1/views", post(post::one))
         .route("/v1/views:batch", post(post::many))
@@ -29,6 +34,9 @@ pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
         .route("/{namespace}/v1/views:batch", post(post::many_in))
         .route("/{namespace}/v1/videos/{video}/views", get(get::counts_in))
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
-        .with_state(Api::new(views));
-    host.http(paths)
+        .with_state(api);
+    host.http(paths).direct(Method::POST, "/v1/views", move |request| {
+        let api = direct.clone();
+        async move { post::one(State(api), request).await.into_response() }
+    })
 }

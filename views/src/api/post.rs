@@ -6,7 +6,7 @@ use crate::Refusal;
 use crate::config::DEFAULT_NAMESPACE;
 use crate::view::ViewBody;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -62,7 +62,10 @@ enum ItemBody {
 
 type Views = State<Arc<Api>>;
 
-pub(super) async fn one(api: Views, caller: Caller, body: JsonBody) -> Result<StatusCode, FaultBody> {
+/// Also without a router, so it extracts what it needs itself.
+pub(super) async fn one(State(api): Views, request: Request) -> Result<StatusCode, FaultBody> {
+    let caller = Caller::of(request.headers(), request.extensions());
+    let body = JsonBody::from_request(request, &()).await?;
     accept_one(&api, caller, DEFAULT_NAMESPACE.to_owned(), &body.0).await
 }
 
@@ -93,8 +96,7 @@ pub(super) async fn many_in(
 async fn accept_one(api: &Api, caller: Caller, namespace: String, body: &[u8]) -> Result<StatusCode, FaultBody> {
     let accepted = async {
         let view = serde_json::from_slice::<ViewBody<'_>>(body).map_err(malformed)?.check()?;
-        let results = api.views.accept(&namespace, &[view]).await?;
-        results.into_iter().collect::<Result<(), Refusal>>()
+        api.views.accept_one(&namespace, &view).await
     };
     let accepted = async { accepted.await.map_err(|refusal| of_call(&refusal)) };
     api.run(caller, PostView { namespace: namespace.clone() }, accepted).await?;

@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::Version;
 use axum::response::{IntoResponse, Response};
 use futures::TryFutureExt;
-use futures::future::{BoxFuture, Either, ready};
+use futures::future::{Either, MapOk, Ready, ready};
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
@@ -47,14 +47,16 @@ impl<S> Guard<S> {
     }
 }
 
+/// An answer that gets the headers for browsers.
+type Restricted<F> = MapOk<F, fn(Response) -> Response>;
+
 impl<S> Service<Request> for Guard<S>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
-    S::Future: Send + 'static,
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = Either<S::Future, BoxFuture<'static, Result<Response, Infallible>>>;
+    type Future = Either<S::Future, Either<Restricted<S::Future>, Ready<Result<Response, Infallible>>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -65,8 +67,8 @@ where
             return Either::Left(self.inner.call(request));
         }
         Either::Right(match self.check(&request) {
-            Ok(()) => Box::pin(self.inner.call(request).map_ok(restrict)),
-            Err(refused) => Box::pin(ready(Ok(restrict(refused.into_response())))),
+            Ok(()) => Either::Left(self.inner.call(request).map_ok(restrict as fn(Response) -> Response)),
+            Err(refused) => Either::Right(ready(Ok(restrict(refused.into_response())))),
         })
     }
 }
