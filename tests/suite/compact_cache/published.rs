@@ -162,10 +162,10 @@ async fn w6_an_id_that_is_refused_does_not_count_its_batch_and_a_right_may_come_
     let mut found = block_in_place(|| sets.scan("full"));
     found.retain(|_, values| values[1] != 2);
     assert_eq!(found, [].into(), "all others are set");
-    // All of a batch: the number of commands has a bound.
+    // Most of a batch, as few ids still find a free slot: the number of commands has a bound.
     let before: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
-    let none = publisher.publish(&to, &counts(3, 1_000_000..1_001_000)).await.expect("an answer");
-    assert_eq!((none.set, none.refused), (0, 1_000));
+    let few = publisher.publish(&to, &counts(3, 1_000_000..1_001_000)).await.expect("an answer");
+    assert!(few.set + few.refused == 1_000 && few.refused > 900, "{few:?}");
     let after: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
     assert!(after - before < 150, "{} commands", after - before);
     // A user without the right gets it.

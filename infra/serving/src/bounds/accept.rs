@@ -18,10 +18,6 @@ use tonic::transport::server::Connected;
 
 /// The pause after an accept for which the process has no file left.
 const NO_FILES_PAUSE: Duration = Duration::from_millis(100);
-/// The begin of a connection with HTTP/2. No method of HTTP/1 has these letters.
-const HTTP2: &[u8; 3] = b"PRI";
-/// The most bytes of the head of a request over HTTP/1, about: it may have those of one more read.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// So many bytes say which version of HTTP follows; from there on the transport has time limits.
 const FIRST_BYTES: usize = 24;
 
@@ -74,7 +70,6 @@ pub(crate) struct Connection {
     admission: Admission,
     /// `None` once a request was made.
     quiet: Option<Quiet>,
-    head: Head,
 }
 
 /// What a connection waits for until its first request.
@@ -88,8 +83,7 @@ impl Connection {
     fn new(wire: Wire, admission: Admission) -> Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
-        let quiet = Some(Quiet { read_bytes: 0, too_late, evicted });
-        Connection { wire, admission, quiet, head: Head::default() }
+        Connection { wire, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
     }
 
     /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
@@ -132,35 +126,6 @@ impl Connection {
     }
 }
 
-/// The bytes of a connection with HTTP/1 since its last call. The transport holds up to 400 KiB of the head of a request, also
-/// without a credential; here it is closed before that.
-#[derive(Default)]
-struct Head {
-    /// The begin of the connection, which says which version of HTTP follows.
-    first: [u8; HTTP2.len()],
-    first_bytes: usize,
-    bytes: usize,
-    /// The calls that had begun when they were last counted.
-    begun: u64,
-}
-
-impl Head {
-    fn note(&mut self, read: &[u8]) {
-        let missing = (self.first.len() - self.first_bytes).min(read.len());
-        self.first[self.first_bytes..][..missing].copy_from_slice(&read[..missing]);
-        self.first_bytes += missing;
-        self.bytes = self.bytes.saturating_add(read.len());
-    }
-
-    /// Called before more is read: what was read so far was no whole head, unless a call has begun.
-    fn is_too_large(&mut self, begun: u64, is_open: bool) -> bool {
-        if is_open || self.begun != begun || self.first == *HTTP2 {
-            (self.bytes, self.begun) = (0, begun);
-        }
-        self.bytes > HEAD_BYTES_MAX
-    }
-}
-
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check_unread(cx)?;
@@ -170,18 +135,10 @@ impl AsyncRead for Connection {
             return Poll::Ready(Err(end));
         }
         ready!(self.poll_handshake(cx))?;
-        let (begun, is_open) = self.admission.caller.calls_so_far();
-        if self.head.is_too_large(begun, is_open) {
-            note_closed(Closed::HeadTooLarge);
-            return Poll::Ready(Err(io::Error::other("the head of a request is too large")));
-        }
         let before = into.filled().len();
         let read = self.wire.poll_read(cx, into);
-        let bytes = &into.filled()[before..];
-        self.head.note(bytes);
-        let length = bytes.len();
         if let Some(quiet) = &mut self.quiet {
-            quiet.read_bytes += length;
+            quiet.read_bytes += into.filled().len() - before;
         }
         read
     }
@@ -221,31 +178,5 @@ impl Connected for Connection {
 
     fn connect_info(&self) -> Arc<Caller> {
         self.admission.caller.clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn s1_the_head_of_a_request_over_http_1_is_bounded() {
-        let mut head = Head::default();
-        head.note(b"PO");
-        head.note(&[b'x'; HEAD_BYTES_MAX - 2]);
-        assert!(!head.is_too_large(0, false));
-        head.note(b"x");
-        assert!(head.is_too_large(0, false));
-        assert!(!head.is_too_large(1, true), "it was the body of a call");
-        head.note(&[b'x'; 2 * HEAD_BYTES_MAX]);
-        assert!(!head.is_too_large(1, true), "as long as the call takes it");
-        head.note(&[b'x'; 2 * HEAD_BYTES_MAX]);
-        assert!(!head.is_too_large(2, false), "a call that has begun and ended meanwhile");
-        head.note(&[b'x'; 2 * HEAD_BYTES_MAX]);
-        assert!(head.is_too_large(2, false));
-        let mut head = Head::default();
-        head.note(b"PRI * HTTP/2.0");
-        head.note(&[0; 2 * HEAD_BYTES_MAX]);
-        assert!(!head.is_too_large(0, false), "HTTP/2 has its own bounds");
     }
 }

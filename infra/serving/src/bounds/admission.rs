@@ -132,7 +132,6 @@ impl Bounds {
             has_called: AtomicBool::new(false),
             unfinished: AtomicU64::new(0),
             of_peer,
-            begun_calls: AtomicU64::new(0),
             open_calls: AtomicU64::new(0),
             unread: UNREAD.connection(&self.limits, peer),
             certificate: OnceLock::new(),
@@ -246,8 +245,6 @@ pub(crate) struct Caller {
     unfinished: AtomicU64,
     /// What its address has.
     of_peer: Arc<Shares>,
-    /// The calls that have begun, and those of them that have not ended.
-    begun_calls: AtomicU64,
     open_calls: AtomicU64,
     /// What it has not taken of its answers.
     unread: Arc<Unread>,
@@ -343,7 +340,6 @@ impl Caller {
     }
 
     pub(super) fn begin_call(&self) {
-        self.begun_calls.fetch_add(1, Ordering::Relaxed);
         self.open_calls.fetch_add(1, Ordering::Relaxed);
         self.bounds.metrics.calls.increment(1.0);
     }
@@ -351,11 +347,6 @@ impl Caller {
     pub(super) fn end_call(&self) {
         self.open_calls.fetch_sub(1, Ordering::Relaxed);
         self.bounds.metrics.calls.decrement(1.0);
-    }
-
-    /// How many calls have begun so far, and whether one of them has not ended.
-    pub(super) fn calls_so_far(&self) -> (u64, bool) {
-        (self.begun_calls.load(Ordering::Relaxed), self.open_calls.load(Ordering::Relaxed) > 0)
     }
 
     pub(super) fn release(&self, bytes: u64) {

@@ -45,8 +45,6 @@ pub(super) enum Closed {
     Evicted,
     /// The TLS handshake has failed.
     Handshake,
-    /// The head of a request over HTTP/1 was too large.
-    HeadTooLarge,
     /// Bytes of its answers were unread for `answer_ms`.
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
@@ -59,7 +57,6 @@ impl Closed {
             Closed::Silent => "silent",
             Closed::Evicted => "evicted",
             Closed::Handshake => "handshake",
-            Closed::HeadTooLarge => "head_too_large",
             Closed::UnreadTooLong => "unread_too_long",
             Closed::UnreadTooMuch => "unread_too_much",
         }
@@ -98,7 +95,6 @@ impl Metrics {
             Closed::Silent,
             Closed::Evicted,
             Closed::Handshake,
-            Closed::HeadTooLarge,
             Closed::UnreadTooLong,
             Closed::UnreadTooMuch,
         ] {
