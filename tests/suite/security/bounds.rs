@@ -284,17 +284,6 @@ async fn s1_streams_that_have_begun_are_bounded() {
     drop(of_other);
 }
 
-/// Sends a request over HTTP/1 whose head has a header of this length; returns the answer.
-async fn get_with_header(victim: &Victim, length: usize) -> std::io::Result<Vec<u8>> {
-    let mut tcp = TcpStream::connect(victim.address).await?;
-    let head =
-        format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: {}\r\n\r\n", "x".repeat(length));
-    tcp.write_all(head.as_bytes()).await?;
-    let mut answer = Vec::new();
-    timeout(SOON, tcp.read_to_end(&mut answer)).await.expect("an end")?;
-    Ok(answer)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_one_address_leaves_watches_of_the_health_to_others() {
     const MAX: usize = 40;
