@@ -35,14 +35,6 @@ pub(crate) struct ShowArgs {
     redis: RedisFlags,
 }
 
-/// The identity marks: of queues and counters one for each partition.
-#[derive(Serialize)]
-struct Shown {
-    queues: Vec<String>,
-    counters: Vec<String>,
-    views: Vec<String>,
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct AcceptArgs {
     #[command(flatten)]
@@ -71,8 +63,8 @@ pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError>
 
 async fn show(args: ShowArgs, output: Output) -> Result<(), CliError> {
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
-    let StoreMarks { queues, counters, views } = store_marks(&config.redis).await.map_err(cannot_connect)?;
-    output.one(&Shown { queues, counters, views }, |Shown { queues, counters, views }| {
+    let marks = store_marks(&config.redis).await.map_err(cannot_connect)?;
+    output.one(&marks, |StoreMarks { queues, counters, views }| {
         let marks: Vec<String> =
             [queues, counters, views].into_iter().flatten().map(|id| format!("\"{id}\"")).collect();
         match marks.is_empty() {

@@ -1,5 +1,6 @@
 //! `tallystone store`: the identity marks of a Redis, and the operator's word that takes it over as it is.
 
+use serde::Serialize;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_link::{ConnectError, RedisConfig};
 use tallystone_server::store::RedisStore;
@@ -27,7 +28,7 @@ pub async fn accept_store(redis: &RedisConfig) -> Result<AcceptedStore, ConnectE
 }
 
 /// The identity marks that a Redis has, for `redis.store_ids`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoreMarks {
     /// Those of the queues: one for each partition.
     pub queues: Vec<String>,

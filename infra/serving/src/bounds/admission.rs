@@ -132,7 +132,6 @@ impl Bounds {
             has_called: AtomicBool::new(false),
             unfinished: AtomicU64::new(0),
             of_peer,
-            open_calls: AtomicU64::new(0),
             unread: UNREAD.connection(&self.limits, peer),
             certificate: OnceLock::new(),
         });
@@ -245,7 +244,6 @@ pub(crate) struct Caller {
     unfinished: AtomicU64,
     /// What its address has.
     of_peer: Arc<Shares>,
-    open_calls: AtomicU64,
     /// What it has not taken of its answers.
     unread: Arc<Unread>,
     certificate: OnceLock<ClientCertificate>,
@@ -305,48 +303,25 @@ impl Caller {
 
     /// Counts a request that waits for bytes. `false`: too many wait, of all callers or of this address, and it is not counted.
     pub(super) fn begin_waiting(&self) -> bool {
-        let max = self.bounds.limits.unfinished_requests_max;
-        let of_port = self.bounds.waiting.fetch_add(1, Ordering::Relaxed);
-        let of_peer = self.of_peer.waiting.fetch_add(1, Ordering::Relaxed);
-        let fits = of_port < max && of_peer < max.div_ceil(2);
-        if !fits {
-            self.end_waiting();
-        }
-        fits
+        take(&self.bounds.waiting, &self.of_peer.waiting, self.bounds.limits.unfinished_requests_max)
     }
 
     pub(super) fn end_waiting(&self) {
-        self.bounds.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.of_peer.waiting.fetch_sub(1, Ordering::Relaxed);
+        free(&self.bounds.waiting, &self.of_peer.waiting);
     }
 
     /// Counts a stream of requests. `false`: too many are open, of all callers or of this address, and it is not counted.
     pub(super) fn begin_stream(&self) -> bool {
-        let max = self.bounds.limits.streams_max;
-        let of_port = self.bounds.streams.fetch_add(1, Ordering::Relaxed);
-        let of_peer = self.of_peer.streams.fetch_add(1, Ordering::Relaxed);
-        self.bounds.metrics.streams.increment(1.0);
-        let fits = of_port < max && of_peer < max.div_ceil(2);
-        if !fits {
-            self.end_stream();
+        let fits = take(&self.bounds.streams, &self.of_peer.streams, self.bounds.limits.streams_max);
+        if fits {
+            self.bounds.metrics.streams.increment(1.0);
         }
         fits
     }
 
     pub(super) fn end_stream(&self) {
-        self.bounds.streams.fetch_sub(1, Ordering::Relaxed);
-        self.of_peer.streams.fetch_sub(1, Ordering::Relaxed);
+        free(&self.bounds.streams, &self.of_peer.streams);
         self.bounds.metrics.streams.decrement(1.0);
-    }
-
-    pub(super) fn begin_call(&self) {
-        self.open_calls.fetch_add(1, Ordering::Relaxed);
-        self.bounds.metrics.calls.increment(1.0);
-    }
-
-    pub(super) fn end_call(&self) {
-        self.open_calls.fetch_sub(1, Ordering::Relaxed);
-        self.bounds.metrics.calls.decrement(1.0);
     }
 
     pub(super) fn release(&self, bytes: u64) {
@@ -354,6 +329,21 @@ impl Caller {
         self.bounds.unfinished.fetch_sub(bytes, Ordering::Relaxed);
         self.bounds.metrics.unfinished.decrement(bytes as f64);
     }
+}
+
+/// Counts one more of a port and of an address, which may have half of the port's. `false`: it is one too many, and not counted.
+fn take(of_port: &AtomicU64, of_peer: &AtomicU64, max: u64) -> bool {
+    let (before, before_of_peer) = (of_port.fetch_add(1, Ordering::Relaxed), of_peer.fetch_add(1, Ordering::Relaxed));
+    let fits = before < max && before_of_peer < max.div_ceil(2);
+    if !fits {
+        free(of_port, of_peer);
+    }
+    fits
+}
+
+fn free(of_port: &AtomicU64, of_peer: &AtomicU64) {
+    of_port.fetch_sub(1, Ordering::Relaxed);
+    of_peer.fetch_sub(1, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ impl OpenCall {
         if is_stream && !caller.begin_stream() {
             return None;
         }
-        caller.begin_call();
+        caller.bounds().metrics.calls.increment(1.0);
         Some(OpenCall { caller, is_stream })
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.caller.end_call();
+        self.caller.bounds().metrics.calls.decrement(1.0);
         if self.is_stream {
             self.caller.end_stream();
         }

@@ -1,8 +1,8 @@
 //! How many files the process may open, which is how many connections it can hold.
 
+use super::by_site::BySite;
 use super::unread::locked;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex};
 
@@ -13,18 +13,8 @@ const FILES_UNLESS_KNOWN: u64 = 1_024;
 
 /// The connections of all ports of a process.
 pub(super) struct FilePlaces {
-    open: Mutex<Open>,
+    open: Mutex<BySite>,
     max: u64,
-}
-
-struct Open {
-    all: u64,
-    /// By their sites, on all ports.
-    by_site: BTreeMap<IpAddr, u64>,
-}
-
-impl Open {
-    const NONE: Open = Open { all: 0, by_site: BTreeMap::new() };
 }
 
 /// Those of this process. The first use raises its own limit to what the system allows.
@@ -35,7 +25,7 @@ pub(super) static FILE_PLACES: LazyLock<FilePlaces> = LazyLock::new(|| {
     });
     let max = files / PART.1 * PART.0;
     tracing::info!(files, connections = max, "how many files and connections this process may open");
-    FilePlaces { open: Mutex::new(Open::NONE), max }
+    FilePlaces { open: Mutex::new(BySite::new()), max }
 });
 
 /// The limit of open files, after it was raised as far as the process may.
@@ -49,18 +39,17 @@ impl FilePlaces {
     /// `None`: the process has all connections that it can hold.
     pub(super) fn take(&'static self, site: IpAddr) -> Option<FilePlace> {
         let mut open = locked(&self.open);
-        if open.all >= self.max {
+        if open.all() >= self.max {
             return None;
         }
-        open.all += 1;
-        *open.by_site.entry(site).or_default() += 1;
+        open.take(site);
         Some(FilePlace { of: self, site })
     }
 
     /// Whether this address holds as many as it may, on all ports together: half of them, so that it does not shut out all
     /// others.
     pub(super) fn are_full_for(&self, site: IpAddr) -> bool {
-        locked(&self.open).by_site.get(&site).is_some_and(|taken| *taken >= (self.max / 2).max(1))
+        locked(&self.open).of(site) >= (self.max / 2).max(1)
     }
 }
 
@@ -72,14 +61,7 @@ pub(super) struct FilePlace {
 
 impl Drop for FilePlace {
     fn drop(&mut self) {
-        let mut open = locked(&self.of.open);
-        open.all -= 1;
-        if let Some(of_site) = open.by_site.get_mut(&self.site) {
-            *of_site -= 1;
-            if *of_site == 0 {
-                open.by_site.remove(&self.site);
-            }
-        }
+        locked(&self.of.open).free(self.site);
     }
 }
 
@@ -93,19 +75,18 @@ mod tests {
 
     #[test]
     fn s1_as_many_places_are_free_after_refusals_as_before() {
-        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(Open::NONE), max: 2 };
+        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(BySite::new()), max: 2 };
         for _ in 0..3 {
             let taken = [PLACES.take(site(1)), PLACES.take(site(2))];
             let are_none_left = (1..3).all(|last| PLACES.take(site(last)).is_none());
             assert!(taken.iter().all(Option::is_some) && are_none_left);
         }
-        assert_eq!(locked(&PLACES.open).all, 0);
-        assert!(locked(&PLACES.open).by_site.is_empty());
+        assert!(locked(&PLACES.open).is_empty());
     }
 
     #[test]
     fn s1_one_address_holds_half_of_the_files_on_all_ports_together() {
-        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(Open::NONE), max: 4 };
+        static PLACES: FilePlaces = FilePlaces { open: Mutex::new(BySite::new()), max: 4 };
         let taken = [PLACES.take(site(1)), PLACES.take(site(1))];
         assert!(PLACES.are_full_for(site(1)) && !PLACES.are_full_for(site(2)));
         drop(taken);

@@ -91,13 +91,7 @@ impl Metrics {
         for reason in ["too_slow", "too_many_bytes", "too_many_requests"] {
             counter!(REQUESTS_REFUSED, "reason" => reason).absolute(0);
         }
-        for why in [
-            Closed::Silent,
-            Closed::Evicted,
-            Closed::Handshake,
-            Closed::UnreadTooLong,
-            Closed::UnreadTooMuch,
-        ] {
+        for why in [Closed::Silent, Closed::Evicted, Closed::Handshake, Closed::UnreadTooLong, Closed::UnreadTooMuch] {
             counter!(CLOSED, "reason" => why.name()).absolute(0);
         }
         counter!(ANSWERS_REFUSED).absolute(0);

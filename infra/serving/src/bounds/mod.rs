@@ -2,13 +2,14 @@
 //!
 //! What lives here: the limits and their section of the configuration; the accept loop, with the admission of connections;
 //! the wrapper of each connection; the wrappers of each request's body and of each answer's; the places of
-//! streams that stay open. What may not: what a request says. Each service
+//! streams that stay open, and how many of them one address has. What may not: what a request says. Each service
 //! bounds that itself.
 
 mod accept;
 mod admission;
 mod answer;
 mod body;
+mod by_site;
 mod files;
 mod limits;
 mod metrics;

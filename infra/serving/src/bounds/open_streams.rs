@@ -1,6 +1,7 @@
 //! Streams that anybody may open, and that stay open: watches of the health and server reflection. A port has few of them.
 
 use super::admission::Caller;
+use super::by_site::BySite;
 use super::metrics::streams;
 use super::refusal::too_many_streams;
 use super::unread::locked;
@@ -11,7 +12,6 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -32,15 +32,9 @@ pub(crate) fn bound_streams(paths: Router, of: &'static str, streams_max: u32) -
 #[derive(Clone)]
 struct Places {
     max: u64,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<BySite>>,
     open: Gauge,
     refused: Counter,
-}
-
-#[derive(Default)]
-struct Taken {
-    all: u64,
-    by_site: HashMap<IpAddr, u64>,
 }
 
 impl Places {
@@ -48,12 +42,10 @@ impl Places {
     /// watches of all others: a client that watches the health of a server leaves it then.
     fn take(&self, site: IpAddr) -> Option<OpenStream> {
         let mut taken = locked(&self.taken);
-        let of_site = taken.by_site.get(&site).copied().unwrap_or(0);
-        if taken.all >= self.max || of_site >= self.max.div_ceil(SITES_MIN) {
+        if taken.all() >= self.max || taken.of(site) >= self.max.div_ceil(SITES_MIN) {
             return None;
         }
-        taken.all += 1;
-        taken.by_site.insert(site, of_site + 1);
+        taken.take(site);
         self.open.increment(1.0);
         Some(OpenStream { of: self.clone(), site })
     }
@@ -68,14 +60,7 @@ struct OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         self.of.open.decrement(1.0);
-        let mut taken = locked(&self.of.taken);
-        taken.all -= 1;
-        if let Some(of_site) = taken.by_site.get_mut(&self.site) {
-            *of_site -= 1;
-            if *of_site == 0 {
-                taken.by_site.remove(&self.site);
-            }
-        }
+        locked(&self.of.taken).free(self.site);
     }
 }
 
@@ -151,6 +136,6 @@ mod tests {
         let all: Vec<_> = (0..8).map(|last| places.take([10, 0, 0, last].into())).collect();
         assert!(all.iter().all(Option::is_some) && places.take(other).is_none());
         drop(all);
-        assert!(locked(&places.taken).by_site.is_empty());
+        assert!(locked(&places.taken).is_empty());
     }
 }
