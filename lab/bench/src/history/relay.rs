@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Where the relay's events go.
 enum Into {
     Nowhere,
-    Kafka(KafkaOptions),
+    Kafka(Box<KafkaOptions>),
     Embedded(TempDir),
 }
 
@@ -56,13 +56,14 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     services.kafka().await?;
     let rig = Rig::start().await?;
     let [mut without, mut kafka, mut embedded] = [const { Side::new() }; 3];
+    let into_kafka = async |name: String| anyhow::Ok(Into::Kafka(Box::new(services.topic(&name).await?)));
     // The first samples on a new Kafka include Java's warm-up and are not counted.
     for round in 0..2 * plan.warm_up_rounds {
-        sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-warm-up-{round}")).await?)).await?;
+        sample(plan, services, &rig, into_kafka(format!("relay-warm-up-{round}")).await?).await?;
     }
     for run in 0..plan.runs {
         without.push(sample(plan, services, &rig, Into::Nowhere).await?);
-        kafka.push(sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-{run}")).await?)).await?);
+        kafka.push(sample(plan, services, &rig, into_kafka(format!("relay-{run}")).await?).await?);
         embedded.push(sample(plan, services, &rig, Into::Embedded(tempfile::tempdir()?)).await?);
     }
     rig.stop().await;
