@@ -110,6 +110,7 @@ async fn topics(options: &IngestOptions) -> Result<i32, KafkaConfigError> {
         retention_ms,
         message_bytes_max: Some(2 * 1024 * 1024),
         has_append_time: false,
+        is_compacted: false,
     };
     let source = Topic::new(&options.kafka, spec(source, 1, None))?;
     let partitions = until(source.name(), || source.partitions()).await;

@@ -1,7 +1,7 @@
 //! Kafka clients, set up the same way for every part of Tallystone that writes or reads a topic.
 //!
 //! What lives here: the configuration section (`config`), the connection options (`options`), what is wrong with them (`error`), encryption and user (`access`), topics (`topic`), an
-//! idempotent producer (`producer`), a topic that is read back by its writer (`restored`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
+//! idempotent producer (`producer`), topics that are read in no group (`follower`), a topic that is read back by its writer (`restored`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
 //! notices that librdkafka has stopped reading in `stuck`, how the other clients are replaced when they have failed in
 //! `renewed`, and that the topic was created again in `position` and
 //! `verifier`). What may not: the content of a record. The history sink and
@@ -14,6 +14,7 @@ mod error;
 mod exact;
 #[cfg(test)]
 mod fake_broker;
+mod follower;
 mod logging;
 mod options;
 mod position;
@@ -33,6 +34,7 @@ pub use exact::{
     Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, Place, Transactions,
     repeat_membership,
 };
+pub use follower::TopicFollower;
 pub use options::KafkaOptions;
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};

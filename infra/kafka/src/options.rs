@@ -65,13 +65,16 @@ fn is_address(text: &str) -> bool {
 /// Properties of each member of a consumer group. After the session's time without a heartbeat the group takes a member for dead and
 /// gives its partitions to others. They learn it with their next heartbeat. A shorter time would take a member for dead whose
 /// process pauses for a moment. The poll interval also bounds how long a rebalance waits for one member.
-pub(crate) const MEMBER: [(&str, &str); 5] = [
+pub(crate) const MEMBER: [(&str, &str); 6] = [
     ("queued.max.messages.kbytes", "16384"),
     // Fetch again soon after the prefetch buffer was full.
     ("fetch.queue.backoff.ms", "10"),
     ("session.timeout.ms", "8000"),
     ("heartbeat.interval.ms", "2000"),
     ("max.poll.interval.ms", "60000"),
+    // A topic that is missing for a moment, because it is created again, may be noticed by nothing else: the client's default is
+    // five minutes.
+    ("topic.metadata.refresh.interval.ms", "5000"),
 ];
 
 impl KafkaOptions {

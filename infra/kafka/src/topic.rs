@@ -27,6 +27,8 @@ pub struct TopicSpec {
     pub message_bytes_max: Option<u32>,
     /// Whether the brokers set the time of each record when they append it. Else its producer does.
     pub has_append_time: bool,
+    /// Whether Kafka keeps only the latest record of each key. Then nothing else is deleted.
+    pub is_compacted: bool,
 }
 
 /// A topic of one cluster, with an admin client.
@@ -47,6 +49,7 @@ impl Topic {
             retention_ms: Some(options.retention_ms),
             message_bytes_max: None,
             has_append_time: false,
+            is_compacted: false,
         };
         Topic::new(options, spec)
     }
@@ -76,7 +79,8 @@ impl Topic {
         if self.spec.retention_ms.is_none() {
             // No default of the brokers may delete what is to be kept.
             retention.push(("retention.bytes", "-1".to_owned()));
-            retention.push(("cleanup.policy", "delete".to_owned()));
+            let policy = if self.spec.is_compacted { "compact" } else { "delete" };
+            retention.push(("cleanup.policy", policy.to_owned()));
         }
         let mut settings = retention.clone();
         // Records carry the time of Redis. One whose time is ahead of Kafka's clock must not block those behind it.

@@ -15,12 +15,7 @@ const KILLS: usize = 16;
 const DAY_MS: i64 = 86_400_000;
 
 pub(super) fn rng() -> StdRng {
-    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
-        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
-        Err(_) => rand::random::<u32>(),
-    };
-    println!("TALLYSTONE_CRASH_SEED={seed}");
-    StdRng::seed_from_u64(u64::from(seed))
+    StdRng::seed_from_u64(u64::from(crate::crash::seed()))
 }
 
 /// Records of all ages: of now, late, older than any namespace accepts, and of the future.

@@ -199,12 +199,17 @@ impl Topics {
         tokio::task::spawn_blocking(read).await.expect("no panic")
     }
 
-    /// Writes them again, as a member does that has not noticed that the topic was deleted. The group must have no members.
-    pub(super) async fn put_positions(&self, positions: &[TopicPartitionList; 2]) {
-        let (topics, [group, decided]) = (self.clone(), positions.clone());
+    /// Writes those of the chosen groups again, as a member does that has not noticed that the topic was deleted. The group
+    /// must have no members.
+    pub(super) async fn put_positions(&self, positions: &[TopicPartitionList; 2], is_chosen: impl Fn(usize) -> bool) {
+        let groups = [self.group(), format!("{}.decided", self.group())];
+        let all = groups.into_iter().zip(positions.clone()).enumerate();
+        let chosen: Vec<_> = all.filter(|(group, _)| is_chosen(*group)).map(|(_, positions)| positions).collect();
+        let topics = self.clone();
         let write = move || {
-            topics.commit(&topics.group(), &group);
-            topics.commit(&format!("{}.decided", topics.group()), &decided);
+            for (group, positions) in &chosen {
+                topics.commit(group, positions);
+            }
         };
         tokio::task::spawn_blocking(write).await.expect("no panic");
     }

@@ -126,6 +126,8 @@ impl Installation {
         let queue_url = server.url();
         let archiving = dir.path().join("archive.toml");
         let archive = format!("[archive]\nurl = \"file://{}\"\n", dir.path().join("archive").display());
+        let regions = format!("[regions]\nname = \"eu\"\ntopic = \"{name}.regions\"\n");
+        let archive = [archive, format!("[kafka]\nbrokers = \"{}\"\n", kafka.address()), regions].concat();
         std::fs::write(&archiving, archive).expect("a file");
         let archiving = ["--config", archiving.to_str().expect("text")];
         let of_archive = [&of_redis[..], &archiving].concat();

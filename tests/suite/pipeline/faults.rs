@@ -90,12 +90,7 @@ impl Loads {
 }
 
 fn rng() -> StdRng {
-    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
-        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
-        Err(_) => rand::random::<u32>(),
-    };
-    println!("TALLYSTONE_CRASH_SEED={seed}");
-    StdRng::seed_from_u64(u64::from(seed))
+    StdRng::seed_from_u64(u64::from(crate::crash::seed()))
 }
 
 async fn check_history(installation: &mut Installation, via: usize, queues: Vec<(String, Vec<String>)>) {
@@ -184,7 +179,7 @@ enum Victim {
 async fn q19_random_kills_leave_every_transition_exactly_once() {
     use Victim::*;
     let mut rng = rng();
-    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
+    let rounds = crate::crash::rounds(ROUNDS);
     // Clients retry calls of a killed server until it is back.
     let mut installation = Installation::start(SOON).await;
     installation.indexers[1].start().await;

@@ -122,7 +122,8 @@ impl KafkaLog {
 
 fn spec(name: &str, partitions: u32, retention_ms: Option<u64>) -> TopicSpec {
     let message_bytes_max = Some(MESSAGE_BYTES_MAX);
-    TopicSpec { name: name.to_owned(), partitions, retention_ms, message_bytes_max, has_append_time: false }
+    let (name, has_append_time, is_compacted) = (name.to_owned(), false, false);
+    TopicSpec { name, partitions, retention_ms, message_bytes_max, has_append_time, is_compacted }
 }
 
 /// The brokers set the time of views: one clock for each partition, and none of a caller.

@@ -30,6 +30,7 @@ impl DeadLetters {
             // Room for the largest event and the headers.
             message_bytes_max: Some(2 * 1024 * 1024),
             has_append_time: false,
+            is_compacted: false,
         };
         let (topic, producer) = (Topic::new(options, spec)?, Producer::new(options)?);
         Ok(DeadLetters { topic, producer, ensured: OnceCell::new() })

@@ -6,8 +6,9 @@
 //! follow each other (`repeat`). What may not: the content of a record, and what follows from it.
 //!
 //! Two groups have the positions. Those of the *group* prove to Kafka that a member still has its partitions: a transaction of
-//! one that has lost them fails as a whole. Those of the *decided group* `GROUP.decided` carry the ledgers. An operator may
-//! reset the group; the decided group has no members, and no reset of the group changes it.
+//! one that has lost them fails as a whole. An operator may reset the group; those of the *decided group* `GROUP.decided`, which
+//! has no members, stay. Both carry the ledgers: after a topic was deleted, Kafka forgets its positions in one group after the
+//! other, and by the one that is left alone a member could not recognize a topic that was created again.
 //!
 //! The order of steps must not change. A transaction writes to the group first, then to the decided group. A member reads the
 //! position of the group first, and waits there for pending transactions; then that of the decided group. With another order it

@@ -135,21 +135,15 @@ impl<O: ExactObserver> ExactReader<O> {
         if is_paused { self.consumer.pause(&chosen) } else { self.consumer.resume(&chosen) }
     }
 
-    /// The offsets of ledgers, without and with their text.
-    pub(super) fn offsets(
-        &self,
-        ledgers: &BTreeMap<Place, Ledger>,
-    ) -> Result<(TopicPartitionList, TopicPartitionList), KafkaError> {
-        let (mut plain, mut with_text) = (TopicPartitionList::new(), TopicPartitionList::new());
+    /// The offsets of ledgers, with their text.
+    pub(super) fn offsets(&self, ledgers: &BTreeMap<Place, Ledger>) -> Result<TopicPartitionList, KafkaError> {
+        let mut offsets = TopicPartitionList::new();
         for (place, ledger) in ledgers {
-            let topic = &self.topics()[place.topic];
-            let offset = Offset::Offset(ledger.next_offset);
-            plain.add_partition_offset(topic, place.partition, offset)?;
-            let mut decided = with_text.add_partition(topic, place.partition);
-            decided.set_offset(offset)?;
+            let mut decided = offsets.add_partition(&self.topics()[place.topic], place.partition);
+            decided.set_offset(Offset::Offset(ledger.next_offset))?;
             decided.set_metadata(ledger.metadata());
         }
-        Ok((plain, with_text))
+        Ok(offsets)
     }
 
     /// The member of the group as which this reader has its partitions, and that of the decided group, which has no members.

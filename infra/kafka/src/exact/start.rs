@@ -54,7 +54,8 @@ fn attempt<C: ConsumerContext>(
     let committed = offsets(positions, &consumer.committed_offsets(assigned.clone(), OFFSETS_TIMEOUT)?)?;
     let decided = offsets(positions, &positions.decided.committed_offsets(assigned.clone(), OFFSETS_TIMEOUT)?)?;
     let mut ledgers: BTreeMap<Place, Option<Ledger>> = committed.keys().map(|place| (*place, None)).collect();
-    for (place, (offset, metadata)) in &decided {
+    // Where both groups have one, that of the decided group counts.
+    for (place, (offset, metadata)) in committed.iter().chain(&decided) {
         if let Some(ledger) = offset.and_then(|offset| Ledger::read(offset, metadata)) {
             ledgers.insert(*place, Some(ledger));
         }

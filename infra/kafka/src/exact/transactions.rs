@@ -106,7 +106,7 @@ impl Transactions {
         outputs: Vec<Output>,
         ledgers: &BTreeMap<Place, Ledger>,
     ) -> Result<BTreeMap<(String, i32), i64>, KafkaError> {
-        let (group, decided) = reader.offsets(ledgers)?;
+        let offsets = reader.offsets(ledgers)?;
         let members = reader.members().ok_or(KafkaError::Canceled)?;
         self.producer.context().written().clear();
         self.producer.begin_transaction()?;
@@ -118,13 +118,13 @@ impl Transactions {
             reader.reached("records are in the transaction");
         }
         // The order matters: see `exact/mod.rs`.
-        self.producer.send_offsets_to_transaction(&group, &members.0, STEP_TIMEOUT)?;
+        self.producer.send_offsets_to_transaction(&offsets, &members.0, STEP_TIMEOUT)?;
         reader.reached("the group's positions are in the transaction");
-        self.producer.send_offsets_to_transaction(&decided, &members.1, STEP_TIMEOUT)?;
+        self.producer.send_offsets_to_transaction(&offsets, &members.1, STEP_TIMEOUT)?;
         reader.reached("the ledgers are in the transaction");
         self.producer.commit_transaction(STEP_TIMEOUT)?;
         reader.reached("a transaction is committed");
-        reader.note(&group);
+        reader.note(&offsets);
         Ok(std::mem::take(&mut self.producer.context().written()))
     }
 
