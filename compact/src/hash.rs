@@ -15,7 +15,8 @@ impl Hash {
         Hash(fold(fold(id ^ seed, 0x9e37_79b9_7f4a_7c15) ^ seed, 0xd1b5_4a32_d192_ed03))
     }
 
-    /// The hash that had these bits.
+    /// The hash of these bits.
+    #[cfg(test)]
     pub(crate) fn from_bits(bits: u64) -> Hash {
         Hash(bits)
     }

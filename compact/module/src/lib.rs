@@ -7,7 +7,8 @@
 //! child has no threads of ours, so what it needs (sets, open files) is under locks that only the main thread takes.
 //!
 //! `unsafe` is allowed in this crate, because C calls it and is called. It is kept in `raw`, `context`, `args`, `key`, `memory`,
-//! `datatype`, `blocked`, the callbacks of `info` and `background`, and the entry points of commands. What a command does is safe code.
+//! `datatype`, `blocked`, `latest`, the callbacks of `info` and `background`, and the entry points of commands. What a command does is safe
+//! code.
 
 #![cfg_attr(test, allow(dead_code, reason = "tests use the allocator of the system, not the one of the engine"))]
 
@@ -22,6 +23,7 @@ mod files;
 mod guard;
 mod info;
 mod key;
+mod latest;
 mod main_thread;
 mod memory;
 mod raw;

@@ -69,11 +69,23 @@ impl CounterSet {
         }
     }
 
+    /// The memory of the group that an id is probably in, for a host that can load it early; or nothing.
+    #[inline]
+    pub fn memory_of(&self, id: u64) -> &[u8] {
+        let hash = Hash::of(id, self.shape.seed);
+        self.tables.slots_of(id, hash).map_or(&[], |slots| slots.first_group(hash))
+    }
+
     /// Touches the memory that a batch of ids will need, so that the cache misses of a batch overlap: first all tags, then all
     /// slots. The places are computed before: a processor looks only some hundred instructions ahead, so that loads overlap only if
     /// little lies between them.
     pub fn warm(&self, ids: &[u64]) {
         self.warm_in(ids, |id, hash| self.tables.slots_of(id, hash));
+        if let Tables::Rising(rising) = &self.tables
+            && let Some(Body::Hot(last)) = rising.parts.last().map(|last| &last.body)
+        {
+            last.touch_far(ids.iter().map(|id| (*id, Hash::of(*id, self.shape.seed))));
+        }
         if let Tables::Random(random) = &self.tables
             && random.is_splitting()
         {

@@ -236,8 +236,10 @@ impl Rising {
         let table = self.hot(self.parts.len() - 1);
         let has_few = table.used.max(table.extend.len() as u64) <= shape.known_max as u64;
         let waiting = table.waiting_ids().map_or(0, Dictionary::len) as u64;
+        // A first table without memory is replaced by another one: until memory were ready, more wild ids would come than may move.
+        let is_starting = table.is_starting();
         let are_known = waiting == table.used || self.outliers.is_complete();
-        if !has_few || !are_known || !self.is_next_ready(late, shape) {
+        if !has_few || !are_known || !is_starting && !self.is_next_ready(late, shape) {
             return;
         }
         let Some(lowest) = self.below.lowest() else { return };
@@ -288,9 +290,10 @@ impl Rising {
     /// The same. The ids of the last table from `first` on, or those of `old` that was in its place, move over: outliers with slots, and
     /// ids that wait in its extend dictionary, into slots if the new table reaches them; and all strays at once.
     fn replace(&mut self, first: u64, lowest: u64, mut old: Option<Table>, shape: &Shape) {
-        let mut table = match self.next_serial {
-            0 => shape.first_table(),
-            _ => self.spares.pop().unwrap_or_else(|| shape.table(0)),
+        let mut table = if self.next_serial == 0 || old.as_ref().is_some_and(Table::is_starting) {
+            shape.first_table()
+        } else {
+            self.spares.pop().unwrap_or_else(|| shape.table(0))
         };
         // Of a table that was replaced, those in dictionaries, too: the lowest may not be known.
         let of_old = old.iter().flat_map(|old| old.extend.iter().chain(old.waiting_records())).map(|(id, _)| id);

@@ -11,6 +11,13 @@ impl Table {
         Approach { table: self, hash, group, line: self.group_line(group) }
     }
 
+    /// The memory of the first group of a search.
+    #[inline]
+    pub(crate) fn first_group(&self, hash: Hash) -> &[u8] {
+        let group = hash.first_group(self.groups.geometry.groups);
+        self.side(group).memory(group)
+    }
+
     /// Reads a byte of each cache line of the first group of a search.
     #[inline]
     pub(crate) fn touch_group(&self, hash: Hash) {

@@ -13,6 +13,14 @@ impl Table {
         self.far.as_ref().is_some_and(|far| id >= far.from && far.ids.contains(id, hash))
     }
 
+    /// Searches for strays of which only the memory matters: with nothing between them, their cache misses overlap.
+    pub(crate) fn touch_far(&self, ids: impl Iterator<Item = (u64, Hash)>) {
+        if let Some(far) = &self.far {
+            let found = ids.filter(|(id, hash)| *id >= far.from && far.ids.contains(*id, *hash));
+            std::hint::black_box(found.count());
+        }
+    }
+
     /// The strays, with their records; `None`: there were none.
     pub(crate) fn far_ids(&self) -> Option<&Dictionary> {
         self.far.as_ref().map(|far| &far.ids)

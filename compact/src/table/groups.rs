@@ -122,11 +122,16 @@ impl Groups {
         self.allocated_bytes as u64 * whole >= self.packing.bytes(PAD_BYTES) as u64 * part.min(whole)
     }
 
+    /// The memory of a group; nothing, if no id has needed it.
+    #[inline]
+    pub(crate) fn memory(&self, group: u32) -> &[u8] {
+        self.bytes(group).map_or(&[], |bytes| &bytes[..self.slot_at(GROUP_SLOTS)])
+    }
+
     /// Reads a byte of each cache line of a group.
     #[inline]
     pub(crate) fn touch(&self, group: u32) {
-        let Some(bytes) = self.bytes(group) else { return };
-        let lines = bytes[..self.slot_at(GROUP_SLOTS)].iter().step_by(LINE_BYTES);
+        let lines = self.memory(group).iter().step_by(LINE_BYTES);
         std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
     }
 

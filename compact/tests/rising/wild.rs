@@ -122,6 +122,15 @@ fn w2_first_ids_that_are_wild_do_not_hold_the_set() {
     }
 }
 
+/// As fast as they come, before the memory of a table is ready.
+#[test]
+fn w2_a_first_id_that_is_wild_does_not_hold_the_set_though_more_follow() {
+    for every in [3, 10, 30] {
+        let ids: Vec<u64> = (0..200_000).map(|id| if id % every == 0 { (1 << 62) + id } else { id }).collect();
+        is_sound(&Options::default(), &ids, |id| id > 1 << 32);
+    }
+}
+
 #[test]
 fn w2_a_sequence_that_reaches_its_wild_ids_counts_on() {
     for wild in [10, 600, 9_000] {

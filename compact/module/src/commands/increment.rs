@@ -3,7 +3,7 @@
 use super::parse::{id, pairs};
 use super::token::{self, TOKEN_ARGS};
 use super::{Call, Command, Stop};
-use crate::scratch;
+use crate::{latest, scratch};
 
 /// `CT.INCRBY key id field delta [field delta …] [TOKEN token TIME ms]`
 pub(super) struct IncrBy;
@@ -17,12 +17,16 @@ impl Command for IncrBy {
         let token = token::given(call, IncrBy::ARGS_MIN)?;
         let end = call.args.len() - if token.is_some() { TOKEN_ARGS } else { 0 };
         let id = id(call.args.get(2))?;
+        let is_near = latest::prefetch(call.args, id);
         scratch::with(|scratch| {
             let key = call.open_write();
             let shared = key.set()?;
+            latest::remember(call.args, shared);
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            set.approach(id);
+            if !is_near {
+                set.approach(id);
+            }
             pairs(call, set.schema(), (3, end), &mut scratch.pairs)?;
             let is_repeated = match &token {
                 Some(token) => token.is_repeated(call, set)?,

@@ -2,6 +2,7 @@
 
 use super::parse::{FIELDS_MAX, check_values, field, id, ids, packed_ids};
 use super::{Call, Command, Stop, Unread};
+use crate::latest;
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::sync::Arc;
@@ -23,12 +24,16 @@ impl Command for Get {
     #[inline]
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         let id = id(call.args.get(2))?;
+        let is_near = latest::prefetch(call.args, id);
         scratch::with(|scratch| {
             let key = call.open_read();
             let shared = key.set()?;
+            latest::remember(call.args, shared);
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            set.approach(id);
+            if !is_near {
+                set.approach(id);
+            }
             if call.args.len() - 3 > FIELDS_MAX {
                 return Err(Stop::text("ERR a command has at most 256 fields for an id"));
             }

@@ -42,8 +42,9 @@ impl Engine {
         let mut options = PrivateRedisOptions::new(dir.path());
         let module_path = module.to_str().context("the module's path is not Unicode")?;
         let threads = readers.to_string();
-        let arguments = ["--auto-aof-rewrite-percentage", "0", "--loadmodule", module_path, "readers", &threads];
-        options.extra_args = arguments.map(str::to_owned).to_vec();
+        let plain = ["--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "local"];
+        let arguments = [&plain[..], &["--loadmodule", module_path, "readers", &threads]].concat();
+        options.extra_args = arguments.into_iter().map(str::to_owned).collect();
         match log {
             Log::Synced(fsync) => options.fsync = fsync,
             Log::None => options.extra_args.extend(["--appendonly", "no"].map(str::to_owned)),

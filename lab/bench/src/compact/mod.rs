@@ -1,8 +1,8 @@
 //! `tallystone bench compact`: the compact counter store, in one engine with that engine's own types.
 //!
 //! What lives here: one file for each kind of figure, the objects that are counted (`objects`), their requests (`requests`), the load
-//! generator (`generator`, `replies`), and the engine with the module (`engine`). What may not live here: another way to sample, judge
-//! or print.
+//! generator (`generator`, `replies`), and the engine with the module (`engine`, `rehash`). What may not live here: another way to sample,
+//! judge or print.
 
 mod alternate;
 mod cold;
@@ -13,6 +13,7 @@ mod memory;
 mod objects;
 mod plan;
 mod random;
+mod rehash;
 mod replies;
 mod requests;
 mod restart;

@@ -4,6 +4,7 @@ use super::alternate::alternate;
 use super::engine::{Engine, Log};
 use super::generator::Pipelines;
 use super::plan::{COMMANDS, CompactPlan};
+use super::rehash;
 use super::requests::{Op, Store};
 use crate::report::{Goal, Row, grouped};
 use anyhow::Result;
@@ -93,6 +94,7 @@ pub(super) async fn filled(plan: &CompactPlan, options: &str, stores: &[Store]) 
     for store in [&[Store::Set], stores].concat() {
         engine.fill(store, 0, plan.ids).await?;
     }
+    rehash::ended(&engine).await?;
     engine.sync(Fsync::Always).await?;
     Ok(engine)
 }
