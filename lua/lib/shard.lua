@@ -24,7 +24,7 @@ local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts
   outbox_refuse, outbox_keep, payload_kept, errored_retention_ms, max_errored, max_errored_bytes, errored_payload_kept,
   id_window_ms, parameters_end =
   unpick('>BI4I6I2I6BI6I6BI6I4I4I2I6I6I6I2I6', ARGV[3])
-exclusive = exclusive % 2 == 1 -- lib/complete/batch has the other bit
+exclusive = exclusive % 2 == 1 -- lib/complete/batch and lib/dequeue/reply have the other bits
 
 -- How many messages this call made runnable, and the earliest due time that it set: close_shard publishes both.
 local became_ready, earliest_due = 0, FAR

@@ -2,7 +2,8 @@
 -- dequeue: leases the most urgent runnable messages, for several requests in one call (Q4, Q8, Q10, Q11).
 -- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), ticket
 --      (lib/dequeue/ticket), then each request packed (lib/dequeue/requests)
--- RETURNS {OK, leases expired, errored by that, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
+-- RETURNS {OK, leases expired, errored by that, now, ready, next_due (0: none), of a queue with several shards the priority of the most
+--      urgent ready message ('': none), then of each request: number of leases, why it ended before its limit
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
 --      | {AGAIN, leases expired, errored by that}: the call did bounded background work and leased nothing; more such work is due
 --      | {OVERTAKEN}: a later try of this slot came first; nothing was done

@@ -1,5 +1,6 @@
 //! Queue configuration (Q2): defaults, checks, changes, and the backoff that follows from it.
 
+use crate::fencing;
 use crate::filter::IndexKeys;
 use crate::limits::*;
 use crate::names::{QueueName, check_text};
@@ -61,7 +62,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// The delay after `attempts` attempts. The jitter is computed from the fencing token of the ended lease, so that every
-    /// store computes the same: `(fencing token mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
+    /// store computes the same, from its number in the shard's sequence: `(number mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
     pub fn delay_ms(&self, attempts: u32, fencing_token: u64) -> u64 {
         let full = match self.kind {
             BackoffKind::None => return 0,
@@ -73,7 +74,7 @@ impl Backoff {
             }
         }
         .min(self.max_ms);
-        let draw = (fencing_token % 1_000_003) * 48_271 % 2_147_483_647;
+        let draw = (fencing::sequence_of(fencing_token) % 1_000_003) * 48_271 % 2_147_483_647;
         full - full * u64::from(self.jitter_percent) / 100 * (draw % 1_000) / 1_000
     }
 }
@@ -104,7 +105,7 @@ pub struct QueueConfig {
     pub max_errored_bytes: u64,
     /// How long the id of a message is remembered after it ended; less than its retention: as long as it stays (Q26).
     pub id_window_ms: u64,
-    /// Fixed at creation; 1 for now (Q17).
+    /// The number of shards; fixed at creation (Q17). Each has an equal share of the bounds on messages and bytes.
     pub shards: u16,
     /// The delay before the next attempt.
     pub retry_backoff: Backoff,
@@ -179,6 +180,11 @@ pub struct QueuePatch {
 }
 
 impl QueueConfig {
+    /// What each shard has of a bound of the whole queue (Q17); no bound (0) stays none.
+    pub fn share(&self, bound: u64) -> u64 {
+        bound.div_ceil(u64::from(self.shards.max(1)))
+    }
+
     /// Whether a message of this queue is gone as soon as it is completed, and a repeated Complete finds none. Only internal
     /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
     pub fn forgets_completed(&self, queue: &QueueName) -> bool {

@@ -53,8 +53,8 @@ pub const PRIORITY_CLASSES_MAX: usize = 32;
 pub const PRIORITY_CLASS_BYTES_MAX: usize = 64;
 /// How far the offset of a priority class may be from 0: a thousand years.
 pub const PRIORITY_OFFSET_MS_MAX: u64 = 1_000 * DELAY_MS_MAX;
-/// Shards of one queue, until queue sharding comes (Q17).
-pub const SHARDS_MAX: u16 = 1;
+/// Shards of one queue (Q17). A Dequeue that finds nothing has called each of them.
+pub const SHARDS_MAX: u16 = 64;
 /// Entries on one page of a list.
 pub const PAGE_ITEMS_MAX: usize = 1_000;
 /// The most urgent priorities among which the oldest runnable message is searched.
@@ -82,5 +82,7 @@ const _: () = {
     assert!(BATCH_ITEMS_MAX <= u16::MAX as usize);
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");
+    // A fencing token is a 64-bit number with sign in history, and has the number of its shard above 53 bits.
+    assert!(SHARDS_MAX < 1 << 10);
     assert!(LEASE_MS_MIN < LEASE_MS_MAX && FILTERS_MAX <= BATCH_ITEMS_MAX);
 };

@@ -240,6 +240,12 @@ impl Refusal {
         Refusal::Unavailable { applied: Applied::No, why: "a later try has taken this one's ticket".to_owned() }
     }
 
+    /// The refusal of a call that names a shard by an earlier [`Layout`](crate::Layout) of its queue.
+    pub fn earlier_layout() -> Self {
+        let why = "the queue has another number of shards than before".to_owned();
+        Refusal::Unavailable { applied: Applied::No, why }
+    }
+
     /// The same refusal of a call of several tries or steps, of which an earlier one may have taken effect.
     #[must_use]
     pub fn after_an_earlier_try(self) -> Self {
@@ -255,6 +261,11 @@ impl Refusal {
     /// Whether the store cannot be used now, whatever the call: the same call may succeed later.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Refusal::Unavailable { .. } | Refusal::ClockSkew { .. })
+    }
+
+    /// Whether the call may have taken effect though it was refused.
+    pub fn may_have_acted(&self) -> bool {
+        matches!(self, Refusal::Unavailable { applied: Applied::Unknown, .. })
     }
 
     /// The reason in the wire's ErrorInfo: upper case and stable, so that programs can compare it.

@@ -1,4 +1,5 @@
-//! The contract of a store: what each verb does to a queue shard, atomically. It has two implementations: the
+//! The contract of a store: what each verb does to a queue shard, atomically; and to all shards of a queue, one after the other,
+//! where a verb takes the name of a queue. It has two implementations: the
 //! [`oracle`](crate::oracle) and Redis (server `store/`). The conformance suite and the property tests check that both
 //! return the same results.
 //!
@@ -7,7 +8,8 @@
 //!   refuses the whole call, an inner `Err` one item; a refusal changes nothing (except
 //!   [`Applied::Unknown`](crate::Applied)). Items act in order, and each sees the effects of the earlier ones.
 //! - The shard has one sequence of numbers. Every accepted message takes the next number, which orders messages of equal
-//!   priority; every lease takes the next number as its fencing token. The sequence starts at the microseconds of the
+//!   priority; every lease takes the next number as its fencing token, with the number of the shard above it
+//!   ([`Shard::token`]). The sequence starts at the microseconds of the
 //!   queue's creation, so that a queue that is deleted and created again never grants the same fencing token twice.
 //! - A lease is live while its message is running with its fencing token, and `now < expires_at`. How the last lease of
 //!   a message *ended* (fencing token, state, version) is recorded until the next lease ends: a repetition of the same
@@ -28,10 +30,11 @@ use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
 pub use crate::selection::MessagePatch;
 use crate::selection::{ChangeRequest, ChangedPage};
-use crate::shard::Shard;
+use crate::shard::{Layout, Shard};
 use crate::state::State;
 use bytes::Bytes;
 use std::future::Future;
+use std::time::Duration;
 
 /// The result of one call: the refusal of the whole call, or the result of each item in order.
 pub type Items<T> = Result<Vec<Result<T, Refusal>>, Refusal>;
@@ -72,7 +75,8 @@ pub struct Ticket {
     pub server: u64,
     /// The slot, in one shard.
     pub slot: u8,
-    /// The number of the first try. Numbers rise with every try and every ticket of the server; below 2^53.
+    /// The number of the first try. Numbers rise with every try and every ticket of the server, by 2 at least, so that each leaves one
+    /// for [`Ticket::collects`]; below 2^53.
     pub first: u64,
     /// The number of this try.
     pub number: u64,
@@ -82,6 +86,12 @@ impl Ticket {
     /// Whether an earlier try was made.
     pub fn is_repeat(&self) -> bool {
         self.number > self.first
+    }
+
+    /// A repeat of this try that comes before every other try: it collects what this one has given, or keeps it from acting later.
+    #[must_use]
+    pub fn collects(self) -> Ticket {
+        Ticket { number: self.number + 1, ..self }
     }
 }
 
@@ -109,6 +119,8 @@ pub struct Outlook {
     pub next_due_ms: Option<u64>,
     /// The time of the call by the store's clock: Unix ms.
     pub now_ms: u64,
+    /// The priority of the most urgent runnable message that is left; `None`: there is none, or the queue has one shard.
+    pub head: Option<i64>,
 }
 
 /// Identifies a lease.
@@ -164,6 +176,13 @@ pub struct Release {
     pub reason: String,
     /// Whether the message runs again.
     pub verdict: Verdict,
+}
+
+impl Release {
+    /// Gives a lease back that no worker has: its message runs again at once.
+    pub fn undelivered(lease: LeaseRef, reason: &str) -> Release {
+        Release { lease, delay_ms: Some(0), reason: reason.to_owned(), verdict: Verdict::Retry }
+    }
 }
 
 /// What happens to a message whose worker gives up its lease (Q23, Q29). The numbers are those of the scripts.
@@ -238,6 +257,11 @@ impl Depth {
     /// All that the store keeps.
     pub fn kept(&self) -> u64 {
         self.live() + self.completed + self.canceled + self.errored
+    }
+
+    /// Adds what another shard has.
+    pub fn add(&mut self, other: &Depth) {
+        State::ALL.into_iter().for_each(|state| *self.of_mut(state) += other.of(state));
     }
 
     /// The count of one state.
@@ -327,15 +351,16 @@ pub type NotifyLightFlow = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A store of queues. The module's documentation has the rules that all verbs share.
 pub trait Store: Send + Sync + 'static {
-    /// Creates a queue. If it exists with the same configuration, returns that one; with another configuration:
-    /// [`Refusal::QueueExists`].
+    /// Creates a queue with all its shards. If it exists with the same configuration, returns that one, and creates the shards
+    /// that it lacks; with another configuration: [`Refusal::QueueExists`].
     fn create_queue(
         &self,
         name: &QueueName,
         config: QueueConfig,
     ) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
-    /// Applies the patch to the configuration. A patch that changes nothing keeps the revision.
+    /// Applies the patch to the configuration, in all shards before the answer. A patch that changes nothing keeps the
+    /// revision.
     fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
     /// The queue with its current configuration.
@@ -349,13 +374,33 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<Queue>, Refusal>> + Send;
 
-    /// Removes a queue without live messages; terminal messages are collected first. Its events stay in the outbox. A
+    /// Removes a queue without live messages, its first shard last; terminal messages are collected first. Its events stay in the outbox. A
     /// queue that does not exist: [`Refusal::QueueNotFound`]; but if it was deleted within the last hour, the call counts
     /// as a repetition and succeeds (Q10).
     fn delete_queue(&self, name: &QueueName) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Whether there was an exclusive queue of this name that was deleted within the last 30 days, and none since (Q1).
     fn was_exclusive(&self, name: &QueueName) -> impl Future<Output = Result<bool, Refusal>> + Send;
+
+    /// How the queue of this first shard is spread over its shards, as far as this store knows. A call on a shard that the queue
+    /// has no more, or a message for another shard, is refused, and the store knows better afterwards.
+    fn layout(&self, first: &Shard) -> impl Future<Output = Result<Layout, Refusal>> + Send {
+        async move { Ok(Layout::of(&self.get_queue(&first.queue).await?.config)) }
+    }
+
+    /// A call has found no shard of this number, except the first. Creates it, if its queue should have it, because the creation
+    /// of the queue or a refused deletion has ended early. [`Refusal::QueueNotFound`]: there is no such queue.
+    fn mend(&self, shard: &Shard) -> impl Future<Output = Result<(), Refusal>> + Send {
+        async move { self.get_queue(&shard.queue).await.map(drop) }
+    }
+
+    /// Which of these ids a message of the shard has.
+    fn holds(&self, shard: &Shard, ids: &[MessageId]) -> impl Future<Output = Result<Vec<bool>, Refusal>> + Send {
+        async move {
+            let found = self.get_messages(shard, ids.to_vec()).await?;
+            Ok(found.iter().map(|message| !matches!(message, Err(Refusal::MessageNotFound { .. }))).collect())
+        }
+    }
 
     /// One bounded step of a purge: cancels (by Purge) and collects messages that were accepted before the first step,
     /// which has an empty cursor. Running messages only with `include_running`.
@@ -479,6 +524,17 @@ pub trait Store: Send + Sync + 'static {
     /// Registers the callback for shards with callers that wait (see [`Store::dequeue`]): the store calls it promptly, at
     /// least once, when a message becomes runnable there. It may also call it when none is.
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>);
+
+    /// Whether the calls for this first shard go to several shards. Then the store itself notes which of them answer.
+    fn is_spread(&self, first: &Shard) -> bool {
+        let _ = first;
+        false
+    }
+
+    /// How long a call on one shard of several may take. After that the calls on the others go on without it.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(3)
+    }
 
     /// Registers the callback for leases that a Cancel with `force` or a purge has ended (Q7, Q23): the store calls it
     /// promptly. A call may be lost when the store is unavailable: then the worker learns it when it next uses the lease.

@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::outbox::{OutboxHealth, Relay, RelayOptions};
 use crate::queue_metrics::{self, Board, QueueStates};
 use crate::schedule::Schedule;
+use crate::sharded::Sharded;
 use crate::store::RedisStore;
 use crate::sweeper::{LeaderLease, SweepTimes, Sweeper};
 use crate::tenants::{KeptMessages, Tenants};
@@ -48,6 +49,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     let limits = host.bounds();
     let series_max = host.has_metrics().then_some(config.metrics_queues_max as usize);
     let queues = Board::new(series_max, store.partition_count());
+    let store = Arc::new(Sharded::observed(store, schedule.clone(), health.clone()));
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,

@@ -14,6 +14,7 @@ mod health;
 mod metrics;
 mod queue_metrics;
 mod schedule;
+mod sharded;
 mod sweeper;
 mod tenants;
 #[cfg(test)]
@@ -25,5 +26,6 @@ pub use config::{
 };
 pub use metrics::BUCKETS;
 pub use queue_metrics::{QueueState, QueueStates};
+pub use sharded::Sharded;
 pub use sweeper::{LeaderLease, SweepTime, SweepTimes};
 pub use tenants::KeptMessages;

@@ -207,7 +207,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
             Ok(swept) => {
                 self.count(shard, &swept);
                 if swept.promoted + swept.expired > 0 {
-                    self.lanes.wake(shard);
+                    self.lanes.wake_queue(shard);
                 }
                 if is_full(&swept) {
                     self.schedule.hurry(shard);

@@ -17,8 +17,8 @@ use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::*;
 use tallystone_model::{
-    Applied, ChangeRequest, ChangedPage, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State,
-    Store,
+    Applied, ChangeRequest, ChangedPage, Filter, Layout, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard,
+    State, Store,
 };
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
@@ -46,6 +46,10 @@ pub(crate) struct TestStore {
     pub(crate) exit: watch::Sender<bool>,
     /// Answers take up to two milliseconds, each its own time, as over a network.
     pub(crate) slow: AtomicBool,
+    /// Dequeues and Redrives of these shards are refused, as a set of bits.
+    pub(crate) away_shards: AtomicU64,
+    /// These shards act, and do not answer, as a set of bits.
+    pub(crate) hung_shards: watch::Sender<u64>,
     /// The replies of this many dequeues are lost.
     pub(crate) lose: AtomicU64,
     /// This many dequeues are refused because an index is being built.
@@ -68,6 +72,8 @@ impl TestStore {
             gate: watch::Sender::new(true),
             exit: watch::Sender::new(true),
             slow: AtomicBool::new(false),
+            away_shards: AtomicU64::new(0),
+            hung_shards: watch::Sender::new(0),
             lose: AtomicU64::new(0),
             building: AtomicU64::new(0),
             one_leader: AtomicBool::new(false),
@@ -121,6 +127,13 @@ impl TestStore {
     }
 }
 
+impl TestStore {
+    /// Waits until the shard does not hang.
+    async fn answers(&self, shard: &Shard) {
+        let _ = self.hung_shards.subscribe().wait_for(|hung| hung & (1 << shard.number) == 0).await;
+    }
+}
+
 /// Counts down by one; `false`: it was 0.
 fn take_one(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
@@ -162,6 +175,9 @@ macro_rules! through {
                 wait: bool,
                 ticket: Option<Ticket>,
             ) -> Result<Dequeued, Refusal> {
+                if self.away_shards.load(Ordering::SeqCst) & (1 << shard.number) != 0 {
+                    return Err(Refusal::Unavailable { applied: Applied::No, why: "a shard is unavailable".to_owned() });
+                }
                 if take_one(&self.building) {
                     // Nothing new without the index; what an earlier try gave needs none.
                     let old = requests.iter().map(|request| DequeueRequest { limit: 0, ..request.clone() });
@@ -175,7 +191,34 @@ macro_rules! through {
                     };
                     return self.call("dequeue", building).await;
                 }
-                self.call("dequeue", self.oracle.dequeue(shard, requests, wait, ticket)).await
+                let answer = self.call("dequeue", self.oracle.dequeue(shard, requests, wait, ticket)).await;
+                self.answers(shard).await;
+                answer
+            }
+
+            async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {
+                if self.away_shards.load(Ordering::SeqCst) & (1 << shard.number) != 0 {
+                    return Err(Refusal::Unavailable { applied: Applied::No, why: "a shard is unavailable".to_owned() });
+                }
+                self.call("redrive", self.oracle.redrive(shard, ids)).await
+            }
+
+            async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+                let answer = self.call("enqueue", self.oracle.enqueue(shard, messages)).await;
+                self.answers(shard).await;
+                answer
+            }
+
+            async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
+                let answer = self.call("ages", self.oracle.ages(shard)).await;
+                self.answers(shard).await;
+                answer
+            }
+
+            /// A part of the next call, which counts.
+            async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
+                let one = Layout { shards: 1, exclusivity_key: None };
+                Ok(self.oracle.layout(first).await.unwrap_or(one))
             }
 
             fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
@@ -201,19 +244,16 @@ through! {
     delete_queue(name: &QueueName) -> Result<(), Refusal>;
     was_exclusive(name: &QueueName) -> Result<bool, Refusal>;
     purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
-    enqueue(shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued>;
     complete(shard: &Shard, completions: Vec<Completion>) -> Items<Transition>;
     extend_lease(shard: &Shard, extensions: Vec<Extension>) -> Items<Extended>;
     release(shard: &Shard, releases: Vec<Release>) -> Items<Transition>;
     cancel(shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition>;
-    redrive(shard: &Shard, ids: Vec<MessageId>) -> Items<Transition>;
     update_message(shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal>;
     change_messages(shard: &Shard, request: &ChangeRequest, cursor: &str, limit: usize) -> Result<ChangedPage, Refusal>;
     get_messages(shard: &Shard, ids: Vec<MessageId>) -> Items<Message>;
     list_messages(shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
     explain(shard: &Shard, id: &MessageId) -> Result<Facts, Refusal>;
     depth(shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal>;
-    ages(shard: &Shard) -> Result<Ages, Refusal>;
     sweep(shard: &Shard) -> Result<Swept, Refusal>;
     check(shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
     notify_light_flow(shard: &Shard, flow: &str) -> Result<(), Refusal>;

@@ -17,6 +17,10 @@ pub(crate) struct CreateArgs {
     /// Create a simple queue, even if the server's queue template for this name is exclusive
     #[arg(long)]
     simple: bool,
+    /// Spread the queue over this number of shards, at most 64, so that several primaries of a Redis Cluster share its load;
+    /// it cannot be changed [default of a new queue: 1]
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -26,7 +30,7 @@ pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), CliEr
         Some(key) => Some(QueueType::Exclusive { key }),
         None => args.simple.then_some(QueueType::Simple),
     };
-    let config = QueueConfig { queue_type, ..args.config.into_config() };
+    let config = QueueConfig { queue_type, shards: args.shards, ..args.config.into_config() };
     let queue = session.call(&args.name, session.client.create_queue(&args.name, config)).await?;
     session.output.one(&queue, describe_text)
 }

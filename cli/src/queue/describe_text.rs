@@ -62,8 +62,9 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         (true, true) => "enqueue and dequeue",
     };
     let indexes: Vec<String> = config.indexes.iter().flatten().map(|keys| keys.join("+")).collect();
+    let shards = config.shards.filter(|shards| *shards > 1).map_or_else(String::new, |n| format!(", in {n} shards"));
     let lines = [
-        ("type", type_text(config.queue_type.as_ref())),
+        ("type", type_text(config.queue_type.as_ref()) + &shards),
         ("lease", duration(config.lease_ms)),
         ("invisibility", duration(config.invisibility_ms)),
         ("max attempts", config.max_attempts.unwrap_or_default().to_string()),

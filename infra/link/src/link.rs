@@ -51,7 +51,7 @@ impl ReplicaWait {
     }
 
     /// The longest time for which a wait keeps back the replies behind it.
-    fn longest(self) -> Duration {
+    pub fn longest(self) -> Duration {
         if self.replicas_min == 0 { Duration::ZERO } else { Duration::from_millis(self.wait_ms) }
     }
 }

@@ -1,6 +1,6 @@
 -- complete/batch: completions gather, and flush writes them with one call per structure. Where the queue forgets them
 -- (docs/decisions/0048) they are collected in the same step.
-local forgets = byte(ARGV[3]) >= 2
+local forgets = byte(ARGV[3]) % 4 >= 2
 local ended, new_heads, done, values = {}, {}, {}, {}
 local now6 = pack('>I6', now)
 

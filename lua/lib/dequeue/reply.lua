@@ -31,6 +31,11 @@ end
 local function reply_of(requests, expired, errored)
   local reply = {OK, expired, errored, now, call('ZCARD', K_READY), next_due()}
   local n = 6
+  if byte(ARGV[3]) >= 4 then
+    local member = call('ZRANGEBYLEX', K_READY, '-', '+', 'LIMIT', '0', '1')[1]
+    n = 7
+    reply[n] = member and sub(member, 1, 8) or ''
+  end
   for _, r in ipairs(requests) do
     reply[n + 1], reply[n + 2] = r.found, r.ended
     n = n + 2

@@ -15,6 +15,14 @@ pub fn encode_priority(priority: i64) -> [u8; 8] {
     ((priority as u64) ^ (1 << 63)).to_be_bytes()
 }
 
+/// Decodes what a script answers as a priority; empty: none.
+pub fn read_priority(bytes: &[u8]) -> Result<Option<i64>, Unreadable> {
+    match bytes {
+        [] => Ok(None),
+        bytes => Ok(Some(decode_priority(Reader(bytes).number(8)?))),
+    }
+}
+
 fn decode_priority(bytes: u64) -> i64 {
     (bytes ^ (1 << 63)) as i64
 }

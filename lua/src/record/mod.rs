@@ -12,7 +12,7 @@ mod reader;
 mod request;
 mod state;
 
-pub use content::{encode_content, encode_priority};
+pub use content::{encode_content, encode_priority, read_priority};
 pub use event::{decode_events, decode_timeline_mark};
 pub use id::{decode_id, encode_id, stored_id};
 pub use message::{decode_holder, decode_lease, decode_message};

@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use super::shard::{QueueShard, TicketMemory};
+use crate::fencing;
 use crate::filter::Filter;
 use crate::limits::DEQUEUE_PAYLOAD_BYTES;
 use crate::message::Lease;
@@ -38,6 +39,10 @@ impl QueueShard {
         let mut cut_short = false;
         let mut leases = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
+            if request.limit == 0 && !is_repeat && request.request_id.is_empty() {
+                leases.push(Ok(Vec::new()));
+                continue;
+            }
             let given = match request.request_id.as_str() {
                 "" => memory.leases.remove(&at).map(|leases| self.not_extended(&leases)),
                 id => self.requests.get(id).cloned(),
@@ -134,7 +139,8 @@ impl QueueShard {
     }
 
     fn lease(&mut self, id: &MessageId, request: &DequeueRequest) -> Lease {
-        let fencing_token = self.next_sequence();
+        let sequence = self.next_sequence();
+        let fencing_token = fencing::token(self.number, sequence);
         let (now_ms, default_ms) = (self.now_ms, self.queue.config.lease_ms);
         self.step(id, State::Running, Cause::Dequeue, "", |record| {
             record.fencing_token = fencing_token;
@@ -150,8 +156,11 @@ impl QueueShard {
 
     fn outlook(&self) -> Outlook {
         let due = self.messages.values().filter(|r| matches!(r.state, State::Invisible | State::Running));
+        let heads = self.heads();
+        let head = heads.first().map(|record| record.priority).filter(|_| self.queue.config.shards > 1);
         Outlook {
-            ready: self.heads().len() as u64,
+            head,
+            ready: heads.len() as u64,
             next_due_ms: due.map(|record| record.due_ms).min(),
             now_ms: self.now_ms,
         }

@@ -65,10 +65,10 @@ impl QueueShard {
         Ok(first)
     }
 
-    /// Refuses a live message above max_depth.
+    /// Refuses a live message above the shard's share of max_depth.
     pub(super) fn has_room(&self) -> Result<(), Refusal> {
         let max_depth = self.queue.config.max_depth;
-        if max_depth > 0 && self.depth(|_| true).live() >= max_depth {
+        if max_depth > 0 && self.depth(|_| true).live() >= self.queue.config.share(max_depth) {
             return Err(Refusal::QueueFull { queue: self.queue.name.to_string(), max_depth });
         }
         Ok(())

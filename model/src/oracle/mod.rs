@@ -121,6 +121,11 @@ impl Oracle {
     }
 }
 
+/// All shards of a queue, the first one first.
+fn shards_of(queue: &Queue) -> impl Iterator<Item = Shard> + use<> {
+    Shard::all(&queue.name, queue.config.shards)
+}
+
 fn not_found(queue: &QueueName) -> Refusal {
     Refusal::QueueNotFound { queue: queue.to_string() }
 }
@@ -131,20 +136,30 @@ impl Store for Oracle {
         config.indexes.dedup();
         config.check()?;
         let now_ms = self.now_ms();
-        let state = &mut *self.world();
-        let deleted = state.deleted.remove(&Shard::first(name));
-        let shard = state.shards.entry(Shard::first(name)).or_insert_with(|| {
-            let queue = Queue { name: name.clone(), config: config.clone(), revision: 1, created_at_ms: now_ms };
-            QueueShard::new(queue, deleted.map_or(0, |deleted| deleted.sequence))
-        });
-        match shard.queue.config == config {
-            true => Ok(shard.queue.clone()),
-            false => Err(Refusal::QueueExists { queue: name.to_string() }),
+        let world = &mut *self.world();
+        let first = Shard::first(name);
+        if let Some(known) = world.shards.get(&first) {
+            return match known.queue.config == config {
+                true => Ok(known.queue.clone()),
+                false => Err(Refusal::QueueExists { queue: name.to_string() }),
+            };
         }
+        let queue = Queue { name: name.clone(), config, revision: 1, created_at_ms: now_ms };
+        for shard in shards_of(&queue) {
+            let deleted = world.deleted.remove(&shard);
+            let sequence = deleted.map_or(0, |deleted| deleted.sequence);
+            let state = QueueShard::new(queue.clone(), shard.number, sequence);
+            world.shards.insert(shard, state);
+        }
+        Ok(queue)
     }
 
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        self.on(&Shard::first(name), |state| state.update_queue(&patch))
+        let queue = self.on(&Shard::first(name), |state| state.update_queue(&patch))?;
+        for shard in shards_of(&queue).skip(1) {
+            self.on(&shard, |state| state.update_queue(&patch))?;
+        }
+        Ok(queue)
     }
 
     async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
@@ -153,7 +168,8 @@ impl Store for Oracle {
 
     async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
         let world = self.world();
-        let mut rest = world.shards.values().map(|shard| &shard.queue).filter(|queue| {
+        let firsts = world.shards.iter().filter(|(shard, _)| shard.number == 0);
+        let mut rest = firsts.map(|(_, shard)| &shard.queue).filter(|queue| {
             let name = queue.name.as_str();
             name.starts_with(prefix) && name > cursor
         });
@@ -168,22 +184,23 @@ impl Store for Oracle {
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
         let now_ms = self.now_ms();
         let world = &mut *self.world();
-        let shard = Shard::first(name);
-        match world.shards.get(&shard) {
-            None if world.deleted.contains_key(&shard) => Ok(()),
-            None => Err(not_found(name)),
-            Some(state) if state.depth(|_| true).live() > 0 => Err(Refusal::QueueNotEmpty { queue: name.to_string() }),
-            Some(_) => {
-                if let Some(mut state) = world.shards.remove(&shard) {
-                    state.now_ms = now_ms;
-                    state.collect_all();
-                    world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
-                    let is_exclusive = state.queue.config.queue_type.key().is_some();
-                    world.deleted.insert(shard, Deleted { is_exclusive, sequence: state.sequence + NUMBERS_LEFT_OUT });
-                }
-                Ok(())
-            }
+        let first = Shard::first(name);
+        let Some(queue) = world.shards.get(&first).map(|state| state.queue.clone()) else {
+            return if world.deleted.contains_key(&first) { Ok(()) } else { Err(not_found(name)) };
+        };
+        let is_live = |shard: Shard| world.shards.get(&shard).is_some_and(|state| state.depth(|_| true).live() > 0);
+        if shards_of(&queue).any(is_live) {
+            return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
         }
+        for shard in shards_of(&queue) {
+            let Some(mut state) = world.shards.remove(&shard) else { continue };
+            state.now_ms = now_ms;
+            state.collect_all();
+            world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
+            let is_exclusive = queue.config.queue_type.key().is_some();
+            world.deleted.insert(shard, Deleted { is_exclusive, sequence: state.sequence + NUMBERS_LEFT_OUT });
+        }
+        Ok(())
     }
 
     async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {

@@ -31,6 +31,7 @@ pub(super) struct TicketMemory {
 
 pub(super) struct QueueShard {
     pub(super) queue: Queue,
+    pub(super) number: u16,
     /// The time of the current call.
     pub(super) now_ms: u64,
     /// The last number of the sequence, of a message or a fencing token.
@@ -56,8 +57,9 @@ pub(super) struct QueueShard {
 
 impl QueueShard {
     /// `sequence`: where its sequence begins, if not at its creation.
-    pub(super) fn new(queue: Queue, sequence: u64) -> Self {
+    pub(super) fn new(queue: Queue, number: u16, sequence: u64) -> Self {
         QueueShard {
+            number,
             now_ms: queue.created_at_ms,
             sequence: sequence.max(queue.created_at_ms * 1_000),
             queue,

@@ -2,7 +2,7 @@
 
 use super::batch::Parsed;
 use super::wire;
-use crate::engine::{Engine, shard};
+use crate::engine::Engine;
 use tallystone_model::Store;
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
@@ -12,11 +12,9 @@ pub(super) async fn handle<S: Store>(
     request: pb::RedriveRequest,
 ) -> Result<pb::RedriveResponse, Status> {
     let queue = wire::queue(&request.queue)?;
-    let shard = shard(&queue);
     let names = request.ids.clone();
     let ids = Parsed::new("ids", request.ids, wire::id)?;
-    let results = ids.through(|ids| engine.context.store.redrive(&shard, ids)).await?;
-    engine.changed(&shard);
+    let results = ids.through(|ids| engine.redrive(&queue, ids)).await?;
     let results = std::iter::zip(names, results).map(|(id, result)| wire::to_transition_result(id, result));
     Ok(pb::RedriveResponse { results: results.collect() })
 }

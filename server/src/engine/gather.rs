@@ -104,8 +104,8 @@ impl<I, O> Batch<I, O> {
     }
 }
 
-/// Sends each call its share of the results; a refusal of the whole store call goes to every call. `to_subscription` gets the
-/// share of a subscription, with its number of items.
+/// Sends each call its share of the results; a refusal of the whole store call goes to every call, and an item that the store could not
+/// reach refuses its call. `to_subscription` gets the share of a subscription, with its number of items.
 pub(super) fn split<O>(
     parts: Parts<O>,
     answer: Items<O>,
@@ -129,7 +129,7 @@ pub(super) fn split<O>(
             // A caller that has disconnected needs no results.
             Recipient::Caller(caller, place) => {
                 drop(place);
-                drop(caller.send(share));
+                drop(caller.send(as_one(share)));
             }
             Recipient::Subscription(subscription) => to_subscription(subscription, count, share),
             Recipient::Discard => {}
@@ -137,11 +137,21 @@ pub(super) fn split<O>(
     }
 }
 
+/// The share of a unary call. Of a queue with several shards some may be unavailable: the caller repeats the whole call.
+pub(super) fn as_one<O>(share: Items<O>) -> Items<O> {
+    let items = share?;
+    let unavailable =
+        |item: &Result<O, Refusal>| item.as_ref().err().filter(|refusal| refusal.is_unavailable()).cloned();
+    let Some(refusal) = items.iter().find_map(unavailable) else { return Ok(items) };
+    let may_have_acted = |item: &Result<O, Refusal>| item.as_ref().map_or_else(Refusal::may_have_acted, |_| true);
+    Err(if items.iter().any(may_have_acted) { refusal.after_an_earlier_try() } else { refusal })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tallystone_model::Resource;
     use tallystone_model::limits::BATCH_BYTES_MAX;
+    use tallystone_model::{Applied, Resource};
     use tokio::sync::oneshot;
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
@@ -150,6 +160,24 @@ mod tests {
             Call { items: items.collect(), bytes, may_create: false, recipient: Recipient::Caller(sender, None) },
             receiver,
         )
+    }
+
+    #[test]
+    fn q17_a_call_of_which_a_part_may_have_acted_does_not_say_that_nothing_has() {
+        let away = |applied| Err::<u8, _>(Refusal::Unavailable { applied, why: String::new() });
+        let no = || away(Applied::No);
+        for (items, expected) in [
+            (vec![Ok(1), Ok(2)], None),
+            (vec![no(), no()], Some(Applied::No)),
+            (vec![no(), Ok(1)], Some(Applied::Unknown)),
+            (vec![no(), away(Applied::Unknown)], Some(Applied::Unknown)),
+        ] {
+            let applied = as_one(Ok(items)).err().map(|refusal| match refusal {
+                Refusal::Unavailable { applied, .. } => applied,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(applied, expected);
+        }
     }
 
     #[test]
@@ -208,6 +236,20 @@ mod tests {
         gather.push(next);
         gather.drop_gone();
         assert_eq!((gather.len(), gather.load()), (1, Load { items: 1, bytes: 8 }));
+    }
+
+    #[test]
+    fn q17_an_item_that_the_store_does_not_reach_refuses_its_call_alone() {
+        let away = || Refusal::Unavailable { applied: Applied::No, why: String::new() };
+        let mut gather = Gather::default();
+        let (first, mut answer) = call(0..2, 0);
+        let (second, mut other) = call(2..3, 0);
+        gather.push(first);
+        gather.push(second);
+        split(gather.take().unwrap().parts, Ok(vec![Ok(1), Err(away()), Ok(3)]), |_, _, _| unreachable!());
+        let unknown = Refusal::Unavailable { applied: Applied::Unknown, why: String::new() };
+        assert_eq!(answer.try_recv().unwrap(), Err(unknown));
+        assert_eq!(other.try_recv().unwrap(), Ok(vec![Ok(3)]));
     }
 
     #[test]

@@ -280,7 +280,7 @@ impl<S: Store> Lane<S> {
             self.waiting.signal(1);
         }
         if let Some((batch, answer)) = dequeue {
-            self.context.health.saw(&self.shard, &answer);
+            self.saw(&answer);
             if let Ok(Dequeued { outlook, .. }) = &answer {
                 self.note_due(outlook, now);
                 self.leased_last = leased;
@@ -298,6 +298,13 @@ impl<S: Store> Lane<S> {
         }
         self.waiting.send_events();
         self.measure_held();
+    }
+
+    /// Notes whether the store answers.
+    fn saw<T>(&self, answer: &Result<T, Refusal>) {
+        if !self.context.store.is_spread(&self.shard) {
+            self.context.health.saw(&self.shard, answer);
+        }
     }
 
     fn measure_held(&mut self) {
@@ -330,7 +337,7 @@ impl<S: Store> Lane<S> {
         list: impl Fn(&mut WorkEvent) -> Option<&mut Vec<Result<O, Refusal>>>,
     ) {
         let Some((parts, answer)) = outcome else { return };
-        self.context.health.saw(&self.shard, &answer);
+        self.saw(&answer);
         split(parts, answer, |id, count, share| {
             let Some(list) = self.waiting.event(id).and_then(&list) else { return };
             match share {

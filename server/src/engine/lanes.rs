@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tallystone_model::Shard;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
-use tallystone_model::store::{LeaseRef, Release, Verdict};
+use tallystone_model::store::{LeaseRef, Release};
 use tokio::sync::mpsc;
 
 /// Starts the task of a lane.
@@ -60,6 +60,14 @@ impl Lanes {
         }
     }
 
+    /// The same for the lane of the queue with this shard.
+    pub(crate) fn wake_queue(&self, shard: &Shard) {
+        match shard.number {
+            0 => self.wake(shard),
+            _ => self.wake(&Shard::first(&shard.queue)),
+        }
+    }
+
     /// The caller of an Enqueue has disconnected: its messages need not wait.
     pub(super) fn caller_left(&self, shard: &Shard) {
         if let Some(lane) = self.lock().get(shard) {
@@ -69,7 +77,7 @@ impl Lanes {
 
     /// Notifies the subscriptions of the shard that a Cancel with force or a purge has ended this lease.
     pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
-        if let Some(lane) = self.lock().get(shard) {
+        if let Some(lane) = self.lock().get(&Shard::first(&shard.queue)) {
             drop(lane.send(Command::Revoke(lease.clone())));
         }
     }
@@ -92,12 +100,7 @@ impl Lanes {
 
 impl LeaseReturn for Lanes {
     fn give_back(&self, shard: &Shard, leases: Vec<LeaseRef>, reason: &'static str) {
-        let release = |lease: &LeaseRef| Release {
-            lease: lease.clone(),
-            delay_ms: Some(0),
-            reason: reason.to_owned(),
-            verdict: Verdict::Retry,
-        };
+        let release = |lease: &LeaseRef| Release::undelivered(lease.clone(), reason);
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
             let items = leases.iter().map(release).collect();
             self.send(

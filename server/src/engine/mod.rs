@@ -48,6 +48,7 @@ pub(crate) use subscription::{Submission, WorkEvent, WorkEvents};
 use crate::tenants::Creating;
 use call::{Call, Recipient};
 use command::{Command, DequeueCall};
+use gather::as_one;
 use granted::Granted;
 use session::SessionPlaces;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Queue, Release, Transition,
 };
-use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
+use tallystone_model::{Lease, MessageId, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
 use tallystone_serving::Overloaded;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -86,7 +87,7 @@ impl<S: Store> Engine<S> {
         let (weak_lanes, sweeper) = (Arc::downgrade(&lanes), context.sweeper.clone());
         context.store.on_ready(Box::new(move |shard| {
             if let Some(lanes) = weak_lanes.upgrade() {
-                lanes.wake(shard);
+                lanes.wake_queue(shard);
             }
             sweeper.touch(shard);
         }));
@@ -168,6 +169,14 @@ impl<S: Store> Engine<S> {
             .await
     }
 
+    /// Makes errored and canceled messages pending. No lane combines these calls.
+    pub(crate) async fn redrive(&self, queue: &QueueName, ids: Vec<MessageId>) -> Items<Transition> {
+        let shard = shard(queue);
+        let results = as_one(self.context.store.redrive(&shard, ids).await);
+        self.changed(&shard);
+        results
+    }
+
     /// Leases messages, waiting for the first until `until` (Q8, Q18).
     ///
     /// A caller that disconnects before its request is in the store leases nothing. If it disconnects later, its leases
@@ -216,6 +225,10 @@ impl<S: Store> Engine<S> {
     /// Creates a queue (Q1). A repeated call takes nothing of the tenant's quotas.
     pub(crate) async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
         let store = &self.context.store;
+        if name.is_internal() && config.shards > 1 {
+            // Counters keep the fencing tokens of their jobs as numbers of one sequence.
+            return Err(Refusal::invalid("shards", "must be 1 in a queue of the service itself"));
+        }
         let creating = self.creating(name).await;
         if let Some(creating) = &creating
             && is_absent(store.get_queue(name).await)?
@@ -269,7 +282,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// The shard of a queue. Today every queue has one; with more, [`Shard::route`] will choose one for each message.
+/// The first shard of a queue, which stands for all of them in the calls of the engine: a queue has one lane.
 pub(crate) fn shard(queue: &QueueName) -> Shard {
     Shard::first(queue)
 }

@@ -17,5 +17,6 @@ mod tests;
 pub(crate) use board::Board;
 pub(crate) use page::write;
 pub(crate) use reading::read_often;
+pub(crate) use source::whole_depth;
 pub use source::{QueueState, QueueStates};
 pub(crate) use tally::{Counted, Tally};

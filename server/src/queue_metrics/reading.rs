@@ -11,6 +11,7 @@ use futures::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_lua::keys::Keyspace;
 use tallystone_model::store::{Ages, Depth};
 use tallystone_model::{Applied, QueueName, Refusal, Shard};
 use tokio::time::{Instant, timeout};
@@ -35,7 +36,7 @@ pub(crate) async fn read_often<S: QueueStates>(store: Arc<S>, board: Arc<Board>,
             let walked = join_all(walks).await;
             let answered = board.partitions().zip(&walked).filter(|(_, walked)| walked.is_ok());
             answered.for_each(|(number, _)| board.has_read(number, Instant::now()));
-            board.rank(&walked.into_iter().map(Result::ok).collect::<Vec<_>>());
+            board.rank(&of_queues(walked.into_iter().map(Result::ok).collect()));
         }
         // A partition of which nothing is read says nothing of whether it answers.
         let queues = (0..).zip(board.to_read()).filter(|(_, queues)| !queues.is_empty());
@@ -68,12 +69,32 @@ async fn walk<S: QueueStates>(store: &S, partition: u16) -> Result<Depths, Refus
     let (mut stored, mut cursor) = (Depths::new(), String::new());
     loop {
         let page = store.queue_depths(partition, &cursor).await?;
-        stored.extend(page.items);
+        for (queue, depth) in page.items {
+            stored.entry(queue).or_default().add(&depth);
+        }
         if page.next_cursor.is_empty() {
             return Ok(stored);
         }
         cursor = page.next_cursor;
     }
+}
+
+/// Adds the messages of the shards of each queue, which are in several partitions, where its first shard is.
+fn of_queues(mut walked: Vec<Option<Depths>>) -> Vec<Option<Depths>> {
+    let count = u16::try_from(walked.len()).unwrap_or(u16::MAX);
+    for number in 0..walked.len() {
+        let home = |queue: &QueueName| usize::from(Keyspace::number_of_queue(queue, count));
+        let Some(depths) = walked[number].take() else { continue };
+        let (here, elsewhere): (Depths, Depths) = depths.into_iter().partition(|(queue, _)| home(queue) == number);
+        walked[number] = Some(here);
+        for (queue, depth) in elsewhere {
+            // A partition that was not read says nothing of its queues, and a queue without its first shard is deleted.
+            if let Some(whole) = walked[home(&queue)].as_mut().and_then(|depths| depths.get_mut(&queue)) {
+                whole.add(&depth);
+            }
+        }
+    }
+    walked
 }
 
 /// Reads these queues, all of one partition; each with its last reading.
@@ -115,5 +136,25 @@ async fn reading<S: QueueStates>(
         Ok(ages) => Some(Reading { depth, ages, at, mark }),
         Err(Refusal::QueueNotFound { .. }) => None,
         Err(_) => Some(Reading::without_ages(depth, last)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q17_the_messages_of_all_shards_count_where_the_first_one_is() {
+        let queue = QueueName::parse("queue", "123456789").unwrap();
+        let depth = |pending| Depth { pending, ..Depth::default() };
+        // By its name the queue is in partition 3 of 8.
+        let mut walked: Vec<Option<Depths>> = (0..8).map(|_| Some(Depths::new())).collect();
+        for (number, pending) in [(1, 7), (3, 1), (4, 2)] {
+            walked[number] = Some([(queue.clone(), depth(pending))].into());
+        }
+        walked[6] = None;
+        let found = of_queues(walked);
+        assert_eq!(found[3], Some([(queue, depth(10))].into()));
+        assert!(found[1] == Some(Depths::new()) && found[4] == Some(Depths::new()) && found[6].is_none());
     }
 }

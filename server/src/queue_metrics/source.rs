@@ -2,7 +2,7 @@
 
 use crate::store::RedisStore;
 use tallystone_model::limits::PAGE_ITEMS_MAX;
-use tallystone_model::store::{Depth, Page};
+use tallystone_model::store::{Depth, Page, Queue};
 use tallystone_model::{QueueName, Refusal, Shard, Store};
 
 /// The state of one queue.
@@ -15,7 +15,8 @@ pub struct QueueState {
 
 /// Reads the states of many queues in few calls of the store.
 pub trait QueueStates: Store {
-    /// One page of the queues of a partition with their messages, in order of name.
+    /// One page of the shards of a partition, each with its queue and its messages. A queue with several shards may be on several
+    /// pages and in several partitions.
     fn queue_depths(
         &self,
         partition: u16,
@@ -26,8 +27,7 @@ pub trait QueueStates: Store {
             let page = self.list_queues("", cursor, PAGE_ITEMS_MAX).await?;
             let mut items = Vec::with_capacity(page.items.len());
             for queue in page.items {
-                let depth = self.depth(&Shard::first(&queue.name), None).await?;
-                items.push((queue.name, depth));
+                items.push((queue.name.clone(), whole_depth(self, &queue).await?));
             }
             Ok(Page { items, next_cursor: page.next_cursor })
         }
@@ -41,7 +41,11 @@ pub trait QueueStates: Store {
         async move {
             let mut states = Vec::with_capacity(queues.len());
             for queue in queues {
-                states.push(match self.depth(&Shard::first(queue), None).await {
+                let depth = match self.get_queue(queue).await {
+                    Ok(queue) => whole_depth(self, &queue).await,
+                    Err(refusal) => Err(refusal),
+                };
+                states.push(match depth {
                     Ok(depth) => Some(QueueState { depth, mark: Vec::new() }),
                     Err(Refusal::QueueNotFound { .. }) => None,
                     Err(refusal) => return Err(refusal),
@@ -52,6 +56,15 @@ pub trait QueueStates: Store {
     }
 }
 
+/// The messages of all shards of a queue in a store of shards.
+pub(crate) async fn whole_depth<S: Store + ?Sized>(store: &S, queue: &Queue) -> Result<Depth, Refusal> {
+    let mut whole = Depth::default();
+    for shard in Shard::all(&queue.name, queue.config.shards) {
+        whole.add(&store.depth(&shard, None).await?);
+    }
+    Ok(whole)
+}
+
 impl QueueStates for tallystone_model::oracle::Oracle {}
 
 impl QueueStates for RedisStore {
@@ -60,8 +73,17 @@ impl QueueStates for RedisStore {
     }
 
     async fn queue_states(&self, queues: &[QueueName]) -> Result<Vec<Option<QueueState>>, Refusal> {
-        let shards: Vec<Shard> = queues.iter().map(Shard::first).collect();
-        let states = self.shard_states(&shards).await?;
-        Ok(states.into_iter().map(|state| state.map(|(depth, mark)| QueueState { depth, mark })).collect())
+        let shards: Vec<Vec<Shard>> = queues.iter().map(|queue| self.cached_shards(queue)).collect();
+        let mut states = self.shard_states(&shards.concat()).await?.into_iter();
+        let whole = |shards: &Vec<Shard>| {
+            let mut states = states.by_ref().take(shards.len());
+            let (mut depth, mut mark) = states.next().flatten()?;
+            for (more, its_mark) in states.flatten() {
+                depth.add(&more);
+                mark.extend(its_mark);
+            }
+            Some(QueueState { depth, mark })
+        };
+        Ok(shards.iter().map(whole).collect())
     }
 }

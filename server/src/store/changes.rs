@@ -9,7 +9,7 @@ use tallystone_model::config::QueueConfig;
 use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, PAYLOAD_BYTES_MAX};
 use tallystone_model::message::{Enqueued, NewMessage};
 use tallystone_model::store::*;
-use tallystone_model::{MessageId, PriorityClass, Refusal, Shard};
+use tallystone_model::{Layout, MessageId, PriorityClass, Refusal, Shard};
 
 /// Items of one script call that may read the whole payload of each.
 pub(super) const LARGE_ITEMS: usize = BATCH_BYTES_MAX / PAYLOAD_BYTES_MAX;
@@ -20,6 +20,19 @@ fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Optio
         return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
     }
     config.priority_classes.of(message)
+}
+
+/// Refuses messages that another shard takes by the current configuration: their sender has an earlier one. What a shard has
+/// accepted so, no other shard accepts (Q17).
+fn are_of_shard(shard: &Shard, config: &QueueConfig, messages: &[NewMessage]) -> Result<(), Refusal> {
+    if config.shards == 1 && shard.number == 0 {
+        return Ok(());
+    }
+    let layout = Layout::of(config);
+    match messages.iter().all(|message| layout.number_of(message) == shard.number) {
+        true => Ok(()),
+        false => Err(Refusal::earlier_layout()),
+    }
 }
 
 pub(super) fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
@@ -123,6 +136,7 @@ impl Shared {
         let fill = |view: &View, command: &mut Cmd| {
             let config = view.config();
             not_closed(shard, config)?;
+            are_of_shard(shard, config, messages)?;
             let mut taken = Vec::with_capacity(messages.len());
             let items = messages.iter().zip(&ids);
             checked = items
@@ -178,7 +192,7 @@ impl Shared {
             let add = |_: &View, command: &mut Cmd| {
                 command.arg(completions.len());
                 for Completion { lease, .. } in completions {
-                    command.arg(record::stored_id(&lease.id)).arg(lease.fencing_token);
+                    command.arg(record::stored_id(&lease.id)).arg(shard.sequence_of(lease.fencing_token));
                 }
                 for (at, completion) in completions.iter().enumerate().filter(|(_, item)| !item.result.is_empty()) {
                     command.arg(at + 1).arg(&completion.result[..]);
@@ -201,7 +215,8 @@ impl Shared {
         for extensions in extensions.chunks(self.items_at_once(shard).await?) {
             let add = |_: &View, command: &mut Cmd| {
                 for extension in extensions {
-                    command.arg(record::stored_id(&extension.lease.id)).arg(extension.lease.fencing_token);
+                    let lease = &extension.lease;
+                    command.arg(record::stored_id(&lease.id)).arg(shard.sequence_of(lease.fencing_token));
                     command.arg(extension.lease_ms.unwrap_or(0)).arg(&extension_mark(&extension.request_id)[..]);
                 }
                 Ok(())
@@ -221,14 +236,16 @@ impl Shared {
     pub(super) async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
         let fill = |release: &Release, command: &mut Cmd| {
             let delay_ms = release.delay_ms.map_or(-1, |delay_ms| delay_ms as i64);
-            command.arg(release.lease.fencing_token).arg(delay_ms).arg(&release.reason).arg(release.verdict as u8);
+            command.arg(shard.sequence_of(release.lease.fencing_token)).arg(delay_ms);
+            command.arg(&release.reason).arg(release.verdict as u8);
         };
         self.transitions(shard, Script::Release, &releases, |release| &release.lease.id, fill).await
     }
 
     pub(super) async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
         let fill = |cancellation: &Cancellation, command: &mut Cmd| {
-            command.arg(cancellation.fencing_token).arg(u8::from(cancellation.force)).arg(&cancellation.reason);
+            command.arg(shard.sequence_of(cancellation.fencing_token));
+            command.arg(u8::from(cancellation.force)).arg(&cancellation.reason);
         };
         self.transitions(shard, Script::Cancel, &cancellations, |cancellation| &cancellation.id, fill).await
     }

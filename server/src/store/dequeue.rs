@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, record};
 use tallystone_model::store::{DequeueRequest, Dequeued, Outlook, Ticket};
-use tallystone_model::{Applied, Lease, Refusal, Shard};
+use tallystone_model::{Lease, Refusal, Shard};
 
 /// Why a request ended before its limit; the same names as in `dequeue.lua`.
 const WORK_BOUND: u64 = 1;
@@ -42,7 +42,13 @@ impl<'a> Dequeue<'a> {
         wait: bool,
         ticket: Option<Ticket>,
     ) -> Self {
-        let (open, leases) = ((0..requests.len()).collect(), vec![Ok(Vec::new()); requests.len()]);
+        // One without a limit may only have leases of an earlier call.
+        let has_earlier = |request: &DequeueRequest| {
+            !request.request_id.is_empty() || ticket.is_some_and(|ticket| ticket.is_repeat())
+        };
+        let is_open = |at: &usize| requests[*at].limit > 0 || has_earlier(&requests[*at]);
+        let open = (0..requests.len()).filter(is_open).collect();
+        let leases = vec![Ok(Vec::new()); requests.len()];
         Dequeue {
             shared,
             shard,
@@ -75,7 +81,7 @@ impl<'a> Dequeue<'a> {
                 Err(Refusal::IndexBuilding { .. }) => {}
                 // This step may have given leases that only a repeat under this ticket finds; it finds those of the
                 // other steps too.
-                Err(refusal @ Refusal::Unavailable { applied: Applied::Unknown, .. }) if self.ticket.is_some() => {
+                Err(refusal) if refusal.may_have_acted() && self.ticket.is_some() => {
                     return Err(refusal);
                 }
                 // Leases that were granted must reach their caller. Requests without leases get the refusal.
@@ -167,6 +173,10 @@ impl<'a> Dequeue<'a> {
         }
         let (now_ms, ready) = (reply.number()?, reply.number()?);
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
+        let head = match view.config().shards {
+            1 => None,
+            _ => record::read_priority(&reply.bytes()?).map_err(unreadable)?,
+        };
         let mut again = Vec::new();
         for at in self.open.iter().copied() {
             let (found, ended) = (reply.number()?, reply.number()?);
@@ -179,6 +189,7 @@ impl<'a> Dequeue<'a> {
             for _ in 0..found {
                 let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
                 let lease = record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?;
+                let lease = Lease { fencing_token: self.shard.token(lease.fencing_token), ..lease };
                 match &mut self.leases[at] {
                     Ok(leases) => leases.push(lease),
                     refused => *refused = Ok(vec![lease]),
@@ -191,7 +202,7 @@ impl<'a> Dequeue<'a> {
             }
         }
         self.open = again;
-        self.outlook = Some(Outlook { ready, next_due_ms, now_ms });
+        self.outlook = Some(Outlook { ready, next_due_ms, now_ms, head });
         Ok(())
     }
 

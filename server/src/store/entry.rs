@@ -3,7 +3,7 @@
 use super::reply::defect;
 use redis::{Value, from_redis_value};
 use tallystone_lua::record;
-use tallystone_model::{Recorded, Refusal, Shard};
+use tallystone_model::{Event, Recorded, Refusal, Shard};
 
 /// One entry of an outbox.
 pub(super) struct Entry {
@@ -36,7 +36,11 @@ pub(super) fn decode(shard: &Shard, entries: Value) -> Result<Vec<Entry>, Refusa
             Vec::new()
         });
         let numbered = events.into_iter().zip(offset..);
-        let events = numbered.map(|(event, offset)| Recorded { shard: shard.clone(), offset, event }).collect();
+        let recorded = |(mut event, offset): (Event, u64)| {
+            event.fencing_token = shard.token(event.fencing_token);
+            Recorded { shard: shard.clone(), offset, event }
+        };
+        let events = numbered.map(recorded).collect();
         Ok(Entry { id, at_ms, offset, count, events, continues })
     };
     raw.into_iter().map(entry).collect()

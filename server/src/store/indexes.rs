@@ -246,7 +246,7 @@ impl Shared {
                 }
             };
             let unlink: Vec<String> = view.stored.indexes.iter().flat_map(superfluous).collect();
-            let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;
+            let json = stored.write()?;
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
             let forgets_ids = view.config().id_window_ms > 0 && stored.config.id_window_ms == 0;
             command.arg(json).arg(view.keys.len()).arg(u8::from(forgets_ids));

@@ -4,12 +4,11 @@
 use super::entry::read;
 use super::queues::lexical_range;
 use super::reads::depth_of;
-use super::reply::unreadable;
+use super::reply::{defect, unreadable};
 use super::shared::Shared;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tallystone_lua::record;
-use tallystone_model::limits::SHARDS_MAX;
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
 
@@ -17,6 +16,8 @@ use tallystone_model::{QueueName, Refusal, Shard};
 pub(super) const STATES_READ: usize = 500;
 /// Messages from which Redis estimates the bytes of a queue's messages.
 const BODY_SAMPLES: usize = 50;
+/// What the cursor of a page of the second registry begins with. No name of a queue does.
+const OTHER_SHARDS: &str = "#";
 /// Between two checks of the marks of this server.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
@@ -55,11 +56,11 @@ impl Shared {
         Ok(Page { items, next_cursor })
     }
 
-    /// One page of all queues with their messages, in order of name.
-    pub(super) async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
+    /// One page of all shards with their messages.
+    pub(super) async fn queue_depths(&self, cursor: &str) -> Result<Page<(Shard, Depth)>, Refusal> {
         let Page { items: shards, next_cursor } = self.shards("", cursor).await?;
         let states = self.shard_states(&shards).await?;
-        let depths = shards.into_iter().zip(states).filter_map(|(shard, state)| Some((shard.queue, state?.0)));
+        let depths = shards.into_iter().zip(states).filter_map(|(shard, state)| Some((shard, state?.0)));
         Ok(Page { items: depths.collect(), next_cursor })
     }
 
@@ -105,20 +106,34 @@ impl Shared {
         }
     }
 
-    /// One page of the shards of the queues of this prefix.
+    /// One page of the shards of the queues of this prefix: first the first ones, then the others.
     async fn shards(&self, prefix: &str, cursor: &str) -> Result<Page<Shard>, Refusal> {
-        let (from, to) = lexical_range(prefix, cursor);
+        let (registry, after) = match cursor.strip_prefix(OTHER_SHARDS) {
+            None => (self.keyspace.queues(), cursor),
+            Some(after) => (self.keyspace.shards(), after),
+        };
+        let (from, to) = lexical_range(prefix, after);
         let mut command = redis::cmd("ZRANGEBYLEX");
-        command.arg(self.keyspace.queues()).arg(from).arg(to).arg("LIMIT").arg(0).arg(STATES_READ);
+        command.arg(registry).arg(from).arg(to).arg("LIMIT").arg(0).arg(STATES_READ);
         let names: Vec<String> = read(self.link.call(&command).await?)?;
-        let next_cursor =
-            if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
-        let mut items = Vec::with_capacity(names.len());
-        for name in &names {
-            let queue = QueueName::parse("queue", name)?;
-            items.extend((0..SHARDS_MAX).map(|number| Shard { queue: queue.clone(), number }));
-        }
-        Ok(Page { items, next_cursor })
+        let last = names.last().filter(|_| names.len() == STATES_READ);
+        let are_first = !cursor.starts_with(OTHER_SHARDS);
+        let next_cursor = match (last, are_first) {
+            (Some(last), true) => last.clone(),
+            (Some(last), false) => format!("{OTHER_SHARDS}{last}"),
+            (None, true) => OTHER_SHARDS.to_owned(),
+            (None, false) => String::new(),
+        };
+        let items = names.iter().map(|name| match are_first {
+            true => Ok(Shard::first(&QueueName::parse("queue", name)?)),
+            false => Shard::of_tag(name).ok_or_else(|| defect("no shard in the registry of shards")),
+        });
+        Ok(Page { items: items.collect::<Result<_, Refusal>>()?, next_cursor })
+    }
+
+    /// One page of the shards that are not the first of their queues.
+    pub(super) async fn other_shards(&self, cursor: &str) -> Result<Page<Shard>, Refusal> {
+        self.shards("", if cursor.is_empty() { OTHER_SHARDS } else { cursor }).await
     }
 
     /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
@@ -171,11 +186,7 @@ impl Shared {
         }
         let states = self.raw_states(shards).await?;
         // After the states: what is due by this time was due when they were read, or will be soon.
-        let now_ms = match self.options.clock.argument() {
-            0 => self.link.time_ms().await?,
-            test_ms => test_ms,
-        };
-        Ok((now_ms, states))
+        Ok((self.now_ms().await?, states))
     }
 
     async fn raw_states(&self, shards: &[Shard]) -> Result<Vec<Option<Vec<u8>>>, Refusal> {

@@ -12,6 +12,17 @@ use tallystone_model::store::{Page, Queue};
 use tallystone_model::{Applied, QueueName, Refusal, Shard};
 use tokio::time::timeout;
 
+/// The partition with the keys of a shard.
+pub(super) fn of<'a>(partitions: &'a [Arc<Shared>], shard: &Shard) -> &'a Arc<Shared> {
+    match partitions {
+        [whole] => whole,
+        partitions => {
+            let count = u16::try_from(partitions.len()).unwrap_or(u16::MAX);
+            &partitions[usize::from(Keyspace::number_of(shard, count))]
+        }
+    }
+}
+
 /// The queues with this prefix, in order of name, after the cursor.
 pub(super) async fn list_queues(
     partitions: &[Arc<Shared>],

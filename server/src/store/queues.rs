@@ -1,12 +1,11 @@
-//! The verbs on whole queues: create, update, get, list, delete, purge.
+//! The verbs on one shard as a whole: create, configure, delete, purge. `whole` makes those on queues of them.
 
 use super::shared::{Caller, Shared};
-use super::view::{Stored, View};
+use super::view::{Member, Stored, View};
 use redis::Cmd;
 use std::sync::Arc;
 use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
-use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::store::{Purged, Queue};
 use tallystone_model::{QueueName, Refusal, Shard};
 
@@ -23,79 +22,78 @@ pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
 }
 
 impl Shared {
-    pub(super) async fn create_queue(
-        self: &Arc<Self>,
-        name: &QueueName,
-        config: QueueConfig,
-    ) -> Result<Queue, Refusal> {
-        let config = config.patched(&QueuePatch::default())?;
+    /// Creates a shard with this configuration, unless it exists. Returns its current configuration; `None`: a late call for a
+    /// shard that was deleted with its queue.
+    pub(super) async fn create_shard(&self, shard: &Shard, stored: &Stored) -> Result<Option<Arc<View>>, Refusal> {
         self.options.room.check()?;
-        let shard = Shard::first(name);
         // A queue that is made in an emptied store would hide the loss of one that was there.
         self.verify_identity().await?;
-        self.register(name, true).await?;
-        let stored =
-            serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let keys = self.keyspace.shard(&shard).all([]);
+        self.register(shard, true).await?;
+        let json = stored.write()?;
+        let keys = self.keyspace.shard(shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys);
         self.options.clock.stamp(&mut command);
-        command.arg(stored);
-        let mut reply = self.eval(&command, true).await?;
-        let view = self.cache(&shard, &reply.bytes()?, &reply.bytes()?)?;
-        if *view.config() != config {
-            return Err(Refusal::QueueExists { queue: name.to_string() });
+        command.arg(json);
+        if let Some(member) = stored.member.as_ref().filter(|_| shard.number > 0) {
+            command.arg(&member.queue_id).arg(member.epoch);
         }
-        Ok(view.queue(name))
+        let mut reply = self.eval(&command, true).await?;
+        if reply.answer == Answer::NoQueue {
+            self.unregister(shard).await?;
+            return Ok(None);
+        }
+        Ok(Some(self.cache(shard, &reply.bytes()?, &reply.bytes()?)?))
     }
 
-    pub(super) async fn update_queue(self: &Arc<Self>, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        let edit = |stored: &mut Stored| {
-            let config = stored.config.patched(&patch)?;
-            // An index that is no longer declared is dropped, unless filters used it before it was declared.
-            stored.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
-            stored.config = config;
-            for keys in stored.config.indexes.clone() {
-                if !stored.declare_index(keys) {
-                    return Err(Refusal::TooManyIndexes { queue: name.to_string() });
-                }
-            }
-            Ok(())
-        };
-        let shard = Shard::first(name);
-        let view = self.change(&shard, edit).await?;
+    /// Changes the configuration of a shard, and builds the indexes that are declared.
+    pub(super) async fn configure(
+        self: &Arc<Self>,
+        shard: &Shard,
+        edit: impl Fn(&mut Stored) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<Arc<View>, Refusal> {
+        let view = self.change(shard, edit).await?;
         let declared: Vec<_> =
             view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
         for keys in declared {
-            match self.build(&shard, keys).await {
+            match self.build(shard, keys).await {
                 // Filters that need the index build it; while the store is full, they are refused.
                 Ok(()) | Err(Refusal::IndexBuilding { .. } | Refusal::StoreFull { .. }) => {}
                 // The configuration has changed already.
                 Err(other) => return Err(other.after_an_earlier_try()),
             }
         }
-        Ok(view.queue(name))
+        Ok(view)
     }
 
     pub(super) async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
         Ok(self.read(&Shard::first(name)).await?.0.queue(name))
     }
 
-    pub(super) async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
-        let shard = Shard::first(name);
+    /// Deletes a shard without live messages. `of`: the queue and epoch that it must belong to, of several; another one stays.
+    pub(super) async fn delete_shard(&self, shard: &Shard, of: Option<&Member>) -> Result<(), Refusal> {
         // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
         // two would lose them; if the queue stays, the relay removes it from the list.
         self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(shard.tag())).await?;
         let fill = |view: &View, command: &mut redis::Cmd| {
             command.arg(u8::from(view.config().queue_type.key().is_some()));
+            if let Some(of) = of {
+                let is_member = |member: &Member| member.queue_id == of.queue_id && member.epoch <= of.epoch;
+                if !view.stored.member.as_ref().is_some_and(is_member) {
+                    return Err(Refusal::QueueNotFound { queue: shard.queue.to_string() });
+                }
+                if shard.number > 0 {
+                    command.arg(of.mark());
+                }
+            }
             Ok(())
         };
-        let delete = async || self.run(&shard, Script::DeleteQueue, Caller::Other, fill).await;
+        let delete = async || self.run(shard, Script::DeleteQueue, Caller::Other, fill).await;
         let mut deleted = delete().await;
         while matches!(&deleted, Ok((_, reply)) if reply.answer == Answer::Again) {
             let mut cursor = String::new();
             loop {
-                let step = self.purge_step(&shard, TERMINAL_ONLY, &cursor).await;
+                let step = self.purge_step(shard, TERMINAL_ONLY, of, &cursor).await;
                 cursor = step.map_err(Refusal::after_an_earlier_try)?.next_cursor;
                 if cursor.is_empty() {
                     break;
@@ -105,31 +103,37 @@ impl Shared {
         }
         match deleted {
             Ok((_, reply)) if reply.answer == Answer::NotEmpty => {
-                return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+                return Err(Refusal::QueueNotEmpty { queue: shard.queue.to_string() });
             }
             Ok(_) => {}
             // A repeated call: the first reply was lost, perhaps before the registry was written.
-            Err(Refusal::QueueNotFound { .. }) if self.deleted(&shard).await?.is_some() => {}
+            Err(Refusal::QueueNotFound { .. }) if self.deleted(shard).await?.is_some() => {}
             Err(refusal) => return Err(refusal),
         }
-        self.forget(&shard);
-        self.unregister(&shard).await.map_err(Refusal::after_an_earlier_try)
+        self.forget(shard);
+        self.unregister(shard).await.map_err(Refusal::after_an_earlier_try)
     }
 
-    /// Removes a deleted queue from the registry.
+    /// Removes a deleted shard from its registry.
     async fn unregister(&self, shard: &Shard) -> Result<(), Refusal> {
-        let name = &shard.queue;
-        self.link.call(redis::cmd("ZREM").arg(self.keyspace.queues()).arg(name.as_str())).await?;
+        let (registry, name) = self.registered(shard);
+        self.link.call(redis::cmd("ZREM").arg(registry).arg(name)).await?;
         // A creation between the deletion and ZREM would leave the new queue unlisted.
         match self.read(shard).await {
-            Ok(_) => self.register(name, false).await,
+            Ok(_) => self.register(shard, false).await,
             Err(Refusal::QueueNotFound { .. }) => Ok(()),
             Err(other) => Err(other),
         }
     }
 
-    /// One bounded step of a purge; `which` is the argument of `purge.lua`.
-    pub(super) async fn purge_step(&self, shard: &Shard, which: u8, cursor: &str) -> Result<Purged, Refusal> {
+    /// One bounded step of a purge; `which` is the argument of `purge.lua`. `of`: the queue that the shard must belong to.
+    pub(super) async fn purge_step(
+        &self,
+        shard: &Shard,
+        which: u8,
+        of: Option<&Member>,
+        cursor: &str,
+    ) -> Result<Purged, Refusal> {
         // A purge is not urgent: it must not displace events that history has not received yet.
         let bound = &self.options.outbox;
         if bound.limits(&shard.queue).0 > 0
@@ -143,7 +147,12 @@ impl Shared {
             "" => ("0", "0"),
             cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
         };
-        let fill = |_: &View, command: &mut Cmd| {
+        let fill = |view: &View, command: &mut Cmd| {
+            let is_member =
+                |of: &Member| view.stored.member.as_ref().is_some_and(|found| found.queue_id == of.queue_id);
+            if !of.is_none_or(is_member) {
+                return Err(Refusal::QueueNotFound { queue: shard.queue.to_string() });
+            }
             command.arg(which).arg(scan).arg(until);
             Ok(())
         };

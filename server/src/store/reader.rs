@@ -11,7 +11,6 @@ use std::time::Duration;
 use tallystone_link::{Link, ReplicaWait};
 use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
-use tallystone_model::limits::SHARDS_MAX;
 use tallystone_model::{Loss, QueueName, Recorded, Refusal, Shard};
 
 /// Entries of one read, over all shards.
@@ -106,24 +105,13 @@ impl PartitionReader {
 
     /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
     pub(super) async fn discover(&mut self) -> Result<(), Refusal> {
-        let mut from = "-".to_owned();
-        loop {
-            let mut page = redis::cmd("ZRANGEBYLEX");
-            page.arg(self.shared.keyspace.queues()).arg(from).arg("+").arg("LIMIT").arg(0).arg(PAGE);
-            let names: Vec<String> = read(self.shared.link.call(&page).await?)?;
-            for name in &names {
-                let queue = QueueName::parse("queue", name)?;
-                // Only the name is known here: a queue is registered before it is created.
-                for number in 0..SHARDS_MAX {
-                    let shard = Shard { queue: queue.clone(), number };
-                    if self.shared.partition.has(&shard) {
-                        self.watch(shard).await?;
-                    }
-                }
-            }
-            match names.last() {
-                Some(last) if names.len() == PAGE => from = format!("({last}"),
-                _ => break,
+        // Only the names are known here: a shard is registered before it is created.
+        for name in self.registered(self.shared.keyspace.queues()).await? {
+            self.watch(Shard::first(&QueueName::parse("queue", &name)?)).await?;
+        }
+        for tag in self.registered(self.shared.keyspace.shards()).await? {
+            if let Some(shard) = Shard::of_tag(&tag) {
+                self.watch(shard).await?;
             }
         }
         let left: Vec<String> =
@@ -135,6 +123,22 @@ impl PartitionReader {
         // The others are gone.
         self.reached.clear();
         Ok(())
+    }
+
+    /// All names of a registry.
+    async fn registered(&self, registry: String) -> Result<Vec<String>, Refusal> {
+        let (mut all, mut from) = (Vec::new(), "-".to_owned());
+        loop {
+            let mut page = redis::cmd("ZRANGEBYLEX");
+            page.arg(&registry).arg(from).arg("+").arg("LIMIT").arg(0).arg(PAGE);
+            let names: Vec<String> = read(self.shared.link.call(&page).await?)?;
+            let last = names.last().filter(|_| names.len() == PAGE).cloned();
+            all.extend(names);
+            match last {
+                Some(last) => from = format!("({last}"),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// Checks a shard in the list of left outboxes. It leaves the list if its queue exists (again), or if its outbox is

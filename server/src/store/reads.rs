@@ -1,6 +1,7 @@
 //! The verbs that only read: messages, pages of them, the facts of Explain, counts, the scrubber.
 
 use super::changes::LARGE_ITEMS;
+use super::entry::read;
 use super::reply::{defect, unreadable};
 use super::shared::{Caller, Shared, filter_arguments};
 use super::view::{ErroredIn, View};
@@ -16,6 +17,7 @@ use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
 
 /// `attempts`: only where one message is read.
 fn message(
+    shard: &Shard,
     view: &View,
     id: MessageId,
     head: &Bytes,
@@ -26,7 +28,13 @@ fn message(
     if body.is_empty() {
         return Err(Refusal::MessageNotFound { id: id.to_string() });
     }
-    record::decode_message(id, head, body, result, attempts.as_deref(), view.config()).map_err(unreadable)
+    let decoded = record::decode_message(id, head, body, result, attempts.as_deref(), view.config());
+    let mut message = decoded.map_err(unreadable)?;
+    message.fencing_token = shard.token(message.fencing_token);
+    for attempt in &mut message.last_attempts {
+        attempt.fencing_token = shard.token(attempt.fencing_token);
+    }
+    Ok(message)
 }
 
 impl Shared {
@@ -42,10 +50,21 @@ impl Shared {
             let (view, mut reply) = self.run(shard, Script::GetMessages, Caller::Other, fill).await?;
             for id in ids {
                 let (head, body, result, attempts) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
-                results.push(message(&view, id.clone(), &head, &body, result, Some(attempts)));
+                results.push(message(shard, &view, id.clone(), &head, &body, result, Some(attempts)));
             }
         }
         Ok(results)
+    }
+
+    pub(super) async fn holds(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<bool>, Refusal> {
+        // A shard that is gone holds nothing, and its queue may have other shards now.
+        self.view(shard).await?;
+        let body = self.keyspace.shard(shard).key("body");
+        let mut commands = redis::pipe();
+        ids.iter().for_each(|id| {
+            commands.cmd("HEXISTS").arg(&body).arg(record::stored_id(id));
+        });
+        self.link.calls(&commands, false).await?.into_iter().map(read).collect()
     }
 
     pub(super) async fn list_messages(
@@ -67,6 +86,7 @@ impl Shared {
         while !reply.is_at_end() {
             let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
             items.push(message(
+                shard,
                 &view,
                 record::decode_id(&id).map_err(unreadable)?,
                 &head,
@@ -85,7 +105,7 @@ impl Shared {
         };
         let (view, mut reply) = self.run(shard, Script::Explain, Caller::Other, fill).await?;
         let (head, body) = (reply.bytes()?, reply.bytes()?);
-        let message = message(&view, id.clone(), &head, &body, reply.bytes()?, None)?;
+        let message = message(shard, &view, id.clone(), &head, &body, reply.bytes()?, None)?;
         let (holder_id, holder_head, key_head) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let holder = if holder_id.is_empty() {
             None

@@ -1,11 +1,13 @@
 //! The store: its partitions, and their connections to Redis.
 
+use super::copies::{self, Copies};
 use super::marks::{self, Kept};
 use super::options::RedisOptions;
 use super::pace::Pace;
 use super::partitions;
 use super::shared::{Partition, Shared};
 use super::wake::{self, Wakes};
+use super::whole::Whole;
 use futures::future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
@@ -69,24 +71,24 @@ impl RedisStore {
             tasks.spawn(marks::check_often(partition.clone()));
         }
         tasks.spawn(options.room.clone().watch());
+        tasks.spawn(copies::follow_often(partitions.clone()));
         tasks.spawn(wake::listen(primaries, subscription, Arc::downgrade(&wakes)));
         Ok(RedisStore { partitions, first_answers: AtomicBool::new(true), wakes, _tasks: tasks })
     }
 
     /// The partition with the keys of a shard.
     pub(super) fn of(&self, shard: &Shard) -> &Arc<Shared> {
-        match self.partitions.as_slice() {
-            [whole] => whole,
-            partitions => &partitions[usize::from(Keyspace::number_of(shard, self.partition_count()))],
-        }
+        partitions::of(&self.partitions, shard)
     }
 
-    /// The partition with the first shard of a queue, and its name.
-    pub(super) fn of_queue(&self, queue: &QueueName) -> &Arc<Shared> {
-        match self.partitions.as_slice() {
-            [whole] => whole,
-            partitions => &partitions[usize::from(Keyspace::number_of_queue(queue, self.partition_count()))],
-        }
+    /// The longest wait of a write for its replicas.
+    pub(super) fn replica_wait(&self) -> Duration {
+        self.partitions[0].options.replicas().longest()
+    }
+
+    /// Its queues, which may have shards in several partitions.
+    pub(super) fn whole(&self) -> Whole<'_> {
+        Whole::new(&self.partitions)
     }
 
     pub(super) fn partitions(&self) -> &[Arc<Shared>] {
@@ -145,9 +147,25 @@ impl RedisStore {
         self.partitions[usize::from(partition)].sweep_times(cursor).await
     }
 
-    /// One page of the queues of a partition with their messages, in order of name.
+    /// One page of the shards of a partition, each with its queue and its messages.
     pub async fn queue_depths(&self, partition: u16, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
-        self.partitions[usize::from(partition)].queue_depths(cursor).await
+        let page = self.partitions[usize::from(partition)].queue_depths(cursor).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for (shard, depth) in page.items {
+            if shard.number > 0 {
+                // So that `cached_shards` knows of this queue. While its first shard is unavailable, it has no series.
+                drop(self.whole().layout(&shard.sibling(0)).await);
+            }
+            items.push((shard.queue, depth));
+        }
+        Ok(Page { items, next_cursor: page.next_cursor })
+    }
+
+    /// The shards of a queue, as far as this server knows.
+    pub fn cached_shards(&self, queue: &QueueName) -> Vec<Shard> {
+        let first = Shard::first(queue);
+        let count = self.of(&first).cached(&first).map_or(1, |view| view.config().shards);
+        Shard::all(queue, count).collect()
     }
 
     /// What each partition keeps for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are
@@ -171,6 +189,12 @@ impl RedisStore {
             partition.check_waiting().await?;
         }
         Ok(())
+    }
+
+    /// Brings the shards of the queues that this server uses up to date, and removes those that their queues do not have. Returns
+    /// how many of these are left because they have messages. A check runs every minute.
+    pub async fn check_shards(&self) -> Result<usize, Refusal> {
+        Copies(&self.partitions).check().await
     }
 
     /// Removes deleted queues from the list of left outboxes whose outboxes no longer exist. Returns how many. A check runs

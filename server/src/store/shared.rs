@@ -1,9 +1,10 @@
 //! What every verb uses: the link, the cached view of each shard, the call of a script.
 
+use super::entry::read;
 use super::options::RedisOptions;
 use super::pace::Pace;
 use super::reply::{Reply, defect, unreadable};
-use super::view::View;
+use super::view::{Member, View};
 use super::wake::Wakes;
 use redis::{Cmd, Value};
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use tallystone_link::{Identity, Link, LinkError};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::keys::Keyspace;
 use tallystone_lua::{Script, record};
-use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
+use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio_util::sync::CancellationToken;
 
 /// What the verbs and the background builds of indexes share.
@@ -116,7 +117,7 @@ impl Shared {
             cached => {
                 let view = self.cache(shard, stored, state)?;
                 if cached.is_none() {
-                    self.register(&shard.queue, false).await?;
+                    self.register(shard, false).await?;
                 }
                 view
             }
@@ -124,13 +125,14 @@ impl Shared {
         Ok((view, counters))
     }
 
-    /// Adds a queue to the registry. The registry is written before a queue is created and after it is deleted, and again
-    /// by every server that first uses the queue: so a deletion that raced with a creation cannot hide it for long.
+    /// Adds a shard to its registry. The registry is written before a shard is created and after it is deleted, and again
+    /// by every server that first uses the shard: so a deletion that raced with a creation cannot hide it for long.
     ///
     /// The relay is notified of a new name. `creating`: it is notified in any case, because the server that added the name
     /// may have died before it notified.
-    pub(super) async fn register(&self, queue: &QueueName, creating: bool) -> Result<(), Refusal> {
-        let added = self.link.call(redis::cmd("ZADD").arg(self.keyspace.queues()).arg(0).arg(queue.as_str())).await?;
+    pub(super) async fn register(&self, shard: &Shard, creating: bool) -> Result<(), Refusal> {
+        let (registry, name) = self.registered(shard);
+        let added = self.link.call(redis::cmd("ZADD").arg(registry).arg(0).arg(name)).await?;
         if creating || added != Value::Int(0) {
             let mut notify = redis::cmd("XADD");
             notify
@@ -140,21 +142,64 @@ impl Shared {
                 .arg(100)
                 .arg("*")
                 .arg("queue")
-                .arg(queue.as_str());
+                .arg(shard.queue.as_str());
             self.link.call(&notify).await?;
         }
         Ok(())
     }
 
+    /// The registry of a shard, and its name in it.
+    pub(super) fn registered(&self, shard: &Shard) -> (String, String) {
+        match shard.number {
+            0 => (self.keyspace.queues(), shard.queue.to_string()),
+            _ => (self.keyspace.shards(), shard.tag()),
+        }
+    }
+
+    /// The store's time: Unix ms.
+    pub(super) async fn now_ms(&self) -> Result<u64, Refusal> {
+        match self.options.clock.argument() {
+            0 => Ok(self.link.time_ms().await?),
+            test_ms => Ok(test_ms),
+        }
+    }
+
     /// Whether a queue was deleted within the last hour, or an exclusive one within the last 30 days, and not created
     /// again (Q1, Q10).
     pub(super) async fn deleted(&self, shard: &Shard) -> Result<Option<Deleted>, Refusal> {
+        let kind = |mark: String| if mark.starts_with("exclusive") { Deleted::Exclusive } else { Deleted::Simple };
+        Ok(self.deletion_mark(shard).await?.map(kind))
+    }
+
+    /// Whether the mark of a deletion says that this shard must not be created in this epoch of its queue.
+    pub(super) async fn is_marked_deleted(&self, shard: &Shard, member: &Member) -> Result<bool, Refusal> {
+        let mark = self.deletion_mark(shard).await?;
+        let of = mark.as_deref().and_then(|mark| mark.rsplit_once(" of ")?.1.rsplit_once(':'));
+        Ok(of.is_some_and(|(id, epoch)| {
+            id == member.queue_id && epoch.parse().is_ok_and(|epoch: u32| epoch >= member.epoch)
+        }))
+    }
+
+    /// Leaves such a mark for a shard that does not exist; what an earlier mark says of its sequence stays.
+    pub(super) async fn mark_deleted(&self, shard: &Shard, member: &Member) -> Result<(), Refusal> {
+        const HOUR_MS: u32 = 3_600_000;
+        let earlier = self.deletion_mark(shard).await?;
+        let mut command = redis::cmd("SET");
+        command.arg(self.keyspace.shard(shard).key("deleted"));
+        match &earlier {
+            // One that has expired meanwhile is not written again without a time.
+            Some(mark) => {
+                let kept = mark.split_once(" of ").map_or(mark.as_str(), |(kept, _)| kept);
+                command.arg(format!("{kept} of {}", member.mark())).arg("XX").arg("KEEPTTL")
+            }
+            None => command.arg(format!("simple of {}", member.mark())).arg("NX").arg("PX").arg(HOUR_MS),
+        };
+        self.link.call(&command).await.map(drop).map_err(Refusal::from)
+    }
+
+    async fn deletion_mark(&self, shard: &Shard) -> Result<Option<String>, Refusal> {
         let mark = self.link.call(redis::cmd("GET").arg(self.keyspace.shard(shard).key("deleted"))).await?;
-        Ok(match mark {
-            Value::Nil => None,
-            Value::BulkString(mark) if mark.starts_with(b"exclusive") => Some(Deleted::Exclusive),
-            _ => Some(Deleted::Simple),
-        })
+        read(mark)
     }
 
     pub(super) async fn view(&self, shard: &Shard) -> Result<Arc<View>, Refusal> {

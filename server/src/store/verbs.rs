@@ -4,8 +4,9 @@
 use super::dequeue::Dequeue;
 use super::partitions;
 use super::redis_store::RedisStore;
-use super::shared::{Caller, Deleted};
+use super::shared::Caller;
 use super::wake;
+use std::time::Duration;
 use tallystone_lua::Script;
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_model::config::{QueueConfig, QueuePatch};
@@ -13,19 +14,21 @@ use tallystone_model::explain::Facts;
 use tallystone_model::invariants::Violation;
 use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::store::*;
-use tallystone_model::{ChangeRequest, ChangedPage, Filter, MessageId, QueueName, Refusal, Shard, State, Store};
+use tallystone_model::{
+    ChangeRequest, ChangedPage, Filter, Layout, MessageId, QueueName, Refusal, Shard, State, Store,
+};
 
 impl Store for RedisStore {
     async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
-        self.of_queue(name).create_queue(name, config).await
+        self.whole().create(name, config).await
     }
 
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        self.of_queue(name).update_queue(name, patch).await
+        self.whole().update(name, patch).await
     }
 
     async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
-        self.of_queue(name).get_queue(name).await
+        self.of(&Shard::first(name)).get_queue(name).await
     }
 
     async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
@@ -33,15 +36,27 @@ impl Store for RedisStore {
     }
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
-        self.of_queue(name).delete_queue(name).await
+        self.whole().delete(name).await
     }
 
     async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
-        Ok(self.of_queue(name).deleted(&Shard::first(name)).await? == Some(Deleted::Exclusive))
+        self.whole().was_exclusive(name).await
+    }
+
+    async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
+        self.whole().layout(first).await
+    }
+
+    async fn mend(&self, shard: &Shard) -> Result<(), Refusal> {
+        self.whole().mend(shard).await
+    }
+
+    async fn holds(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<bool>, Refusal> {
+        self.of(shard).holds(shard, ids).await
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
-        self.of(shard).purge_step(shard, u8::from(include_running), cursor).await
+        self.of(shard).purge_step(shard, u8::from(include_running), None, cursor).await
     }
 
     async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
@@ -135,6 +150,12 @@ impl Store for RedisStore {
 
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
         self.wakes().set(notify);
+    }
+
+    /// A write waits for its replicas, too.
+    fn patience(&self) -> Duration {
+        const ANSWER: Duration = Duration::from_secs(3);
+        ANSWER + self.replica_wait()
     }
 
     fn on_revoked(&self, notify: NotifyRevoked) {

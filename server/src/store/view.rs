@@ -20,6 +20,7 @@ const REVISION_GAP_US: u64 = 2_048;
 /// The configuration as Redis stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
+    #[serde(alias = "sharded_config")]
     pub(super) config: QueueConfig,
     /// The revision that callers see. The revision of the scripts also rises with changes of indexes.
     pub(super) revision: u32,
@@ -31,6 +32,35 @@ pub(super) struct Stored {
     /// The start of the timeline of the last change, see [`ShardState`].
     #[serde(default)]
     pub(super) timeline_begin: u64,
+    /// How the shard belongs to the others of its queue; `None`: it is the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) member: Option<Member>,
+}
+
+/// A shard as one of several of its queue (docs/decisions/0181). The first shard has the configuration of the queue, the others
+/// have copies of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Member {
+    /// Distinguishes the queue from earlier and later ones of its name: hexadecimal, drawn at its creation.
+    pub(super) queue_id: String,
+    /// Rises when a deletion was begun and the queue stays: what was deleted in an earlier epoch is created again.
+    pub(super) epoch: u32,
+    /// In a copy: the revision of the queue that it is a copy of. In the first shard 0.
+    pub(super) copied_revision: u32,
+    /// In the first shard: when the deletion of the queue began (Unix ms); 0: it is not being deleted.
+    pub(super) deleting_since_ms: u64,
+}
+
+impl Member {
+    /// Whether a copy misses changes that this member of the same queue has.
+    pub(super) fn is_behind(&self, wanted: &Member) -> bool {
+        self.copied_revision <= wanted.copied_revision && self.epoch <= wanted.epoch && self != wanted
+    }
+
+    /// As the scripts take it.
+    pub(super) fn mark(&self) -> String {
+        format!("{}:{}", self.queue_id, self.epoch)
+    }
 }
 
 /// Where the errored messages of a queue are (Q22).
@@ -65,11 +95,53 @@ impl Stored {
     /// The configuration of a new queue. Its declared indexes are complete, because it has no messages.
     pub(super) fn new(config: QueueConfig) -> Self {
         let errored_in = ErroredIn::Set;
-        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in, timeline_begin: 0 };
+        let member = (config.shards > 1).then(|| Member {
+            queue_id: format!("{:016x}", rand::random::<u64>()),
+            epoch: 1,
+            copied_revision: 0,
+            deleting_since_ms: 0,
+        });
+        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in, timeline_begin: 0, member };
         for keys in stored.config.indexes.clone() {
             stored.add_index(keys, false, 0);
         }
         stored
+    }
+
+    /// The configuration of another new shard of the queue with this first one.
+    pub(super) fn copy_of(first: &Stored) -> Stored {
+        Stored { member: first.copied_member(), ..Stored::new(first.config.clone()) }
+    }
+
+    /// What a copy of this first shard has.
+    pub(super) fn copied_member(&self) -> Option<Member> {
+        let copied =
+            |member: &Member| Member { copied_revision: self.revision, deleting_since_ms: 0, ..member.clone() };
+        self.member.as_ref().map(copied)
+    }
+
+    /// Takes over another configuration of the queue. `false`: the declared indexes do not fit.
+    pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
+        // An index that is no longer declared is dropped, unless filters used it before it was declared.
+        self.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
+        self.config = config;
+        self.config.indexes.clone().into_iter().all(|keys| self.declare_index(keys))
+    }
+
+    /// As Redis keeps it. A server of version 0.1 would send every message of a queue with several shards to the first one, so it cannot
+    /// read such a configuration.
+    pub(super) fn write(&self) -> Result<Vec<u8>, Refusal> {
+        let internal = |error: serde_json::Error| Refusal::Internal(error.to_string());
+        if self.member.is_none() {
+            return serde_json::to_vec(self).map_err(internal);
+        }
+        let mut json = serde_json::to_value(self).map_err(internal)?;
+        if let Some(fields) = json.as_object_mut()
+            && let Some(config) = fields.remove("config")
+        {
+            fields.insert("sharded_config".to_owned(), config);
+        }
+        serde_json::to_vec(&json).map_err(internal)
     }
 
     /// Reads a configuration. In one of version 0.1 errored messages stay at least as long as they did there.
@@ -196,12 +268,15 @@ impl View {
 
 /// In the first byte of the parameters; `lib/complete/batch.lua` reads it.
 const FORGETS: u8 = 2;
+/// The same: the queue has several shards. `lib/dequeue/reply.lua` reads it.
+const OF_SEVERAL: u8 = 4;
 
 /// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
 fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);
-    out.push(u8::from(config.queue_type.key().is_some()) + FORGETS * u8::from(config.forgets_completed(queue)));
+    let forgets = FORGETS * u8::from(config.forgets_completed(queue));
+    out.push(u8::from(config.queue_type.key().is_some()) + forgets + OF_SEVERAL * u8::from(config.shards > 1));
     out.extend_from_slice(&(config.lease_ms as u32).to_be_bytes());
     out.extend_from_slice(&six(config.invisibility_ms));
     out.extend_from_slice(&(config.max_attempts as u16).to_be_bytes());
@@ -210,14 +285,14 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     out.extend_from_slice(&six(config.retry_backoff.base_ms));
     out.extend_from_slice(&six(config.retry_backoff.max_ms));
     out.push(config.retry_backoff.jitter_percent);
-    out.extend_from_slice(&six(config.max_depth));
+    out.extend_from_slice(&six(config.share(config.max_depth)));
     let (refuse_at, keep) = outbox.limits(queue);
     out.extend_from_slice(&refuse_at.to_be_bytes());
     out.extend_from_slice(&keep.to_be_bytes());
     out.extend_from_slice(&outbox.payload_bytes_kept.to_be_bytes());
     out.extend_from_slice(&six(config.errored_retention_ms));
-    out.extend_from_slice(&six(config.max_errored));
-    out.extend_from_slice(&six(config.max_errored_bytes));
+    out.extend_from_slice(&six(config.share(config.max_errored)));
+    out.extend_from_slice(&six(config.share(config.max_errored_bytes)));
     out.extend_from_slice(&outbox.errored_payload_bytes().to_be_bytes());
     out.extend_from_slice(&six(config.id_window_ms));
     out.push(stored.indexes.len() as u8);
@@ -238,6 +313,18 @@ mod tests {
     use std::collections::HashSet;
 
     const CREATED_MS: u64 = 1_780_000_000_000;
+
+    #[test]
+    fn q17_a_server_that_knows_nothing_of_shards_cannot_read_the_configuration_of_several() {
+        for (shards, field) in [(1, "config"), (4, "sharded_config")] {
+            let stored = Stored::new(QueueConfig { shards, ..QueueConfig::default() });
+            let json = stored.write().unwrap();
+            assert_eq!(Stored::read(&json).unwrap(), stored);
+            let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&json).unwrap();
+            let configs: Vec<&String> = fields.keys().filter(|name| name.ends_with("config")).collect();
+            assert_eq!(configs, [field]);
+        }
+    }
 
     #[test]
     fn x1_revisions_of_lost_changes_are_not_given_again() {

@@ -203,5 +203,6 @@ fn parse(payload: &[u8]) -> Option<(Shard, Option<LeaseRef>)> {
     let shard = shard_of_state_key(text()?)?;
     let Some(fencing_token) = text() else { return Some((shard, None)) };
     let id = record::decode_id(parts.next()?).ok()?;
-    Some((shard, Some(LeaseRef { id, fencing_token: fencing_token.parse().ok()? })))
+    let fencing_token = shard.token(fencing_token.parse().ok()?);
+    Some((shard, Some(LeaseRef { id, fencing_token })))
 }

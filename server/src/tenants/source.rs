@@ -1,9 +1,10 @@
 //! What the quotas need of a store: how much it keeps for the queues of one prefix.
 
+use crate::queue_metrics::whole_depth;
 use crate::store::{Kept, RedisStore};
 use futures::future::BoxFuture;
 use tallystone_model::limits::PAGE_ITEMS_MAX;
-use tallystone_model::{Refusal, Shard, Store};
+use tallystone_model::{Refusal, Store};
 
 /// Reads how much is kept for the queues of one prefix.
 pub trait KeptMessages: Store {
@@ -19,7 +20,7 @@ async fn kept_by_queues<S: Store + ?Sized>(store: &S, prefix: &str, with_bytes: 
     loop {
         let page = store.list_queues(prefix, &cursor, PAGE_ITEMS_MAX).await?;
         for queue in page.items {
-            let depth = match store.depth(&Shard::first(&queue.name), None).await {
+            let depth = match whole_depth(store, &queue).await {
                 Ok(depth) => depth,
                 Err(Refusal::QueueNotFound { .. }) => continue,
                 Err(refusal) => return Err(refusal),

@@ -74,15 +74,19 @@ async fn q8_the_outlook_says_what_is_left_and_when_to_call_again<S: Probe>(stage
     let queue = stage.queue(exclusive()).await;
     let outlook = async |limit| queue.dequeue(vec![request(limit)]).await.expect("an open queue").outlook;
     let now_ms = stage.clock.now_ms();
-    assert_eq!(outlook(1).await, Outlook { ready: 0, next_due_ms: None, now_ms });
+    assert_eq!(outlook(1).await, Outlook { ready: 0, next_due_ms: None, now_ms, head: None });
     queue.put([keyed("a", 1, "k"), keyed("b", 2, "k"), keyed("c", 3, "l"), keyed("d", 4, "m")]).await;
     // One head of each free key is runnable; b waits behind a.
-    assert_eq!(outlook(1).await, Outlook { ready: 2, next_due_ms: Some(now_ms + 30_000), now_ms });
+    assert_eq!(outlook(1).await, Outlook { ready: 2, next_due_ms: Some(now_ms + 30_000), now_ms, head: None });
     queue.put([NewMessage { invisibility_ms: Some(9), ..keyed("e", 0, "n") }]).await;
-    assert_eq!(outlook(1).await, Outlook { ready: 1, next_due_ms: Some(now_ms + 9), now_ms });
+    assert_eq!(outlook(1).await, Outlook { ready: 1, next_due_ms: Some(now_ms + 9), now_ms, head: None });
     stage.clock.advance(9);
     let now_ms = stage.clock.now_ms();
-    assert_eq!(outlook(1).await, Outlook { ready: 1, next_due_ms: Some(now_ms + 29_991), now_ms }, "e runs");
+    assert_eq!(
+        outlook(1).await,
+        Outlook { ready: 1, next_due_ms: Some(now_ms + 29_991), now_ms, head: None },
+        "e runs"
+    );
     queue.cancel(no_lease("d"), "").await.expect("a pending message");
     assert_eq!(outlook(1).await.ready, 0);
 }

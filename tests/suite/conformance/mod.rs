@@ -10,41 +10,29 @@ use tallystone_model::{NewMessage, State};
 use tallystone_tests::queue::{lease_ref, no_lease};
 use tallystone_tests::{Probe, Stage, TestQueue, exclusive, keyed, request, simple};
 
-/// Makes a test over each store of every `async fn test<S: Probe>(stage: &Stage<S>)`.
+/// Makes a module with a test of every `async fn test<S: Probe>(stage: &Stage<S>)`, over the stage that the expression makes of the
+/// test's name.
+macro_rules! over_store {
+    ($store:ident, |$name:ident| $stage:expr, $($test:ident),+) => {
+        mod $store {
+            $(#[tokio::test]
+            async fn $test() {
+                let $name = stringify!($test);
+                let stage = $stage;
+                super::$test(&stage).await;
+                stage.assert_sound().await;
+            })+
+        }
+    };
+}
+
+/// The same over each store.
 macro_rules! over_each_store {
     ($($test:ident),+ $(,)?) => {
-        mod on_oracle {
-            $(#[tokio::test]
-            async fn $test() {
-                let stage = tallystone_tests::Stage::oracle(stringify!($test));
-                super::$test(&stage).await;
-                stage.assert_sound().await;
-            })+
-        }
-        mod on_redis {
-            $(#[tokio::test]
-            async fn $test() {
-                let stage = tallystone_tests::Stage::redis(stringify!($test)).await;
-                super::$test(&stage).await;
-                stage.assert_sound().await;
-            })+
-        }
-        mod on_cluster {
-            $(#[tokio::test]
-            async fn $test() {
-                let stage = tallystone_tests::Stage::cluster(stringify!($test)).await;
-                super::$test(&stage).await;
-                stage.assert_sound().await;
-            })+
-        }
-        mod on_simulator {
-            $(#[tokio::test]
-            async fn $test() {
-                let stage = tallystone_tests::Stage::simulated(stringify!($test)).await;
-                super::$test(&stage).await;
-                stage.assert_sound().await;
-            })+
-        }
+        over_store!(on_oracle, |name| tallystone_tests::Stage::oracle(name), $($test),+);
+        over_store!(on_redis, |name| tallystone_tests::Stage::redis(name).await, $($test),+);
+        over_store!(on_cluster, |name| tallystone_tests::Stage::cluster(name).await, $($test),+);
+        over_store!(on_simulator, |name| tallystone_tests::Stage::simulated(name).await, $($test),+);
     };
 }
 
@@ -71,6 +59,7 @@ mod request_ids;
 mod selection;
 mod selection_races;
 mod servers;
+mod shards;
 mod tickets;
 mod verdicts;
 mod views;

@@ -1,7 +1,7 @@
 //! What a server knows of the partitions that answer, while others hang (Q17, O1).
 
 use super::cluster::Cluster;
-use super::machines::Server;
+use super::machines::{Server, config_file};
 use crate::system::program::SOON;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,9 +33,7 @@ struct Stage {
 impl Stage {
     async fn start() -> Stage {
         let cluster = Cluster::start().await;
-        let dir = TempDir::new().expect("a temporary folder");
-        let config = dir.path().join("tallystone.toml");
-        std::fs::write(&config, CONFIG).expect("a file");
+        let (dir, config) = config_file(CONFIG);
         let server = Server::start(cluster.url(), &config).await;
         let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
         let gone = cluster.partitions(1, PARTITIONS).await;

@@ -3,14 +3,13 @@
 use super::cluster::{Cluster, Fault};
 use super::conclude::{check_history, check_invariants, conclude, drain, progress};
 use super::load::{Load, Phase, queue_config};
-use super::machines;
+use super::machines::{self, config_file};
 use crate::system::program::SOON;
 use std::time::Duration;
 use tallystone_client::{Client, QueueConfig};
 use tallystone_link::RedisConfig;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
-use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -41,10 +40,18 @@ fn each_primary_has_a_queue_of_either_kind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
+    fail_over(&QUEUES, 1).await;
+}
+
+/// Each primary has shards of each queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x4_failovers_lose_nothing_of_queues_with_shards_on_all_primaries() {
+    fail_over(&[("simple", false), ("tails", true)], u32::from(PARTITIONS)).await;
+}
+
+async fn fail_over(queues: &[(&str, bool)], shards: u32) {
     let mut cluster = Cluster::start().await;
-    let dir = TempDir::new().expect("a temporary folder");
-    let config = dir.path().join("tallystone.toml");
-    std::fs::write(&config, CONFIG).expect("a file");
+    let (_dir, config) = config_file(CONFIG);
     let servers =
         [machines::Server::start(cluster.url(), &config).await, machines::Server::start(cluster.url(), &config).await];
     let clients = servers.each_ref().map(|server| {
@@ -53,8 +60,8 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
     });
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads, mut configs) = (JoinSet::new(), Vec::new(), Vec::new());
-    for (via, (name, exclusive)) in QUEUES.into_iter().enumerate() {
-        let config = queue_config(exclusive);
+    for (via, (name, exclusive)) in queues.iter().copied().enumerate() {
+        let config = QueueConfig { shards: Some(shards), ..queue_config(exclusive) };
         clients[0].create_queue(name, config.clone()).await.expect("a queue");
         configs.push((name, config));
         let load = Load::new(name, exclusive, &clients, &phases);

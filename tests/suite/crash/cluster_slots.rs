@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::load::KEY;
-use super::machines::Server;
+use super::machines::{Server, config_file};
 use crate::system::program;
 use std::sync::Arc;
 use tallystone_link::RedisConfig;
@@ -11,7 +11,6 @@ use tallystone_model::{Applied, QueueName, Refusal, Shard, Store};
 use tallystone_server::store::{ConnectError, OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::lease_ref;
 use tallystone_tests::{Clock, TestQueue, TestRedis, exclusive, keyed, request, simple, volatile};
-use tempfile::TempDir;
 
 const PARTITIONS: u16 = 4;
 
@@ -49,9 +48,7 @@ async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary()
         "what is certain not to have happened: {refused:?}"
     );
     // `tallystone check` cannot read the queue, and says why.
-    let config = TempDir::new().expect("a temporary folder");
-    let file = config.path().join("tallystone.toml");
-    std::fs::write(&file, format!("[redis]\npartitions = {PARTITIONS}\n")).expect("a file");
+    let (_dir, file) = config_file(&format!("[redis]\npartitions = {PARTITIONS}\n"));
     let mut server = Server::start(cluster.url(), &file).await;
     let args = ["check", name.as_str(), "--server", &server.url()];
     let checked = program::run(program::command(&args), "").await;
@@ -128,9 +125,15 @@ async fn q17_queues_are_spread_and_listed_in_order() {
     assert_eq!(kept.into_iter().map(|kept| kept.expect("an answer").queues).sum::<u64>(), 40);
     let mut walked = 0;
     for partition in 0..store.partition_count() {
-        let page = store.queue_depths(partition, "").await.expect("a page");
-        walked += page.items.iter().filter(|(name, _)| name.as_str().starts_with("spread/")).count();
-        assert_eq!(page.next_cursor, "", "a page has more names");
+        let mut cursor = String::new();
+        loop {
+            let page = store.queue_depths(partition, &cursor).await.expect("a page");
+            walked += page.items.iter().filter(|(name, _)| name.as_str().starts_with("spread/")).count();
+            cursor = page.next_cursor;
+            if cursor.is_empty() {
+                break;
+            }
+        }
     }
     assert_eq!(walked, 40);
     for name in &names {

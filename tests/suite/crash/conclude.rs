@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, Depth, Message, State};
 use tallystone_link::RedisConfig;
-use tallystone_model::{Cause, QueueName, Shard};
+use tallystone_model::{Cause, QueueName, Shard, Store};
 use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::follow;
 use tempfile::TempDir;
@@ -110,9 +110,13 @@ pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &
     let queue = load.queue.as_str();
     let options = RedisOptions::new(redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");
-    let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
-    let events = store.outbox_events(&shard).await.expect("the outbox");
-    let last = follow(&events);
+    let first = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
+    let (mut events, mut last) = (Vec::new(), BTreeMap::new());
+    for number in 0..store.layout(&first).await.expect("a queue").shards {
+        let of_shard = store.outbox_events(&first.sibling(number)).await.expect("the outbox");
+        last.extend(follow(&of_shard));
+        events.extend(of_shard);
+    }
     assert_eq!(last.len(), messages.len(), "{queue}: every message has its events");
     for (id, (version, state)) in last {
         let message = &messages[id.as_str()];

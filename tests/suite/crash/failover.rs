@@ -2,7 +2,7 @@
 
 use super::conclude::{check_history, check_invariants, conclude, drain, progress};
 use super::load::{Load, Phase, queue_config};
-use super::machines::{self, Redis};
+use super::machines::{self, Redis, config_file};
 use super::sentinels::{NAME, Nodes, Sentinel};
 use crate::system::program::SOON;
 use futures::future::join_all;
@@ -38,9 +38,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     let mut nodes = Nodes::start(REPLICAS).await;
-    let dir = TempDir::new().expect("a temporary folder");
-    let config = dir.path().join("tallystone.toml");
-    std::fs::write(&config, CONFIG).expect("a file");
+    let (_dir, config) = config_file(CONFIG);
     let servers =
         [machines::Server::start(nodes.url(), &config).await, machines::Server::start(nodes.url(), &config).await];
     let clients = servers.each_ref().map(|server| {

@@ -1,7 +1,7 @@
 //! How soon calls succeed after another node has become the primary (Q16, Q17, X2, X3), without a replica that a write waits for.
 
 use super::cluster::{Cluster, Fault};
-use super::machines::{Redis, Server};
+use super::machines::{Redis, Server, config_file};
 use super::replication::command;
 use super::sentinels::Nodes;
 use crate::system::program::SOON;
@@ -10,7 +10,6 @@ use std::time::Duration;
 use tallystone_client::{Client, NewMessage, QueueConfig};
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
-use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -115,9 +114,7 @@ async fn x3_calls_succeed_soon_after_a_replica_of_a_cluster_is_promoted() {
     for redis in &cluster.redis {
         demand_no_replica(redis).await;
     }
-    let dir = TempDir::new().expect("a temporary folder");
-    let config = dir.path().join("tallystone.toml");
-    std::fs::write(&config, "[redis]\npartitions = 6\n").expect("a file");
+    let (_dir, config) = config_file("[redis]\npartitions = 6\n");
     let server = Server::start(cluster.url(), &config).await;
     let theirs = cluster.partitions(SLOTS, PARTITIONS).await;
     let names = (0..100).map(|number| format!("q/{number}"));

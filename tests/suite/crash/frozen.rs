@@ -2,7 +2,7 @@
 //! when another node takes its place (Q16, Q17).
 
 use super::cluster::Cluster;
-use super::machines::{self, Redis};
+use super::machines::{self, Redis, config_file};
 use super::replication::{command, follows};
 use super::sentinels::{NAME, Sentinel};
 use crate::system::program::SOON;
@@ -15,7 +15,6 @@ use tallystone_client::{Client, NewMessage, QueueConfig};
 use tallystone_link::{Link, Primary, RedisConfig, ReplicaWait};
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::{Applied, QueueName, Refusal};
-use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[redis]\npartitions = 6\n";
@@ -47,9 +46,7 @@ async fn x3_without_the_partition_of_the_lease_another_sweeper_takes_over() {
 /// `leader_ends`: the server that sweeps is killed after the nodes have begun to hang.
 async fn others_are_swept_without(slots: usize, leader_ends: bool) {
     let cluster = Cluster::start().await;
-    let dir = TempDir::new().expect("a temporary folder");
-    let config = dir.path().join("tallystone.toml");
-    std::fs::write(&config, CONFIG).expect("a file");
+    let (_dir, config) = config_file(CONFIG);
     let mut leader = machines::Server::start(cluster.url(), &config).await;
     let server = machines::Server::start(cluster.url(), &config).await;
     let client = Client::builder(server.url()).connect().await.expect("a server that listens");

@@ -85,7 +85,12 @@ async fn until_answered<T, F: Future<Output = Result<T, Error>>>(call: impl Fn()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x1_two_workers_never_get_one_fencing_token() {
-    never_get_one_fencing_token(Nodes::start().await).await;
+    never_get_one_fencing_token(Nodes::start().await, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x1_q17_nor_where_the_queue_has_shards() {
+    never_get_one_fencing_token(Nodes::start().await, 4).await;
 }
 
 /// The primary has served for a shorter time than by which the clock of the new one is behind.
@@ -93,7 +98,7 @@ async fn x1_two_workers_never_get_one_fencing_token() {
 async fn x1_nor_do_they_if_the_clock_of_the_new_primary_is_behind() {
     let shift = ClockShift::new();
     shift.set_ms(-8_000);
-    never_get_one_fencing_token(Nodes::with(Redis::shifted(&shift).await).await).await;
+    never_get_one_fencing_token(Nodes::with(Redis::shifted(&shift).await).await, 1).await;
 }
 
 /// A queue that is deleted and created again on the new primary, either, although its clock is behind.
@@ -119,9 +124,10 @@ async fn x1_q11_a_queue_that_is_created_again_has_other_fencing_tokens() {
     server.stop().await;
 }
 
-async fn never_get_one_fencing_token(mut nodes: Nodes) {
+async fn never_get_one_fencing_token(mut nodes: Nodes, shards: u32) {
     let (server, client) = nodes.server().await;
-    client.create_queue(QUEUE, QueueConfig::simple()).await.expect("a queue");
+    let config = QueueConfig { shards: Some(shards), ..QueueConfig::simple() };
+    client.create_queue(QUEUE, config).await.expect("a queue");
     enqueue(&client, "order").await.expect("an Enqueue");
     nodes.separate().await;
     let lost = lease(&client, "first").await.expect("a lease");

@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use redis::aio::MultiplexedConnection;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions, valkey_server};
@@ -146,6 +146,14 @@ pub(crate) struct Server {
     process: Option<Running>,
 }
 
+/// A file with this configuration (TOML), in a new folder.
+pub(crate) fn config_file(text: &str) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().expect("a temporary folder");
+    let config = dir.path().join("tallystone.toml");
+    std::fs::write(&config, text).expect("a file");
+    (dir, config)
+}
+
 impl Server {
     /// One of a queue.
     pub(crate) async fn start(redis_url: String, config: &Path) -> Self {
@@ -257,9 +265,7 @@ impl Machines {
 
     /// With more configuration (TOML lines, the first of them in `[outbox]`), and with clients that repeat calls for so long.
     pub(crate) async fn start_with(more: &str, retry_for: Duration) -> Self {
-        let dir = TempDir::new().expect("a temporary folder");
-        let config = dir.path().join("tallystone.toml");
-        std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
+        let (dir, config) = config_file(&format!("{CONFIG}{more}"));
         let redis = Redis::start().await;
         let servers = [Server::start(redis.url(), &config).await, Server::start(redis.url(), &config).await];
         // A call that is not repeated outlasts a moment in which the whole machine hangs.

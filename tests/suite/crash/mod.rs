@@ -15,9 +15,11 @@ mod failover;
 mod first_success;
 mod frozen;
 mod healing;
+mod hung_shards;
 mod index_builds;
 mod judge;
 pub(crate) mod life;
+mod linear;
 pub(crate) mod load;
 mod lost_replies;
 mod lost_writes;
@@ -32,3 +34,18 @@ mod sentinels;
 mod store_ids;
 mod unloadable;
 mod walks;
+
+/// The seed of the choices of a run: `TALLYSTONE_CRASH_SEED`, else a random one. Prints it.
+pub(crate) fn seed() -> u32 {
+    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
+        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
+        Err(_) => rand::random::<u32>(),
+    };
+    println!("TALLYSTONE_CRASH_SEED={seed}");
+    seed
+}
+
+/// So many rounds, or ten times as many with `TALLYSTONE_TEST_LONG`.
+pub(crate) fn rounds<N: From<u8> + std::ops::Mul<Output = N>>(rounds: N) -> N {
+    if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { N::from(10) * rounds } else { rounds }
+}

@@ -1,6 +1,6 @@
 //! Writes that wait for replicas (Q16): what counts as a replica that has a write, and what happens to messages while none has.
 
-use super::machines::{Redis, Server};
+use super::machines::{Redis, Server, config_file};
 use super::replication::{command, follows, good_replicas, has_replicas, replication};
 use crate::system::program::SOON;
 use nix::sys::signal::Signal;
@@ -10,7 +10,6 @@ use tallystone_client::{Backoff, Client, Completion, Dequeue, Error, NewMessage,
 use tallystone_model::{Applied, QueueName, Refusal, Shard, Store as _};
 use tallystone_server::store::{ConnectError, RedisOptions, RedisStore};
 use tallystone_tests::{message, simple};
-use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 const QUEUE: &str = "orders";
@@ -84,9 +83,7 @@ async fn q16_while_the_replica_is_gone_no_message_becomes_errored() {
     let (primary, replica) = (Redis::start().await, Redis::start().await);
     with_replica(&primary, &replica).await;
     command(&primary, &["CONFIG", "SET", "min-replicas-max-lag", &LAG_S.to_string()]).await;
-    let dir = TempDir::new().expect("a temporary folder");
-    let file = dir.path().join("tallystone.toml");
-    std::fs::write(&file, "[redis]\nreplicas_min = 1\nreplica_wait_ms = 100\n").expect("a file");
+    let (_dir, file) = config_file("[redis]\nreplicas_min = 1\nreplica_wait_ms = 100\n");
     let server = Server::start(primary.url(), &file).await;
     let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
     let config =

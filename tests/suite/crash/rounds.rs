@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// What dies in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
+pub(super) enum Victim {
     Redis,
     Server(usize),
     RedisAndServer(usize),
@@ -30,19 +30,24 @@ enum Victim {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
-    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
-        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
-        Err(_) => rand::random::<u32>(),
-    };
-    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
-    println!("TALLYSTONE_CRASH_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(u64::from(seed));
+    kill_in_rounds(1, ROUNDS).await;
+}
+
+/// Each shard and each call on it may be at another step when its server dies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q17_nothing_acknowledged_is_lost_where_queues_have_shards() {
+    kill_in_rounds(4, ROUNDS / 2).await;
+}
+
+async fn kill_in_rounds(shards: u32, rounds: u32) {
+    let (mut rng, rounds) = (StdRng::seed_from_u64(u64::from(super::seed())), super::rounds(rounds));
     let mut machines = Machines::start().await;
     let (phase, phases) = watch::channel(Phase::Load);
     let mut tasks = JoinSet::new();
     let mut loads = Vec::new();
     for (name, exclusive) in [("simple", false), ("exclusive", true), (ORPHANS, true)] {
-        machines.clients[0].create_queue(name, queue_config(exclusive)).await.expect("a new queue");
+        let config = QueueConfig { shards: Some(shards), ..queue_config(exclusive) };
+        machines.clients[0].create_queue(name, config).await.expect("a new queue");
         if name == ORPHANS {
             continue;
         }
@@ -87,7 +92,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
 }
 
 /// Kills, waits a little, and starts again.
-async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
+pub(super) async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
     let (redis, server) = match victim {
         Victim::Redis => (true, None),
         Victim::Server(server) => (false, Some(server)),

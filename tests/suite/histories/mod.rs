@@ -6,6 +6,7 @@
 mod depths;
 pub(crate) mod history;
 pub(crate) mod leases;
+pub(crate) mod linear;
 pub(crate) mod load;
 pub(crate) mod pair;
 pub(crate) mod versions;
@@ -25,6 +26,16 @@ const END: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q13_two_servers_on_one_redis_are_one_queue() {
+    run(1).await;
+}
+
+/// Each message and each value is in one shard, so what was true of one is true of all of them (X4).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q17_two_servers_on_one_redis_are_one_queue_of_several_shards() {
+    run(7).await;
+}
+
+async fn run(shards: u32) {
     let seed = rand::random::<u32>();
     println!("seed {seed}");
     let pair = Pair::start().await;
@@ -33,7 +44,8 @@ async fn q13_two_servers_on_one_redis_are_one_queue() {
     let loads =
         [("simple", QueueConfig::simple()), ("exclusive", QueueConfig::exclusive(KEY))].map(|(name, config)| {
             let load = Load::new(name, name == "exclusive", &pair.clients, &phases);
-            (load, QueueConfig { indexes: indexes.clone(), retry_backoff: Some(Backoff::NONE), ..config })
+            let (indexes, retry_backoff) = (indexes.clone(), Some(Backoff::NONE));
+            (load, QueueConfig { shards: Some(shards), indexes, retry_backoff, ..config })
         });
     let mut tasks = JoinSet::new();
     for (number, (load, config)) in loads.iter().enumerate() {

@@ -11,7 +11,8 @@ use tallystone_model::*;
 #[derive(Default)]
 pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>, Tickets);
 
-/// The first numbers of the tickets that have been taken, by queue, server and slot; and the last number of all.
+/// The first numbers of the tickets that have been taken, by queue, server and slot; and the last number of all. Every other number
+/// is left to repetitions.
 type Tickets = (HashMap<(usize, u64, u8), u64>, u64);
 
 impl Tokens {
@@ -30,7 +31,7 @@ impl Tokens {
     fn ticket(&mut self, queue: usize, of: TicketOf) -> Ticket {
         let TicketOf { server, slot, again } = of;
         let (firsts, last) = &mut self.1;
-        *last += 1;
+        *last += 2;
         let first = firsts.entry((queue, server, slot)).or_insert(*last);
         if !again {
             *first = *last;
@@ -170,6 +171,16 @@ impl Call {
         }
     }
 
+    /// The same call as the next try of its ticket.
+    pub(crate) fn tried_again(&self) -> Call {
+        match self.clone() {
+            Call::Dequeue(requests, wait, Some(ticket)) => {
+                Call::Dequeue(requests, wait, Some(Ticket { number: ticket.number + 1, ..ticket }))
+            }
+            other => other,
+        }
+    }
+
     /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
     /// what an earlier item of the same name answered, nor where neither an id nor a ticket identifies what it repeats.
     pub(crate) fn is_repeatable(&self) -> bool {
@@ -222,6 +233,16 @@ impl CallReply {
         }
     }
 
+    /// Takes out what is only about so in a queue with several shards: how many messages are runnable.
+    pub(crate) fn without_outlook(self) -> CallReply {
+        match self {
+            CallReply::Dequeued(Ok(dequeued)) => {
+                CallReply::Dequeued(Ok(Dequeued { outlook: Outlook::default(), cut_short: false, ..dequeued }))
+            }
+            other => other,
+        }
+    }
+
     /// The answer when the same call is repeated: the leases that had expired are ended and counted already.
     pub(crate) fn repeated(self) -> CallReply {
         match self {
@@ -233,16 +254,31 @@ impl CallReply {
     }
 }
 
+/// Sweeps each shard of a queue.
+async fn sweep<S: Store>(store: &S, first: &Shard) -> Result<Swept, Refusal> {
+    let shards = store.layout(first).await?.shards;
+    let mut all = sweep_shard(store, first).await?;
+    for number in 1..shards {
+        let next = sweep_shard(store, &first.sibling(number)).await?;
+        all = Swept { next_ms: all.next_ms.into_iter().chain(next.next_ms).min(), ..sum(all, next) };
+    }
+    Ok(all)
+}
+
+fn sum(all: Swept, step: Swept) -> Swept {
+    let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
+    let errored = all.errored + step.errored;
+    let (collected, dropped) = (all.collected + step.collected, all.dropped + step.dropped);
+    Swept { promoted, expired, errored, collected, dropped, ..step }
+}
+
 /// Sweeps until nothing is due: which messages a bounded step takes first is open where they are due alike.
-async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
+async fn sweep_shard<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
     const STEPS_MAX: usize = 100;
     let mut all = Swept::default();
     for _ in 0..STEPS_MAX {
         let step = store.sweep(shard).await?;
-        let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
-        let errored = all.errored + step.errored;
-        let (collected, dropped) = (all.collected + step.collected, all.dropped + step.dropped);
-        all = Swept { promoted, expired, errored, collected, dropped, ..step };
+        all = sum(all, step);
         if step.next_ms.is_none_or(|at_ms| at_ms > step.now_ms) {
             return Ok(all);
         }

@@ -72,7 +72,7 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
 
 #[tokio::test]
 async fn q8_an_index_is_built_while_its_queue_is_used() {
-    let mut world = World::new(Arc::new(TestRedis::start().await), "built".to_owned()).await;
+    let mut world = World::new(Arc::new(TestRedis::start().await), "built".to_owned(), 1).await;
     let seed = super::setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     for (queue, config) in [exclusive(), simple()].into_iter().enumerate() {
         if let Err(differs) = build(&mut world, seed, queue, config).await {

@@ -9,6 +9,7 @@ mod compare;
 mod index_build;
 pub(crate) mod program;
 mod shrink;
+mod sides;
 mod wakes;
 mod whole;
 mod world;
@@ -23,6 +24,7 @@ use world::{PATIENCE, World};
 
 const STEPS: u64 = 50_000;
 const STEPS_SIMULATED: u64 = 20_000;
+const STEPS_OF_SHARDS: u64 = 10_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two comparisons of everything.
 const STEPS_BETWEEN_COMPARISONS: usize = 50;
@@ -38,12 +40,22 @@ pub(crate) fn setting(name: &str) -> Option<u64> {
 #[tokio::test]
 async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
     let redis = Arc::new(TestRedis::start().await);
-    run_programs(|| redis.clone(), steps(STEPS, STEPS_LONG)).await;
+    run_programs(|| redis.clone(), steps(STEPS, STEPS_LONG), 1).await;
+}
+
+/// Both sides divide their calls among shards in the same way, so that every answer is the same; what several shards promise
+/// together is tested in `shards`.
+#[tokio::test]
+async fn q17_random_programs_answer_alike_where_queues_have_shards() {
+    let redis = Arc::new(TestRedis::start().await);
+    for shards in [4, 7] {
+        run_programs(|| redis.clone(), steps(STEPS_OF_SHARDS, STEPS_LONG), shards).await;
+    }
 }
 
 #[tokio::test]
 async fn x8_random_programs_answer_alike_on_the_oracle_and_on_the_simulator() {
-    run_programs(|| Arc::new(TestRedis::simulated()), steps(STEPS_SIMULATED, STEPS_LONG)).await;
+    run_programs(|| Arc::new(TestRedis::simulated()), steps(STEPS_SIMULATED, STEPS_LONG), 1).await;
 }
 
 fn steps(default_steps: u64, long_steps: u64) -> u64 {
@@ -51,7 +63,7 @@ fn steps(default_steps: u64, long_steps: u64) -> u64 {
     setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(steps)
 }
 
-async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64) {
+async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64, shards: u16) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let programs = steps.div_ceil(program::STEPS as u64);
     let drawn = Arc::new(AtomicU64::new(0));
@@ -59,7 +71,7 @@ async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64) {
     for worker in 0..WORKERS {
         let (redis, drawn) = (redis(), drawn.clone());
         workers.spawn(async move {
-            let mut world = World::new(redis, format!("w{worker}")).await;
+            let mut world = World::new(redis, format!("w{worker}-{shards}"), shards).await;
             loop {
                 let number = drawn.fetch_add(1, Ordering::SeqCst);
                 if number >= programs {

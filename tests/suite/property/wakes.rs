@@ -4,10 +4,10 @@
 use crate::property::call::{Call, CallReply};
 use crate::property::compare::Outcome;
 use crate::property::program::QUEUES;
+use crate::property::sides::WholeOracle;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tallystone_model::oracle::Oracle;
 use tallystone_model::store::{DequeueRequest, Swept};
 use tallystone_model::{Message, Shard, State, Store};
 use tallystone_server::store::RedisStore;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// A server polls again by itself before the store forgets that it waits.
 const POLLS_AGAIN_MS: u64 = 60_000;
 
-/// How often one server was notified of each shard.
+/// How often one server was notified of each queue, by its first shard.
 #[derive(Default)]
 pub(super) struct Notifications {
     times: Mutex<HashMap<Shard, u64>>,
@@ -29,7 +29,7 @@ impl Notifications {
         let notified = Arc::new(Notifications::default());
         let ear = notified.clone();
         server.on_ready(Box::new(move |shard| {
-            *ear.times.lock().unwrap_or_else(PoisonError::into_inner).entry(shard.clone()).or_default() += 1;
+            *ear.times.lock().unwrap_or_else(PoisonError::into_inner).entry(shard.sibling(0)).or_default() += 1;
             ear.changed.notify_one();
         }));
         notified
@@ -102,7 +102,7 @@ impl<'a> Wakes<'a> {
         (queue, server, notified): (usize, usize, u64),
         (call, answer): (&Call, &CallReply),
         swept: Option<&Swept>,
-        (oracle, shard, now_ms): (&Oracle, &Shard, u64),
+        (oracle, shard, now_ms): (&WholeOracle, &Shard, u64),
     ) -> Outcome {
         match (call, answer) {
             (Call::Create(_) | Call::Delete, _) => {
@@ -131,7 +131,7 @@ impl<'a> Wakes<'a> {
         &mut self,
         (queue, server): (usize, usize),
         call: &Call,
-        (oracle, shard, now_ms): (&Oracle, &Shard, u64),
+        (oracle, shard, now_ms): (&WholeOracle, &Shard, u64),
     ) -> Outcome {
         let notified = |waiting: &Waiting| self.notified[waiting.server].times(shard) > waiting.notified;
         self.waiting.retain(|w| w.queue != queue || (now_ms < w.since_ms + POLLS_AGAIN_MS && !notified(w)));
@@ -158,7 +158,11 @@ impl<'a> Wakes<'a> {
         Ok(())
     }
 
-    async fn sweeper_is_notified(&mut self, queue: usize, (oracle, shard, now_ms): (&Oracle, &Shard, u64)) -> Outcome {
+    async fn sweeper_is_notified(
+        &mut self,
+        queue: usize,
+        (oracle, shard, now_ms): (&WholeOracle, &Shard, u64),
+    ) -> Outcome {
         let notified = self.of_sweeper();
         let Some(Plan { at_ms, notified: before }) = self.plans[queue] else { return Ok(()) };
         let mut next_ms = u64::MAX;
@@ -179,7 +183,7 @@ impl<'a> Wakes<'a> {
 }
 
 /// What the next Dequeue could lease, by the lists.
-async fn runnable(oracle: &Oracle, shard: &Shard) -> Vec<Message> {
+async fn runnable(oracle: &WholeOracle, shard: &Shard) -> Vec<Message> {
     let Ok(queue) = oracle.get_queue(&shard.queue).await else { return Vec::new() };
     if queue.config.dequeue_blocked {
         return Vec::new();

@@ -1,11 +1,10 @@
 //! All that can be seen of one queue, on both sides: configuration, counts, lists, events, and the scrubber's word.
 
 use crate::property::compare::{Outcome, same};
+use crate::property::sides::{WholeOracle, WholeRedis};
 use std::collections::BTreeMap;
-use tallystone_model::oracle::Oracle;
 use tallystone_model::state::is_arrow;
 use tallystone_model::*;
-use tallystone_server::store::RedisStore;
 use tallystone_tests::{KEY, Probe};
 
 /// Small, so that the lists of small queues go over several pages.
@@ -13,8 +12,11 @@ const PAGE_ITEMS: usize = 3;
 const PAGE_ITEMS_OF_MANY: usize = 700;
 
 /// Compares the whole queue, and checks it.
-pub(super) async fn compare(oracle: &Oracle, redis: &RedisStore, shard: &Shard) -> Outcome {
-    follow(&oracle.outbox(shard).await, &redis.outbox(shard).await)?;
+pub(super) async fn compare(oracle: &WholeOracle, redis: &WholeRedis, shard: &Shard, shards: u16) -> Outcome {
+    let each = || (0..shards).map(|number| shard.sibling(number));
+    for shard in each() {
+        follow(&oracle.inner().outbox(&shard).await, &redis.inner().outbox(&shard).await)?;
+    }
     let queue = oracle.get_queue(&shard.queue).await;
     same("the queue", &queue, &redis.get_queue(&shard.queue).await)?;
     let listed = redis.list_queues(shard.queue.as_str(), "", 2).await.map(|page| page.items);
@@ -31,7 +33,25 @@ pub(super) async fn compare(oracle: &Oracle, redis: &RedisStore, shard: &Shard) 
         let (theirs, ours) =
             (list(oracle, shard, state, page_items).await?, list(redis, shard, state, page_items).await?);
         messages += ours.len() as u64;
-        same(&format!("the list of {state} messages"), &in_order(state, theirs)?, &in_order(state, ours)?)?;
+        if shards == 1 {
+            same(&format!("the list of {state} messages"), &in_order(state, theirs)?, &in_order(state, ours)?)?;
+            continue;
+        }
+        let mut of_shards = Vec::new();
+        for shard in each() {
+            // Each shard alone is a queue of one.
+            let (theirs, ours) = (
+                list(&**oracle.inner(), &shard, state, 1_000).await?,
+                list(&**redis.inner(), &shard, state, 1_000).await?,
+            );
+            same(
+                &format!("the list of {state} messages in a shard"),
+                &in_order(state, theirs)?,
+                &in_order(state, ours.clone())?,
+            )?;
+            of_shards.extend(ours);
+        }
+        same(&format!("the list of {state} messages over all shards"), &of_shards, &ours)?;
     }
     let (mut cursor, mut checked) = (String::new(), 0);
     loop {

@@ -3,6 +3,7 @@
 use crate::property::call::{Call, CallReply, Tokens, shards};
 use crate::property::compare::{Outcome, same};
 use crate::property::program::{Act, QUEUES, Step};
+use crate::property::sides::{WholeOracle, WholeRedis};
 use crate::property::wakes::{Notifications, Wakes};
 use crate::property::whole;
 use std::collections::BTreeSet;
@@ -12,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::{Depth, Swept};
-use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
-use tallystone_server::store::{self, RedisStore};
+use tallystone_model::{Cause, Message, MessageId, QueueConfig, Refusal, Shard, State, Store};
+use tallystone_server::Sharded;
+use tallystone_server::store;
 use tallystone_tests::{Clock, TestRedis};
 
 /// How long one server may take to learn of another: generous, for a loaded machine.
@@ -25,10 +27,12 @@ const DUE_MANY: u64 = 2_000;
 /// Both sides of the comparison. Programs run on it one after the other.
 pub(super) struct World {
     redis: Arc<TestRedis>,
-    servers: [RedisStore; 2],
+    servers: [WholeRedis; 2],
     notified: [Arc<Notifications>; 2],
     clock: Arc<AtomicU64>,
     name: String,
+    /// How many shards the queues of the programs have.
+    shards: u16,
     runs: u64,
     /// What the programs so far have met.
     pub arrows: BTreeSet<(Option<State>, Option<State>, Cause)>,
@@ -44,14 +48,14 @@ pub(super) struct Run {
 
 impl World {
     /// One on this Redis; `name` distinguishes it from others.
-    pub(super) async fn new(redis: Arc<TestRedis>, name: String) -> Self {
+    pub(super) async fn new(redis: Arc<TestRedis>, name: String, shards: u16) -> Self {
         let clock = Clock::new().shared();
         let servers = [
-            redis.store(store::Clock::Test(clock.clone())).await,
-            redis.store(store::Clock::Test(clock.clone())).await,
+            Sharded::new(Arc::new(redis.store(store::Clock::Test(clock.clone())).await)),
+            Sharded::new(Arc::new(redis.store(store::Clock::Test(clock.clone())).await)),
         ];
-        let notified = std::array::from_fn(|server| Notifications::by(&servers[server]));
-        World { redis, servers, notified, clock, name, runs: 0, arrows: BTreeSet::new() }
+        let notified = std::array::from_fn(|server| Notifications::by(servers[server].inner()));
+        World { redis, servers, notified, clock, name, shards, runs: 0, arrows: BTreeSet::new() }
     }
 
     /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to learn of
@@ -59,8 +63,11 @@ impl World {
     pub(super) fn play(&mut self, patience: Duration) -> Play<'_> {
         self.runs += 1;
         self.clock.store(Clock::new().now_ms(), Ordering::SeqCst);
+        let oracle = Arc::new(Oracle::new(self.clock.clone()));
         Play {
-            oracle: Oracle::new(self.clock.clone()),
+            oracles: std::array::from_fn(|_| Sharded::new(oracle.clone())),
+            oracle,
+            shards_each: self.shards,
             servers: &self.servers,
             redis: &self.redis,
             clock: &self.clock,
@@ -80,7 +87,8 @@ impl World {
             Ok(()) => play.leaves_nothing().await,
             differs => differs,
         };
-        let events: Vec<_> = play.shards.iter().flat_map(|shard| play.oracle.take_events(shard)).collect();
+        let shards = play.shards.iter().flat_map(|first| (0..play.shards_each).map(|number| first.sibling(number)));
+        let events: Vec<_> = shards.flat_map(|shard| play.oracle.take_events(&shard)).collect();
         let Play { steps, calls, .. } = play;
         self.arrows.extend(events.into_iter().map(|event| (event.from, event.to, event.by)));
         Run { steps, calls, outcome }
@@ -89,8 +97,11 @@ impl World {
 
 /// One program on its queues.
 pub(super) struct Play<'a> {
-    pub oracle: Oracle,
-    pub servers: &'a [RedisStore; 2],
+    pub oracle: Arc<Oracle>,
+    /// The oracle as each server sees it.
+    oracles: [WholeOracle; 2],
+    shards_each: u16,
+    pub servers: &'a [WholeRedis; 2],
     redis: &'a TestRedis,
     clock: &'a AtomicU64,
     pub shards: [Shard; QUEUES],
@@ -116,7 +127,7 @@ impl Play<'_> {
     /// All that can be seen of every queue.
     pub(super) async fn compare_all(&self, server: usize) -> Outcome {
         for shard in &self.shards {
-            whole::compare(&self.oracle, &self.servers[server], shard).await?;
+            whole::compare(&self.oracles[server], &self.servers[server], shard, self.shards_each).await?;
         }
         Ok(())
     }
@@ -133,7 +144,11 @@ impl Play<'_> {
     async fn step_alone(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
-        let Some(call) = Call::of(&step.act, step.queue, &mut self.tokens, now_ms) else {
+        let call = Call::of(&step.act, step.queue, &mut self.tokens, now_ms).map(|call| match call {
+            Call::Create(config) => Call::Create(QueueConfig { shards: self.shards_each, ..config }),
+            call => call,
+        });
+        let Some(call) = call else {
             let to_ms = match step.act {
                 Act::Pass { ms } => now_ms + ms,
                 Act::PassToDue { and_ms } => self.next_due_ms(shard).await.unwrap_or(now_ms).max(now_ms) + and_ms,
@@ -144,10 +159,11 @@ impl Play<'_> {
             return Ok(());
         };
         let (redis, again) = (&self.servers[step.server], &self.servers[1 - step.server]);
+        let (oracle, oracle_again) = (&self.oracles[step.server], &self.oracles[1 - step.server]);
         self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
         let before = self.wakes.notified(step.server, shard);
         let is_due = self.next_due_ms(shard).await.is_some_and(|due_ms| due_ms <= now_ms);
-        let answer = call.on(&self.oracle, shard).await;
+        let answer = call.on(oracle, shard).await;
         let answer_of_redis = call.on(redis, shard).await;
         // Messages that fall due in this very call may cause a notification before its result arrives.
         let notified = if is_due { before } else { self.wakes.notified(step.server, shard) };
@@ -158,19 +174,42 @@ impl Play<'_> {
         }
         let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
         same("the answer", &answer, &answer_of_redis)?;
-        let place = (&self.oracle, shard, now_ms);
+        let place = (oracle, shard, now_ms);
         self.wakes.after((step.queue, step.server, notified), (&call, &answer), swept.as_ref(), place).await?;
         self.tokens.learn(step.queue, &answer);
         let ids = touched(&call, &answer);
         let seen = see(redis, shard, &ids).await;
-        same("what is there then", &see(&self.oracle, shard, &ids).await, &seen)?;
-        if step.repeat && call.is_repeatable() {
+        same("what is there then", &see(oracle, shard, &ids).await, &seen)?;
+        if matches!(call, Call::Create(_) | Call::Delete) && self.shards_each > 1 {
+            // What a server does that has an earlier layout in mind is tested in `conformance::shards::layouts`.
+            for server in self.servers {
+                drop(server.get_queue(&shard.queue).await);
+                for number in 1..self.shards_each {
+                    drop(server.mend(&shard.sibling(number)).await);
+                }
+            }
+        }
+        // The next try of a ticket collects what earlier calls gave, whatever refused the first one, and it moves what is due in
+        // shards that the first one did not call.
+        let was_refused = matches!(answer, CallReply::Dequeued(Err(_)));
+        let repeats_alike = self.shards_each == 1 || !(was_refused || is_due);
+        if step.repeat && call.is_repeatable() && repeats_alike {
             self.calls.push("    the same again through the other server".to_owned());
-            let events = self.oracle.events(shard).len();
-            let answer = answer.repeated();
-            same("the answer of the repetition on the oracle", &answer, &call.on(&self.oracle, shard).await)?;
-            same("the number of events", &events, &self.oracle.events(shard).len())?;
-            let repeated = call.on(again, shard).await;
+            let events = || -> usize {
+                let shards = (0..self.shards_each).map(|number| shard.sibling(number));
+                shards.map(|shard| self.oracle.events(&shard).len()).sum()
+            };
+            let (before, answer) = (events(), answer.repeated());
+            let (call, repeated_alike) = match self.shards_each {
+                1 => (call.clone(), call.on(oracle_again, shard).await),
+                // A call over several shards has steps, which a repetition finds only as the next try of its ticket.
+                _ => (call.tried_again(), call.tried_again().on(oracle_again, shard).await),
+            };
+            let comparable = |reply: CallReply| if self.shards_each == 1 { reply } else { reply.without_outlook() };
+            let (answer, repeated_alike) = (comparable(answer), comparable(repeated_alike));
+            same("the answer of the repetition on the oracle", &answer, &repeated_alike)?;
+            same("the number of events", &before, &events())?;
+            let repeated = comparable(call.on(again, shard).await);
             same("the answer of the repetition", &answer, &repeated)?;
             same("what is there after the repetition", &seen, &see(again, shard, &ids).await)?;
         }
@@ -182,13 +221,14 @@ impl Play<'_> {
     }
 
     async fn are_many_due(&self, shard: &Shard) -> bool {
-        let Ok(depth) = self.oracle.depth(shard, None).await else { return false };
+        let oracle = &self.oracles[0];
+        let Ok(depth) = oracle.depth(shard, None).await else { return false };
         if depth.invisible + depth.running <= DUE_MANY {
             return false;
         }
         let (now_ms, mut due) = (self.clock.load(Ordering::SeqCst), 0);
         for state in [State::Invisible, State::Running] {
-            let page = self.oracle.list_messages(shard, state, "", DUE_MANY as usize + 1).await;
+            let page = oracle.list_messages(shard, state, "", DUE_MANY as usize + 1).await;
             let messages = page.into_iter().flat_map(|page| page.items);
             due += messages.filter(|message| message.due_ms <= now_ms).count() as u64;
         }
@@ -197,9 +237,11 @@ impl Play<'_> {
 
     async fn next_due_ms(&self, shard: &Shard) -> Option<u64> {
         let mut next = None;
-        for state in [State::Invisible, State::Running] {
-            let page = self.oracle.list_messages(shard, state, "", 1).await.ok()?;
-            next = page.items.first().map(|message| message.due_ms).into_iter().chain(next).min();
+        for number in 0..self.shards_each {
+            for state in [State::Invisible, State::Running] {
+                let page = self.oracle.list_messages(&shard.sibling(number), state, "", 1).await.ok()?;
+                next = page.items.first().map(|message| message.due_ms).into_iter().chain(next).min();
+            }
         }
         next
     }
@@ -220,7 +262,7 @@ impl Play<'_> {
                     let _ = Call::Sweep.on(store, shard).await;
                 }
             }
-            let find = || redis::cmd("KEYS").arg(format!("ts:{{{}}}:*", shard.tag())).take();
+            let find = || redis::cmd("KEYS").arg(format!("ts:{{{}/*}}:*", shard.queue)).take();
             let kept = |keys: Vec<String>| -> Vec<String> {
                 let name = |key: &String| key.rsplit(':').next().unwrap_or_default().to_owned();
                 let mut names: Vec<String> = keys.iter().map(name).collect();

@@ -12,8 +12,8 @@ use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
 use tallystone_proto::queue::v1::QueueConfig;
 
-const QUEUE: &str = "bench";
-const KEY: &str = "key";
+pub(super) const QUEUE: &str = "bench";
+pub(super) const KEY: &str = "key";
 
 pub(super) async fn simple(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     measure(plan, rig, "simple", simple_queue(), Traffic::plain(), [1.25, 1.35]).await
@@ -62,7 +62,7 @@ async fn measure(
 }
 
 /// The rates of enqueuing all messages, and of dequeuing and completing them.
-async fn life_cycle<C: LoadClient>(
+pub(super) async fn life_cycle<C: LoadClient>(
     plan: &QueuePlan,
     rig: &Rig,
     side: &str,

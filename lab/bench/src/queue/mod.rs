@@ -19,6 +19,7 @@ mod overload;
 mod plan;
 mod rounds;
 mod secured;
+mod shards;
 mod unary;
 mod work;
 
@@ -81,6 +82,7 @@ impl Suite for QueueSuite {
             QueueFigure::Fair => fair::measure(plan, &rig).await,
             QueueFigure::Attacked => attacked::measure(plan, &rig).await,
             QueueFigure::Due => due::measure(plan, &rig).await,
+            QueueFigure::Shards => shards::measure(plan, &rig).await,
             QueueFigure::Cluster => cluster::measure(plan, &rig).await,
         };
         rig.stop().await;

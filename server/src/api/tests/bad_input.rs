@@ -295,7 +295,7 @@ async fn q2_bad_configurations() {
         (pb::QueueConfig { max_errored: Some(0), ..base() }, "config.max_errored"),
         (pb::QueueConfig { max_errored_bytes: Some(0), ..base() }, "config.max_errored_bytes"),
         (pb::QueueConfig { id_window_ms: Some(-1), ..base() }, "config.id_window_ms"),
-        (pb::QueueConfig { shards: Some(2), ..base() }, "config.shards"),
+        (pb::QueueConfig { shards: Some(65), ..base() }, "config.shards"),
         (pb::QueueConfig { shards: Some(65_537), ..base() }, "config.shards"),
         (pb::QueueConfig { max_depth: Some(-1), ..base() }, "config.max_depth"),
         (backoff(0, 1, 1, 0), "config.retry_backoff.kind"),

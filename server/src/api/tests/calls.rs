@@ -178,3 +178,20 @@ async fn a_store_that_is_unavailable_says_whether_it_wrote_and_comes_back_by_its
     server.enqueue("q", &["a"]).await;
     assert_eq!(waiting.await.unwrap().unwrap().into_inner().leases[0].id, "a");
 }
+
+#[tokio::test]
+async fn q17_a_redrive_of_which_a_shard_is_unavailable_is_to_be_repeated() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig { shards: Some(4), ..pb::QueueConfig::default() }).await;
+    let ids: Vec<String> = (0..20).map(|n| format!("m{n}")).collect();
+    server.enqueue("q", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let cancellations = ids.iter().map(|id| pb::Cancellation { id: id.clone(), ..Default::default() }).collect();
+    server.queue.cancel(pb::CancelRequest { queue: "q".to_owned(), cancellations }).await.unwrap();
+    let request = pb::RedriveRequest { queue: "q".to_owned(), ids };
+    server.store.away_shards.store(0b100, Ordering::SeqCst);
+    let refused = server.admin.redrive(request.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    server.store.away_shards.store(0, Ordering::SeqCst);
+    server.admin.redrive(request).await.unwrap();
+    assert_eq!(server.depth("q").await.pending, 20);
+}

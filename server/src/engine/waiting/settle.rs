@@ -127,7 +127,7 @@ impl Waiting {
             };
             self.groups.values_mut().for_each(|group| group.refused = Some(refusal.clone()));
         }
-        let may_have_acted = matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });
+        let may_have_acted = refusal.may_have_acted();
         // Of the earlier tries a refusal says nothing, unless it says that the queue is gone, and with it their leases.
         let is_lost = batch.ticket.is_repeat() && !matches!(refusal, Refusal::QueueNotFound { .. });
         if may_have_acted || is_lost {

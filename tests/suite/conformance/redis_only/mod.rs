@@ -7,6 +7,7 @@ mod forgetting;
 mod formats;
 mod indexes;
 mod outboxes;
+mod shards;
 mod timelines;
 
 use std::sync::Arc;

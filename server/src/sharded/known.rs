@@ -1,0 +1,402 @@
+//! What one server knows of the shards of a queue: about how many messages are runnable in each, and how urgent they are. It is only
+//! a guess, which says where to request messages first; the shards decide (docs/decisions/0182).
+
+use super::found::{AllFound, Lost, not_sent};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tallystone_model::store::{Dequeued, Outlook};
+use tallystone_model::{Lease, QueueName, Refusal, Shard};
+use tokio::time::Instant;
+
+/// How long a shard that was unavailable is not requested.
+const AWAY: Duration = Duration::from_millis(250);
+
+/// Notifies those that wait for messages of a shard.
+pub(super) type Notify = Arc<dyn Fn(&Shard) + Send + Sync>;
+
+/// What is known of each queue with several shards that this server has used.
+#[derive(Default)]
+pub(super) struct AllKnown {
+    queues: Mutex<HashMap<QueueName, Arc<Mutex<Known>>>>,
+    /// Those that wait on this server.
+    notify: OnceLock<Notify>,
+    /// Whether there was one: without, calls on queues with one shard take no lock.
+    is_used: AtomicBool,
+}
+
+impl AllKnown {
+    /// What is known of a queue with this number of shards.
+    pub(super) fn of(&self, queue: &QueueName, shards: u16) -> Arc<Mutex<Known>> {
+        let mut all = self.lock();
+        if let Some(known) = all.get(queue)
+            && lock(known).shards.len() == usize::from(shards)
+        {
+            return known.clone();
+        }
+        let known = Arc::new(Mutex::new(Known::of(shards)));
+        self.is_used.store(true, Ordering::Relaxed);
+        all.insert(queue.clone(), known.clone());
+        known
+    }
+
+    /// Those that are notified of what becomes runnable, from now on.
+    pub(super) fn set_notify(&self, notify: Notify) {
+        drop(self.notify.set(notify));
+    }
+
+    /// How to notify them.
+    pub(super) fn notify(&self) -> Notify {
+        self.notify.get().cloned().unwrap_or_else(|| Arc::new(|_| {}))
+    }
+
+    /// A message of this shard may have become runnable.
+    pub(super) fn changes(&self, shard: &Shard) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let known = self.lock().get(&shard.queue).cloned();
+        if let Some(known) = known {
+            lock(&known).changes(shard.number);
+        }
+    }
+
+    /// Whether the queue has several shards, as far as is known.
+    pub(super) fn has(&self, queue: &QueueName) -> bool {
+        self.is_used.load(Ordering::Relaxed) && self.lock().contains_key(queue)
+    }
+
+    /// The queue is deleted, or has one shard now.
+    pub(super) fn forget(&self, queue: &QueueName) {
+        if self.is_used.load(Ordering::Relaxed) {
+            self.lock().remove(queue);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Arc<Mutex<Known>>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// No holder of the lock panics with what is known half changed.
+pub(super) fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The shards of one queue.
+#[derive(Default)]
+pub(super) struct Known {
+    shards: Vec<One>,
+    /// The shard from which the first of equally urgent ones is chosen.
+    turn: usize,
+    /// Leases of shards that were silent, which no caller has got yet.
+    found: AllFound,
+}
+
+/// One shard.
+#[derive(Clone, Default)]
+struct One {
+    ready: u64,
+    /// Something may have become runnable since it was last requested.
+    may_have_more: bool,
+    /// The most urgent runnable message has no lower priority; `None`: unknown.
+    head: Option<i64>,
+    /// The mean difference of priorities between runnable messages that follow each other.
+    gap: u64,
+    /// The lowest priority of the messages that this server has sent since it last requested the shard.
+    added: Option<i64>,
+    /// Rises when something may have become runnable.
+    changes: u64,
+    /// Waiting callers of this server are notified of what becomes runnable there.
+    is_marked: bool,
+    /// The Dequeues since the last one that requested this shard.
+    passed_over: usize,
+    next_due_ms: Option<u64>,
+    away: Option<(Instant, Refusal)>,
+    /// It does not answer. The Dequeues that may have got leases there, in order; a background task repeats them.
+    silent: Option<VecDeque<Lost>>,
+}
+
+/// What was known of a shard when it was requested.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    changes: u64,
+    wait: bool,
+}
+
+impl Known {
+    /// Of a queue with this number of shards.
+    pub(super) fn of(shards: u16) -> Known {
+        // Nothing is known of them: each is requested soon.
+        let one = One { may_have_more: true, ..One::default() };
+        Known { shards: vec![one; usize::from(shards)], ..Known::default() }
+    }
+
+    pub(super) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// New messages are being sent to a shard. `head`: the lowest priority; `None`: the store decides that of one of them.
+    /// `runnable`: how many of them.
+    pub(super) fn adds(&mut self, number: u16, runnable: u64, head: Option<i64>) {
+        let Some(shard) = self.shards.get_mut(usize::from(number)) else { return };
+        shard.head = match (shard.capacity() == 0, shard.head, head) {
+            (true, _, head) => head,
+            (false, Some(known), Some(head)) => Some(known.min(head)),
+            (false, ..) => None,
+        };
+        shard.added = shard.added.into_iter().chain(head).min();
+        shard.ready += runnable;
+        shard.may_have_more |= runnable == 0;
+        shard.changes += 1;
+    }
+
+    /// A message of a shard may become runnable.
+    pub(super) fn changes(&mut self, number: u16) {
+        if let Some(shard) = self.shards.get_mut(usize::from(number)) {
+            if shard.capacity() == 0 {
+                shard.head = None;
+            }
+            // Else the guess stays until the next answer: a shard that is busy must not be the most urgent one all the time.
+            shard.may_have_more = true;
+            // The notification of a change has used the mark up.
+            shard.is_marked = false;
+            shard.changes += 1;
+        }
+    }
+
+    /// A shard is being requested. `wait`: the call leaves the mark of this server.
+    pub(super) fn sends(&mut self, number: usize, limit: usize, wait: bool) -> Sent {
+        let shard = &mut self.shards[number];
+        (shard.passed_over, shard.added) = (0, None);
+        // Another call must not expect the same messages.
+        shard.ready = shard.ready.saturating_sub(limit as u64);
+        Sent { changes: shard.changes, wait }
+    }
+
+    /// A shard has answered. `leases`: what it gave.
+    pub(super) fn answers<'a>(
+        &mut self,
+        number: usize,
+        sent: Sent,
+        outlook: &Outlook,
+        leases: impl Iterator<Item = &'a Lease>,
+    ) {
+        let shard = &mut self.shards[number];
+        let (mut count, mut lowest, mut highest) = (0, i64::MAX, i64::MIN);
+        for lease in leases {
+            (count, lowest, highest) = (count + 1, lowest.min(lease.priority), highest.max(lease.priority));
+        }
+        if count > 1 {
+            shard.gap = highest.abs_diff(lowest) / (count - 1);
+        }
+        shard.ready = outlook.ready;
+        shard.may_have_more = shard.changes != sent.changes;
+        shard.is_marked = (shard.is_marked || sent.wait) && !shard.may_have_more;
+        // What was sent since may be more urgent.
+        shard.head = outlook.head.into_iter().chain(shard.added).min();
+        shard.next_due_ms = outlook.next_due_ms;
+        shard.away = None;
+        for shard in &mut self.shards {
+            if shard.next_due_ms.is_some_and(|due_ms| due_ms <= outlook.now_ms) {
+                shard.next_due_ms = None;
+                shard.may_have_more = true;
+            }
+        }
+    }
+
+    /// A shard is unavailable. What it has is not known.
+    pub(super) fn is_away(&mut self, number: usize, refusal: &Refusal, now: Instant) {
+        let shard = &mut self.shards[number];
+        shard.may_have_more = true;
+        shard.away = Some((now + AWAY, refusal.clone()));
+    }
+
+    /// Why a shard is not requested now.
+    pub(super) fn why_away(&self, number: usize, now: Instant) -> Option<Refusal> {
+        let away = self.shards[number].away.as_ref().filter(|(until, _)| *until > now);
+        self.why_silent(number).or_else(|| away.map(|(_, refusal)| refusal.clone()))
+    }
+
+    /// The refusal of a call on a shard that does not answer.
+    pub(super) fn why_silent(&self, number: usize) -> Option<Refusal> {
+        self.shards[number].silent.as_ref().map(|lost| not_sent(!lost.is_empty()))
+    }
+
+    /// A shard does not answer. `lost`: a Dequeue that may have got leases there. Returns whether that is new: then a task has to
+    /// find out when it answers.
+    pub(super) fn falls_silent(&mut self, number: usize, lost: Option<Lost>) -> bool {
+        let shard = &mut self.shards[number];
+        let is_new = shard.silent.is_none();
+        shard.silent.get_or_insert_default().extend(lost);
+        is_new
+    }
+
+    /// The first of the Dequeues that may have got leases of a silent shard.
+    pub(super) fn lost(&self, number: u16) -> Option<&Lost> {
+        self.shards[usize::from(number)].silent.as_ref()?.front()
+    }
+
+    /// A silent shard has answered the repetition of the first of these Dequeues. `answer`: `None` if it refuses it.
+    pub(super) fn finds(&mut self, number: u16, answer: Option<Dequeued>) {
+        let silent = self.shards[usize::from(number)].silent.as_mut();
+        if let (Some(lost), Some(answer)) = (silent.and_then(VecDeque::pop_front), answer) {
+            self.found.add(&lost, answer);
+        }
+    }
+
+    /// A silent shard has answered: calls go there again, unless more is to be found first.
+    pub(super) fn ends_silence(&mut self, number: u16) -> bool {
+        let shard = &mut self.shards[usize::from(number)];
+        let is_over = shard.silent.as_ref().is_none_or(VecDeque::is_empty);
+        if is_over {
+            (shard.silent, shard.away) = (None, None);
+            self.changes(number);
+        }
+        is_over
+    }
+
+    /// What was found in shards that were silent.
+    pub(super) fn found(&mut self) -> &mut AllFound {
+        &mut self.found
+    }
+
+    /// A Dequeue is over that has requested these shards, as a set of bits.
+    pub(super) fn ends(&mut self, requested: u64) {
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            if requested & (1 << number) == 0 {
+                shard.passed_over += 1;
+            }
+        }
+        self.turn = (self.turn + 1) % self.shards.len().max(1);
+    }
+
+    /// About how many messages a shard may give.
+    pub(super) fn capacity(&self, number: usize) -> u64 {
+        self.shards[number].capacity()
+    }
+
+    /// Whether a shard may give more than that.
+    pub(super) fn may_have_more(&self, number: usize) -> bool {
+        self.shards[number].may_have_more
+    }
+
+    /// Whether waiting callers are notified of what becomes runnable in a shard.
+    pub(super) fn is_marked(&self, number: usize) -> bool {
+        self.shards[number].is_marked
+    }
+
+    /// Whether a shard was passed over by as many Dequeues as there are shards: it is to say what it has.
+    pub(super) fn is_overdue(&self, number: usize) -> bool {
+        self.shards[number].passed_over >= self.shards.len()
+    }
+
+    /// The order in which shards are requested, the first one first. `given`: how many messages it is to give already.
+    pub(super) fn urgency(&self, number: usize, given: u64) -> (i128, u64, usize) {
+        let shard = &self.shards[number];
+        let head = match shard.head {
+            None => i128::from(i64::MIN),
+            Some(head) => i128::from(head) + i128::from(shard.gap) * i128::from(given),
+        };
+        (head, given, (number + self.shards.len() - self.turn) % self.shards.len())
+    }
+
+    /// What a lane needs to know of the queue.
+    pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
+        let ready = self.shards.iter().filter(|shard| shard.silent.is_none()).map(One::capacity).sum();
+        let next_due_ms = self.shards.iter().filter_map(|shard| shard.next_due_ms).min();
+        Outlook { ready, next_due_ms, now_ms, head: None }
+    }
+}
+
+impl One {
+    fn capacity(&self) -> u64 {
+        self.ready.max(u64::from(self.may_have_more))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outlook(ready: u64) -> Outlook {
+        Outlook { ready, next_due_ms: None, now_ms: 1, head: Some(7).filter(|_| ready > 0) }
+    }
+
+    #[test]
+    fn q17_what_is_sent_after_a_request_is_not_forgotten_with_its_answer() {
+        let mut known = Known::of(2);
+        let sent = known.sends(0, 1, false);
+        known.adds(0, 1, Some(5));
+        known.answers(0, sent, &outlook(0), [].iter());
+        assert_eq!(known.capacity(0), 1, "the answer may be older than the message");
+        let sent = known.sends(0, 1, false);
+        known.answers(0, sent, &outlook(0), [].iter());
+        assert_eq!(known.capacity(0), 0);
+    }
+
+    #[test]
+    fn q17_a_due_message_counts_when_another_shard_says_the_time() {
+        let mut known = Known::of(2);
+        let sent = known.sends(0, 0, false);
+        known.answers(0, sent, &Outlook { next_due_ms: Some(50), ..outlook(0) }, [].iter());
+        assert_eq!((known.capacity(0), known.outlook(1).next_due_ms), (0, Some(50)));
+        let sent = known.sends(1, 0, false);
+        known.answers(1, sent, &Outlook { now_ms: 50, ..outlook(0) }, [].iter());
+        assert_eq!((known.capacity(0), known.outlook(50).next_due_ms), (1, None));
+    }
+
+    #[test]
+    fn q17_a_busy_shard_is_not_the_most_urgent_one() {
+        let mut known = Known::of(2);
+        for (number, head) in [(0, 100), (1, 1)] {
+            let sent = known.sends(number, 0, false);
+            known.answers(number, sent, &Outlook { head: Some(head), ..outlook(9) }, [].iter());
+        }
+        for _ in 0..3 {
+            // A Dequeue of the first shard, whose worker completes a message before the answer is there and after it.
+            let sent = known.sends(0, 1, false);
+            known.changes(0);
+            known.answers(0, sent, &Outlook { head: Some(100), ..outlook(8) }, [].iter());
+            known.changes(0);
+            assert!(known.urgency(1, 0) < known.urgency(0, 0));
+        }
+        known.adds(0, 1, Some(0));
+        assert!(known.urgency(0, 0) < known.urgency(1, 0), "what was sent is known");
+    }
+
+    #[test]
+    fn q17_no_shard_is_passed_over_for_ever() {
+        let mut known = Known::of(3);
+        for number in 0..3 {
+            let sent = known.sends(number, 0, false);
+            known.answers(number, sent, &outlook(9), [].iter());
+        }
+        for _ in 0..3 {
+            assert!(!known.is_overdue(2));
+            known.ends(0b011);
+        }
+        assert!(known.is_overdue(2));
+        known.sends(2, 0, false);
+        assert!(!known.is_overdue(2));
+    }
+
+    #[test]
+    fn q17_a_shard_has_the_mark_of_a_waiting_server_until_it_changes() {
+        let mut known = Known::of(1);
+        let answered = |known: &mut Known, wait| {
+            let sent = known.sends(0, 0, wait);
+            known.answers(0, sent, &outlook(0), [].iter());
+            known.is_marked(0)
+        };
+        assert!(!answered(&mut known, false));
+        assert!(answered(&mut known, true) && answered(&mut known, false), "it stays");
+        known.changes(0);
+        assert!(!answered(&mut known, false));
+        let sent = known.sends(0, 0, true);
+        known.changes(0);
+        known.answers(0, sent, &outlook(0), [].iter());
+        assert!(!known.is_marked(0), "the change may have been notified");
+    }
+}

@@ -1,0 +1,66 @@
+//! Servers that have an earlier layout of a queue in mind: the queue was deleted and created again, with another number of shards.
+//! Their calls may go to shards that never had the message (docs/decisions/0216).
+
+use super::store::Sharded;
+use tallystone_model::store::Items;
+use tallystone_model::{Layout, Refusal, Shard, Store};
+
+impl<S: Store> Sharded<S> {
+    /// Another shard than the first is not a whole queue.
+    pub(super) async fn layout_of(&self, shard: &Shard) -> Result<Layout, Refusal> {
+        match shard.number {
+            0 => {
+                let layout = self.inner.layout(shard).await?;
+                if layout.shards == 1 {
+                    self.known.forget(&shard.queue);
+                }
+                Ok(layout)
+            }
+            _ => Ok(Layout { shards: 1, exclusivity_key: None }),
+        }
+    }
+
+    /// The current layout of the queue, if it is another one than that of a call which found no message, or no lease, where that
+    /// layout says: then the call is to be made again.
+    pub(super) async fn layout_since(&self, first: &Shard, used: &Layout) -> Option<Layout> {
+        // A call of the only shard has read the current layout.
+        if used.shards > 1 {
+            let store = &*self.inner;
+            let read = |first: Shard| async move { store.get_queue(&first.queue).await };
+            self.queue(first, used).on_time(0, || None, read).await.ok()?;
+        }
+        self.layout_of(first).await.ok().filter(|current| current != used)
+    }
+}
+
+/// Whether a refusal may come from a shard that never had the message.
+pub(super) fn says_not_there(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::MessageNotFound { .. } | Refusal::LeaseLost { .. })
+        || *refusal == Refusal::earlier_layout()
+}
+
+/// Whether the call, or some item of it, may be refused for that.
+pub(super) fn some_not_there<T>(answer: &Items<T>) -> bool {
+    match answer {
+        Ok(items) => items.iter().any(|item| item.as_ref().is_err_and(says_not_there)),
+        Err(refusal) => says_not_there(refusal),
+    }
+}
+
+/// The items of a call that are to be sent again, after this answer.
+pub(super) fn not_there<I, T>(items: Vec<I>, answer: &Items<T>) -> Vec<I> {
+    let Ok(results) = answer else { return items };
+    let not_there = |result: &Result<T, Refusal>| result.as_ref().is_err_and(says_not_there);
+    items.into_iter().zip(results).filter(|(_, result)| not_there(result)).map(|(item, _)| item).collect()
+}
+
+/// The answer to the call, with what its items got that were sent again.
+pub(super) fn replaced<T>(answer: Items<T>, again: Items<T>) -> Items<T> {
+    let Ok(mut results) = answer else { return again };
+    let not_there = results.iter_mut().filter(|result| result.as_ref().is_err_and(says_not_there));
+    match again {
+        Ok(again) => not_there.zip(again).for_each(|(result, again)| *result = again),
+        Err(refusal) => not_there.for_each(|result| *result = Err(refusal.clone())),
+    }
+    Ok(results)
+}

@@ -1,0 +1,373 @@
+//! The verbs of whole queues.
+
+use super::batch::{Part, divide, unite};
+use super::cursor::Cursor;
+use super::dequeue::Dequeue;
+use super::known::Notify;
+use super::layouts::{not_there, replaced, says_not_there, some_not_there};
+use super::one_queue::OneQueue;
+use super::store::Sharded;
+use futures::future::{join_all, try_join_all};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tallystone_model::config::{QueueConfig, QueuePatch};
+use tallystone_model::explain::Facts;
+use tallystone_model::invariants::Violation;
+use tallystone_model::message::{Enqueued, Message, NewMessage};
+use tallystone_model::store::*;
+use tallystone_model::{
+    ChangeRequest, ChangedPage, Filter, Layout, MessageId, QueueName, Refusal, Shard, State, Store,
+};
+use tokio::time::timeout;
+
+/// The parts of a call, each sent to its shard at once.
+async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Output = Items<O>> + Send>(
+    queue: &OneQueue<'_, S>,
+    count: usize,
+    parts: BTreeMap<u16, Part<I>>,
+    call: impl Fn(Shard, Vec<I>) -> F + Send + Sync,
+) -> Items<O> {
+    let call = &call;
+    let sent = parts.into_iter().map(|(number, (positions, items))| async move {
+        let items = &items;
+        let answer = queue.on_time(number, || None, |shard| call(shard, items.clone())).await;
+        if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::earlier_layout()) {
+            // The next call knows the layout that the shard has in mind.
+            drop(timeout(queue.store.patience(), queue.store.mend(&queue.first.sibling(number))).await);
+        }
+        (positions, answer)
+    });
+    unite(count, join_all(sent).await)
+}
+
+/// Calls that name leases or ids. `$note`: notes that a part is sent to a shard.
+macro_rules! of_leases {
+    ($verb:ident, $note:expr, $item:ty, $answer:ty, $lease:expr) => {
+        async fn $verb(&self, first: &Shard, items: Vec<$item>) -> Items<$answer> {
+            let call = async |layout: &Layout, items: Vec<$item>| {
+                if layout.shards == 1 {
+                    return self.inner.$verb(first, items).await;
+                }
+                let queue = self.queue(first, layout);
+                let leases: Vec<LeaseRef> = items.iter().map($lease).collect();
+                let numbers = queue.numbers_of_leases(&leases).await?;
+                let (count, parts) = (items.len(), divide(items, |at, _| numbers[at]));
+                let note: fn(&OneQueue<'_, S>, u16) = $note;
+                parts.keys().for_each(|number| note(&queue, *number));
+                let store = &*self.inner;
+                send(&queue, count, parts, |shard, items| async move { store.$verb(&shard, items).await }).await
+            };
+            let layout = self.layout_of(first).await?;
+            let again = items.clone();
+            let answer = call(&layout, items).await;
+            if !some_not_there(&answer) {
+                return answer;
+            }
+            match self.layout_since(first, &layout).await {
+                None => answer,
+                Some(current) => {
+                    let again = call(&current, not_there(again, &answer)).await;
+                    replaced(answer, again)
+                }
+            }
+        }
+    };
+}
+
+/// The same for one message.
+macro_rules! of_message {
+    ($self:ident, $first:ident, |$layout:ident| $call:expr) => {{
+        let call = async |$layout: &Layout| $call;
+        let layout = $self.layout_of($first).await?;
+        let answer = call(&layout).await;
+        if !answer.as_ref().is_err_and(says_not_there) {
+            return answer;
+        }
+        match $self.layout_since($first, &layout).await {
+            None => answer,
+            Some(current) => call(&current).await,
+        }
+    }};
+}
+
+impl<S: Store> Store for Sharded<S> {
+    async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
+        self.inner.create_queue(name, config).await
+    }
+
+    async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        self.inner.update_queue(name, patch).await
+    }
+
+    async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
+        self.inner.get_queue(name).await
+    }
+
+    async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
+        self.inner.list_queues(prefix, cursor, limit).await
+    }
+
+    async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
+        let deleted = self.inner.delete_queue(name).await;
+        if deleted.is_ok() {
+            self.known.forget(name);
+        }
+        deleted
+    }
+
+    async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
+        self.inner.was_exclusive(name).await
+    }
+
+    async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
+        self.inner.layout(first).await
+    }
+
+    async fn mend(&self, shard: &Shard) -> Result<(), Refusal> {
+        self.inner.mend(shard).await
+    }
+
+    async fn holds(&self, shard: &Shard, ids: &[MessageId]) -> Result<Vec<bool>, Refusal> {
+        self.inner.holds(shard, ids).await
+    }
+
+    async fn purge(&self, first: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.purge(first, include_running, cursor).await;
+        }
+        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
+        let within = cursor.within.as_str();
+        let step = |shard: Shard| async move { store.purge(&shard, include_running, within).await };
+        let step = queue.on(cursor.number, step).await?;
+        queue.changes(cursor.number);
+        let next = cursor.behind(step.next_cursor, layout.shards);
+        Ok(Purged { purged: step.purged, next_cursor: Cursor::shown(next) })
+    }
+
+    async fn enqueue(&self, first: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.enqueue(first, messages).await;
+        }
+        let queue = self.queue(first, &layout);
+        let (count, parts) = (messages.len(), divide(messages, |_, message| layout.number_of(message)));
+        for (number, (_, messages)) in &parts {
+            // Of an exclusive queue only the first message of a value is runnable.
+            let runnable = if layout.exclusivity_key.is_some() { 0 } else { messages.len() as u64 };
+            let of_class = messages.iter().any(|message| message.priority_class.is_some());
+            let head = messages.iter().map(|message| message.priority).min().filter(|_| !of_class);
+            queue.known().adds(*number, runnable, head);
+            queue.touch(*number);
+        }
+        let store = &*self.inner;
+        send(&queue, count, parts, |shard, messages| async move { store.enqueue(&shard, messages).await }).await
+    }
+
+    async fn dequeue(
+        &self,
+        first: &Shard,
+        requests: &[DequeueRequest],
+        wait: bool,
+        ticket: Option<Ticket>,
+    ) -> Result<Dequeued, Refusal> {
+        let mut layout = self.layout_of(first).await?;
+        loop {
+            let answer = if layout.shards == 1 {
+                self.inner.dequeue(first, requests, wait, ticket).await?
+            } else {
+                Dequeue::new(&self.queue(first, &layout), requests, wait, ticket).run().await?
+            };
+            let current = self.layout_of(first).await?;
+            if current == layout || answer.leases.iter().flatten().any(|leases| !leases.is_empty()) {
+                return Ok(answer);
+            }
+            // The queue was created again, with another number of shards, which the call has found out from the first one.
+            layout = current;
+        }
+    }
+
+    of_leases!(complete, |queue, number| queue.changes(number), Completion, Transition, |item: &Completion| item
+        .lease
+        .clone());
+    of_leases!(extend_lease, |queue, number| queue.touch(number), Extension, Extended, |item: &Extension| item
+        .lease
+        .clone());
+    of_leases!(release, |queue, number| queue.changes(number), Release, Transition, |item: &Release| item
+        .lease
+        .clone());
+    of_leases!(cancel, |queue, number| queue.changes(number), Cancellation, Transition, |item: &Cancellation| {
+        LeaseRef { id: item.id.clone(), fencing_token: item.fencing_token }
+    });
+    of_leases!(redrive, |queue, number| queue.changes(number), MessageId, Transition, no_lease);
+    of_leases!(get_messages, |_, _| {}, MessageId, Message, no_lease);
+
+    async fn update_message(&self, first: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
+        of_message!(self, first, |layout| {
+            if layout.shards == 1 {
+                return self.inner.update_message(first, id, patch.clone()).await;
+            }
+            let (queue, store) = (self.queue(first, layout), &*self.inner);
+            let number = number_of(&queue, id).await?;
+            queue.changes(number);
+            let update = |shard: Shard| {
+                let patch = patch.clone();
+                async move { store.update_message(&shard, id, patch).await }
+            };
+            queue.on(number, update).await
+        })
+    }
+
+    async fn change_messages(
+        &self,
+        first: &Shard,
+        request: &ChangeRequest,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<ChangedPage, Refusal> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.change_messages(first, request, cursor, limit).await;
+        }
+        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let cursor = Cursor::parse(cursor, "page_token", layout.shards)?;
+        let within = cursor.within.as_str();
+        let step = |shard: Shard| async move { store.change_messages(&shard, request, within, limit).await };
+        let mut page = queue.on(cursor.number, step).await?;
+        queue.changes(cursor.number);
+        page.next_cursor = Cursor::shown(cursor.behind(page.next_cursor, layout.shards));
+        Ok(page)
+    }
+
+    async fn list_messages(
+        &self,
+        first: &Shard,
+        state: State,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<Page<Message>, Refusal> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.list_messages(first, state, cursor, limit).await;
+        }
+        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let mut next = Some(Cursor::parse(cursor, "page_token", layout.shards)?);
+        let mut items = Vec::new();
+        while let Some(cursor) = next.take() {
+            let (within, left) = (cursor.within.as_str(), limit - items.len());
+            let page = |shard: Shard| async move { store.list_messages(&shard, state, within, left).await };
+            let page = queue.on(cursor.number, page).await?;
+            items.extend(page.items);
+            next = cursor.behind(page.next_cursor, layout.shards);
+            if items.len() >= limit {
+                break;
+            }
+        }
+        Ok(Page { items, next_cursor: Cursor::shown(next) })
+    }
+
+    async fn explain(&self, first: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
+        of_message!(self, first, |layout| {
+            if layout.shards == 1 {
+                return self.inner.explain(first, id).await;
+            }
+            let (queue, store) = (self.queue(first, layout), &*self.inner);
+            let number = number_of(&queue, id).await?;
+            queue.on(number, |shard| async move { store.explain(&shard, id).await }).await
+        })
+    }
+
+    async fn depth(&self, first: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
+        let mut layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            let depth = self.inner.depth(first, filter).await?;
+            // The call has read the current configuration of the queue.
+            let current = self.layout_of(first).await?;
+            if current == layout {
+                return Ok(depth);
+            }
+            layout = current;
+        }
+        let store = &*self.inner;
+        let queue = self.queue(first, &layout);
+        let depths = queue
+            .numbers()
+            .map(|number| queue.on(number, move |shard: Shard| async move { store.depth(&shard, filter).await }));
+        let mut whole = Depth::default();
+        for depth in try_join_all(depths).await? {
+            whole.add(&depth);
+        }
+        Ok(whole)
+    }
+
+    async fn ages(&self, first: &Shard) -> Result<Ages, Refusal> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.ages(first).await;
+        }
+        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let ages =
+            queue.numbers().map(|number| queue.on(number, move |shard: Shard| async move { store.ages(&shard).await }));
+        let ages = try_join_all(ages).await?;
+        Ok(Ages {
+            pending_ms: ages.iter().filter_map(|ages| ages.pending_ms).max(),
+            lease_ms: ages.iter().filter_map(|ages| ages.lease_ms).max(),
+        })
+    }
+
+    /// Of this shard alone, also if it is the first.
+    async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
+        self.inner.sweep(shard).await
+    }
+
+    async fn check(&self, first: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
+        let layout = self.layout_of(first).await?;
+        if layout.shards == 1 {
+            return self.inner.check(first, cursor).await;
+        }
+        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
+        let within = cursor.within.as_str();
+        let step = |shard: Shard| async move { store.check(&shard, within).await };
+        let (checked, page) = queue.on(cursor.number, step).await?;
+        let next = cursor.behind(page.next_cursor, layout.shards);
+        Ok((checked, Page { items: page.items, next_cursor: Cursor::shown(next) }))
+    }
+
+    /// `notify` gets the shard itself.
+    fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
+        let known = self.known.clone();
+        let notify: Notify = Arc::from(notify);
+        known.set_notify(notify.clone());
+        self.inner.on_ready(Box::new(move |shard| {
+            known.changes(shard);
+            notify(shard);
+        }));
+    }
+
+    fn on_revoked(&self, notify: NotifyRevoked) {
+        self.inner.on_revoked(notify);
+    }
+
+    async fn notify_light_flow(&self, shard: &Shard, flow: &str) -> Result<(), Refusal> {
+        self.inner.notify_light_flow(shard, flow).await
+    }
+
+    fn on_light_flow(&self, notify: NotifyLightFlow) {
+        self.inner.on_light_flow(notify);
+    }
+
+    fn is_spread(&self, first: &Shard) -> bool {
+        self.known.has(&first.queue)
+    }
+}
+
+/// What names a message by its id alone.
+fn no_lease(id: &MessageId) -> LeaseRef {
+    LeaseRef { id: id.clone(), fencing_token: 0 }
+}
+
+async fn number_of<S: Store>(queue: &OneQueue<'_, S>, id: &MessageId) -> Result<u16, Refusal> {
+    Ok(queue.numbers_of(&[id]).await?.into_iter().next().unwrap_or_default())
+}

@@ -1,0 +1,141 @@
+//! The verbs on whole queues: create, update, delete, each over all shards of a queue, which may be in several partitions
+//! (Q17, docs/decisions/0181).
+//!
+//! The first shard has the configuration; the queue exists while it exists. It is created first and deleted last. The others have
+//! copies, which follow it. Each step may be the last one of a server that dies: then the next call that misses the rest does it.
+
+use super::copies::{Copies, changed_meanwhile, copies};
+use super::partitions;
+use super::shared::{Deleted, Shared};
+use super::view::Stored;
+use futures::future::join_all;
+use std::sync::Arc;
+use tallystone_model::config::{QueueConfig, QueuePatch};
+use tallystone_model::store::Queue;
+use tallystone_model::{Layout, QueueName, Refusal, Shard};
+
+/// How long the missing shards of a queue that is being deleted are not created again: a deletion takes less, unless its server
+/// dies.
+const DELETION_MS: u64 = 10_000;
+
+/// The queues of a store.
+pub(super) struct Whole<'a> {
+    partitions: &'a [Arc<Shared>],
+    copies: Copies<'a>,
+}
+
+impl<'a> Whole<'a> {
+    /// Those of a store with these partitions.
+    pub(super) fn new(partitions: &'a [Arc<Shared>]) -> Self {
+        Whole { partitions, copies: Copies(partitions) }
+    }
+
+    /// The partition with the keys of a shard.
+    fn of(&self, shard: &Shard) -> &'a Arc<Shared> {
+        partitions::of(self.partitions, shard)
+    }
+
+    pub(super) async fn create(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
+        let config = config.patched(&QueuePatch::default())?;
+        let first = Shard::first(name);
+        let mut stored = Stored::new(config.clone());
+        if config.shards > 1
+            && let Some(member) = self.copies.left_behind(&first, &config).await?
+        {
+            stored.member = Some(member);
+        }
+        let created = self.of(&first).create_shard(&first, &stored).await?;
+        let mut view = created.ok_or_else(changed_meanwhile)?;
+        if *view.config() != config {
+            return Err(Refusal::QueueExists { queue: name.to_string() });
+        }
+        if view.stored.member.as_ref().is_some_and(|member| member.deleting_since_ms > 0) {
+            view = self.copies.revive(&first).await.map_err(Refusal::after_an_earlier_try)?;
+        }
+        self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
+        Ok(view.queue(name))
+    }
+
+    pub(super) async fn update(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        let edit = |stored: &mut Stored| {
+            let config = stored.config.patched(&patch)?;
+            match stored.configure(config) {
+                true => Ok(()),
+                false => Err(Refusal::TooManyIndexes { queue: name.to_string() }),
+            }
+        };
+        let first = Shard::first(name);
+        let view = self.of(&first).configure(&first, edit).await?;
+        self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
+        Ok(view.queue(name))
+    }
+
+    pub(super) async fn delete(&self, name: &QueueName) -> Result<(), Refusal> {
+        let first = Shard::first(name);
+        let partition = self.of(&first);
+        let member = match partition.read(&first).await {
+            Ok((view, _)) => view.stored.member.clone().map(|member| (member, view)),
+            Err(Refusal::QueueNotFound { .. }) => None,
+            Err(refusal) => return Err(refusal),
+        };
+        let Some((member, view)) = member else { return partition.delete_shard(&first, None).await };
+        let others: Vec<Shard> = copies(&first, view.config()).collect();
+        let all: Vec<Shard> = std::iter::once(first.clone()).chain(others.iter().cloned()).collect();
+        let all: Vec<&Shard> = all.iter().collect();
+        let states = async |partition: Arc<Shared>, shards: Vec<Shard>| partition.shard_states(&shards).await;
+        let states = partitions::of_shards(self.partitions, &all, states).await?;
+        if states.iter().flatten().any(|(depth, _)| depth.live() > 0) {
+            return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+        }
+        // From now on calls that miss a shard do not create it again.
+        let now_ms = partition.now_ms().await?;
+        let begin = |stored: &mut Stored| match &mut stored.member {
+            Some(current) if (&current.queue_id, current.epoch) == (&member.queue_id, member.epoch) => {
+                current.deleting_since_ms = now_ms;
+                Ok(())
+            }
+            _ => Err(changed_meanwhile()),
+        };
+        partition.change(&first, begin).await?;
+        let deleted = join_all(others.iter().map(|shard| self.copies.delete_copy(shard, &member))).await;
+        let mut deleted = deleted.into_iter().collect::<Result<(), Refusal>>();
+        if deleted.is_ok() {
+            deleted = partition.delete_shard(&first, Some(&member)).await;
+        }
+        match deleted {
+            Ok(()) => Ok(()),
+            // A message came meanwhile: the queue stays.
+            Err(not_empty @ Refusal::QueueNotEmpty { .. }) => {
+                let view = self.copies.revive(&first).await.map_err(Refusal::after_an_earlier_try)?;
+                self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
+                Err(not_empty)
+            }
+            Err(refusal) => Err(refusal.after_an_earlier_try()),
+        }
+    }
+
+    pub(super) async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
+        Ok(self.of(&Shard::first(name)).deleted(&Shard::first(name)).await? == Some(Deleted::Exclusive))
+    }
+
+    pub(super) async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
+        Ok(Layout::of(self.of(first).view(first).await?.config()))
+    }
+
+    pub(super) async fn mend(&self, shard: &Shard) -> Result<(), Refusal> {
+        let first = shard.sibling(0);
+        let partition = self.of(&first);
+        let mut view = partition.read(&first).await?.0;
+        if shard.number == 0 || shard.number >= view.config().shards {
+            return Ok(());
+        }
+        let Some(member) = &view.stored.member else { return Ok(()) };
+        if member.deleting_since_ms > 0 {
+            if partition.now_ms().await? < member.deleting_since_ms + DELETION_MS {
+                return Err(Refusal::QueueNotFound { queue: shard.queue.to_string() });
+            }
+            view = self.copies.revive(&first).await?;
+        }
+        self.copies.follow(shard, &view).await
+    }
+}
