@@ -47,11 +47,30 @@ impl Fixture {
     fn list(&self, name: &str) -> &[Value] {
         self.expected[name].as_array().expect("a list")
     }
+
+    /// One that earlier fixtures do not have.
+    fn later_list(&self, name: &str) -> &[Value] {
+        self.expected[name].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// For how long it has been there.
+    fn age(&self) -> Duration {
+        Duration::from_millis(now_ms() - self.expected["made_at_ms"].as_u64().expect("a time"))
+    }
 }
 
 #[tokio::test]
 async fn o6_data_of_version_0_1_opens_unchanged_whenever_it_is_killed() {
-    let fixture = Fixture::unpack("data-0.1");
+    opens_unchanged("data-0.1").await;
+}
+
+#[tokio::test]
+async fn o6_data_with_shards_archive_views_and_sets_opens_unchanged_whenever_it_is_killed() {
+    opens_unchanged("data-0.1-2026-11").await;
+}
+
+async fn opens_unchanged(version: &str) {
+    let fixture = Fixture::unpack(version);
     // From before Redis runs until after it serves.
     for ms in [5, 40, 100, 200, 400, 800] {
         fixture.open_and_kill_after(Duration::from_millis(ms)).await;
@@ -71,6 +90,9 @@ async fn holds_all(dev: &Dev, fixture: &Fixture) {
     queues(dev, fixture, &found).await;
     history(dev, fixture).await;
     counters(dev, fixture).await;
+    archive(dev, fixture).await;
+    views(dev, fixture).await;
+    set(dev, fixture).await;
     let checked = dev.call(&["check"]).await;
     assert_eq!(checked.code, Some(0), "every invariant holds: {checked:?}");
     let compared = dev.call(&["history", "check", "--traces"]).await;
@@ -196,6 +218,45 @@ async fn counters(dev: &Dev, fixture: &Fixture) {
     }
 }
 
+/// For a year an audit finds the events that were added before, most of them in the archive.
+async fn archive(dev: &Dev, fixture: &Fixture) {
+    for counter in fixture.later_list("audited").iter().map(text) {
+        if fixture.age() < Duration::from_secs(360 * 86_400) {
+            eventually(&format!("{counter} agrees with its events"), async || {
+                let audit = dev.counter(&["audit", counter, "--namespace", "kept"]).await;
+                assert_eq!(audit["agrees"], true, "{audit}");
+                (audit["events"] == 4).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+async fn views(dev: &Dev, fixture: &Fixture) {
+    let url = dev.ready["views"].as_str().expect("a URL");
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    for recorded in fixture.later_list("views") {
+        let path = format!("{url}/v1/videos/{}/views", text(&recorded["video"]));
+        eventually(&format!("{path} has the counts"), async || {
+            let response = http.get(&path).send().await.expect("an answer");
+            let found: Value = serde_json::from_str(&response.text().await.expect("text")).expect("JSON");
+            ["viewCount", "pageViews"].iter().all(|kind| found[*kind] == recorded[*kind]).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn set(dev: &Dev, fixture: &Fixture) {
+    let recorded = fixture.later_list("set");
+    if recorded.is_empty() {
+        return;
+    }
+    let url = dev.redis_url();
+    let ids: Vec<String> = recorded.iter().map(|record| record["id"].to_string()).collect();
+    let get = ["compact", "get", "--redis-url", &url, "board"].into_iter().chain(ids.iter().map(String::as_str));
+    assert_eq!(dev.call(&get.collect::<Vec<_>>()).await.json(), recorded);
+}
+
 /// What the old version left is worked on: the most urgent message that can run first, by tokens higher than all before.
 async fn work_goes_on(dev: &Dev, fixture: &Fixture) {
     let found = messages(dev, fixture).await;
@@ -216,7 +277,25 @@ async fn work_goes_on(dev: &Dev, fixture: &Fixture) {
         assert!(first["fencing_token"].as_u64() > highest, "{first} after {highest:?}");
         assert!(worker.stop().await.success());
     }
+    spread_work_goes_on(dev, fixture).await;
     assert_eq!(dev.counter(&["add", "small", "--get"]).await["count"], 104);
+}
+
+/// Of a queue with several shards a worker gets every message whose value has no lease.
+async fn spread_work_goes_on(dev: &Dev, fixture: &Fixture) {
+    let mut of_queue: Vec<&Value> =
+        fixture.list("messages").iter().filter(|message| message["queue"] == "spread").collect();
+    if of_queue.is_empty() {
+        return;
+    }
+    of_queue.retain(|message| message["state"] == "pending");
+    let command = program::command(&["--json", "--server", dev.url(), "work", "spread", "--exec", "true"]);
+    let mut worker = Running::start(command);
+    for _ in of_queue.iter().filter(|message| !["N0", "N1"].contains(&text(&message["metadata"]["tail"]))) {
+        let done: Value = serde_json::from_str(&worker.line().await).expect("JSON");
+        assert_eq!(done["outcome"], "completed", "{done}");
+    }
+    assert!(worker.stop().await.success());
 }
 
 #[tokio::test]
