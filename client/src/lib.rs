@@ -136,8 +136,9 @@ pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connect;
 pub use counter::{
     Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
-    CounterType, Crossing, CrossingDirection, Crossings, ExactTo, IdempotencyToken, Namespace, NamespaceConfig, NewAdd,
-    NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, Sums, Threshold, TopCounters,
+    CounterType, Crossing, CrossingDirection, Crossings, ExactTo, GlobalCount, IdempotencyToken, Namespace,
+    NamespaceConfig, NewAdd, NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, RegionCount, Sums,
+    Threshold, TopCounters,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

@@ -29,9 +29,16 @@ pub struct Audit {
 }
 
 impl Audit {
-    fn of(Checkpoint { count, exact_to_ms, epoch, .. }: Checkpoint, undeleted_from_ms: u64) -> Audit {
-        let next_ms = undeleted_from_ms;
-        Audit { namespace: 0, next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events: 0, sum: 0, cleared_ms: 0 }
+    /// Of the events since the last clear, as far as the checkpoint has it: a clear of another region is not among the events.
+    fn of(checkpoint: Checkpoint, undeleted_from_ms: u64) -> Audit {
+        let Checkpoint { count, exact_to_ms, epoch, cleared_ms, .. } = checkpoint;
+        let next_ms = undeleted_from_ms.max(if cleared_ms > 0 { cleared_ms + 1 } else { 0 });
+        Audit { namespace: 0, next_ms, count, exact_to_ms, epoch, undeleted_from_ms, events: 0, sum: 0, cleared_ms }
+    }
+
+    /// Of the events after a clear of another region.
+    pub(crate) fn since(checkpoint: Checkpoint, undeleted_from_ms: u64, cleared_ms: u64) -> Audit {
+        Audit::of(Checkpoint { cleared_ms, ..checkpoint }, undeleted_from_ms)
     }
 
     /// Whether it has read every event of the count.

@@ -22,6 +22,9 @@ pub struct Checkpoint {
     pub is_deleted: bool,
     /// The recounts of the counter (N12).
     pub epoch: Epoch,
+    /// The time of the last clear or deletion that the count follows, of this region or another one (N12), in Unix ms; 0: none
+    /// since the namespace has regions. It stays if the regions are removed.
+    pub cleared_ms: u64,
 }
 
 /// What the recounts of a counter have made of its count (N12). The default: it was never recounted.
@@ -75,9 +78,12 @@ pub trait Checkpoints: Send + Sync {
     /// The counters' checkpoints; the default for a counter that was never rolled up.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Checkpoint>, Refusal>> + Send;
 
-    /// Replaces each checkpoint whose `exact_to_ms`, `is_deleted` and `epoch.number` are still those of `before`, unless a later
-    /// lease than `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
+    /// Replaces each checkpoint whose `exact_to_ms`, `is_deleted`, `epoch.number` and `cleared_ms` are still those of `before`, unless a
+    /// later lease than `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
     /// [`FIRST_AGE_MS_MAX`]. A counter does not expire while its home shard has pending events of it. Each update is atomic.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: a home shard follows another revision, which may have other regions; its updates change nothing.
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }
 
@@ -97,7 +103,7 @@ pub trait Deletions: Send + Sync {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`]: the clear is further ahead of the store's clock than a new event may be, because the clock
-    /// was set back.
+    /// was set back. [`Refusal::Stale`]: the home shard follows another revision, and nothing changes.
     fn delete(&self, counter: &CounterName, cleared_ms: u64) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Up to when the counter's events are deleted, in Unix ms; `None`: they are not, or retention has dropped them.

@@ -4,7 +4,7 @@
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
 //! ([`redis`]) and in memory ([`oracle`], their executable meaning); the bounds on reads of the archive (`archive_reads`); the rollup ([`rollup`]), the reading of counts
 //! ([`read`]) and of sums by period ([`sums`]), their audit and recount ([`audit`], [`recount`]), the feed of passed
-//! thresholds ([`crossings`]), the highest counts ([`top`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
+//! thresholds ([`crossings`]), the sums over regions ([`regions`]), the highest counts ([`top`]), and their publication ([`publish`]); what an installation needs for a load ([`plan`]); the
 //! service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers that run rollups
 //! (tallystone-workers), and the queue, which is reached through its client only.
 //!
@@ -27,6 +27,7 @@ pub mod read;
 pub mod recount;
 pub mod redis;
 pub mod refusal;
+pub mod regions;
 pub mod rollup;
 pub mod service;
 pub mod sums;
@@ -42,7 +43,7 @@ pub use log::{
     Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
     Sealed, Settlement, Window,
 };
-pub use names::{CounterName, NamespaceName, Token};
+pub use names::{CounterName, NamespaceName, RegionName, Token};
 pub use namespace::NamespaceConfig;
 pub use recount::{Recounted, Recounts};
 pub use refusal::Refusal;

@@ -3,6 +3,7 @@
 use crate::refusal::Refusal;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use tallystone_model::names::check_text;
 
@@ -10,6 +11,8 @@ use tallystone_model::names::check_text;
 pub const COUNTER_BYTES_MAX: usize = 128;
 /// The longest namespace name, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 64;
+/// The longest name of a region, in bytes.
+pub const REGION_BYTES_MAX: usize = 32;
 /// The longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 64;
 
@@ -66,14 +69,8 @@ impl NamespaceName {
     /// Checks and wraps.
     pub fn parse(name: impl Into<String>) -> Result<Self, Refusal> {
         let name = name.into();
-        check_text("namespace", &name, 1, NAMESPACE_BYTES_MAX)?;
-        match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
-            Some(c) => Err(Refusal::invalid(
-                "namespace",
-                format!("has {c:?}; a namespace name may only have A-Z a-z 0-9 . _ -"),
-            )),
-            None => Ok(NamespaceName(name)),
-        }
+        check_name("namespace", "a namespace name", &name, NAMESPACE_BYTES_MAX)?;
+        Ok(NamespaceName(name))
     }
 
     /// The name.
@@ -85,6 +82,54 @@ impl NamespaceName {
 impl fmt::Display for NamespaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
+    }
+}
+
+/// A region's name (N12): 1 to 32 of `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RegionName(String);
+
+impl RegionName {
+    /// Checks and wraps.
+    pub fn parse(name: impl Into<String>) -> Result<Self, Refusal> {
+        let name = name.into();
+        check_name("region", "a region's name", &name, REGION_BYTES_MAX)?;
+        Ok(RegionName(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl TryFrom<String> for RegionName {
+    type Error = Refusal;
+
+    fn try_from(name: String) -> Result<RegionName, Refusal> {
+        RegionName::parse(name)
+    }
+}
+
+impl From<RegionName> for String {
+    fn from(name: RegionName) -> String {
+        name.0
+    }
+}
+
+/// Refuses a name that is empty, longer than this, or has characters that `what`, such as `a namespace name`, must not have.
+fn check_name(field: &'static str, what: &str, name: &str, bytes_max: usize) -> Result<(), Refusal> {
+    check_text(field, name, 1, bytes_max)?;
+    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
+        Some(c) => Err(Refusal::invalid(field, format!("has {c:?}; {what} may only have A-Z a-z 0-9 . _ -"))),
+        None => Ok(()),
     }
 }
 

@@ -11,7 +11,8 @@ use tallystone_model::Applied;
 const TRIES: usize = 20;
 const ALL: RollupSpan = RollupSpan { from_ms: 0, to_ms: u64::MAX };
 
-/// The counts with every event that was acknowledged before the call, each with the checkpoint that it starts from.
+/// The counts with every event that was acknowledged before the call, each with the checkpoint that it starts from. Its `cleared_ms`
+/// is the time of the last clear that the count follows, though no rollup has seen this clear yet.
 ///
 /// What is pending is read first and the checkpoint last, so no rollup makes a second read necessary: each event is still
 /// pending at the first read, or the checkpoint holds it; and what was pending and is before the checkpoint's time is in
@@ -43,8 +44,11 @@ pub async fn accurate(
         {
             let since = RollupSpan { from_ms: base.exact_to_ms, to_ms: u64::MAX };
             let is_deleted_since = base.is_deleted && has_adds_to(&first, since, base.last_write_ms);
-            if last_clear(&first, since) == last_clear(&second, since) && !is_deleted_since {
-                counts[index] = Some((total(&counters[index], base.count, &first, since, &sums)?, base));
+            let clear_ms = last_clear(&first, since);
+            if clear_ms == last_clear(&second, since) && !is_deleted_since {
+                let cleared_ms = clear_ms.unwrap_or_default().max(base.cleared_ms);
+                let count = total(&counters[index], base.count, &first, since, &sums)?;
+                counts[index] = Some((count, Checkpoint { cleared_ms, ..base }));
             } else {
                 again.push((index, second));
             }

@@ -69,14 +69,26 @@ pub trait Recounts: Send + Sync {
     /// The recounts of a counter since its last deletion, the latest [`RECOUNTS_MAX`], in their order.
     fn recounts(&self, counter: &CounterName) -> impl Future<Output = Result<Vec<Recounted>, Refusal>> + Send;
 
-    /// Replaces a checkpoint and the recounts of its counter, atomically, if its `exact_to_ms`, `is_deleted` and
-    /// `epoch.number` are still those of `before`.
+    /// Replaces a checkpoint and the recounts of its counter, atomically, if its `exact_to_ms`, `is_deleted`,
+    /// `epoch.number` and `cleared_ms` are still those of `before`.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: the home shard follows another revision, and nothing changes.
     fn replace(
         &self,
         counter: &CounterName,
         before: &Checkpoint,
         after: &Checkpoint,
         recounts: &[Recounted],
+    ) -> impl Future<Output = Result<Commit, Refusal>> + Send;
+
+    /// Replaces a checkpoint as [`replace`](Recounts::replace) does, because the counter follows a clear of another region; its
+    /// recounts stay.
+    fn follow(
+        &self,
+        counter: &CounterName,
+        before: &Checkpoint,
+        after: &Checkpoint,
     ) -> impl Future<Output = Result<Commit, Refusal>> + Send;
 
     /// The store's time, in Unix ms.
@@ -160,6 +172,9 @@ async fn brought_to(
     let mut audit = Audit { count, exact_to_ms, epoch, ..audit };
     for _ in 0..PAGES_MAX {
         audit = go_on(store, counter, audit).await?;
+        if audit.is_finished() && audit.cleared_ms < present.cleared_ms {
+            return Err(Refusal::CounterChanged { why: "the counter was cleared in another region since the audit" });
+        }
         if audit.is_finished() {
             return Ok(audit);
         }

@@ -94,7 +94,13 @@ async fn roll_up_all(
             Some(_) => Epoch { adjusted: 0, ..before.epoch },
             None => before.epoch,
         };
-        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted, epoch };
+        let cleared_ms = match last_clear(&sealed.pending, span) {
+            // Other regions may still have the time of that clear: this one must not lose it while it has no regions.
+            _ if !sealed.has_regions && before.cleared_ms == 0 => 0,
+            cleared_ms => cleared_ms.unwrap_or_default().max(before.cleared_ms),
+        };
+        let lease = job.lease;
+        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease, is_deleted, epoch, cleared_ms };
         let settle = settlement(&job.counter, &after, &sealed.pending);
         // Before the count commits: the adds that come meanwhile must still fit.
         if settle.closed != Closed::No {

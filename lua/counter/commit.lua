@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- commit: replaces checkpoints by compare-and-set, unless a later lease has written (N8).
--- KEYS counts deleted state recounts crossings pending
--- ARGV now_ms (lib/clock), (counter, what stands (lib/home; '0': no checkpoint), checkpoint, crossings (lib/crossings))...
+-- KEYS counts deleted state recounts crossings pending [behind (lib/regions)]
+-- ARGV now_ms, revision (lib/home), (counter, what stands (lib/home; '0': no checkpoint), checkpoint, crossings (lib/crossings))...
 -- RETURNS {OK, code...}: OK | LOST
 -- WHY no first checkpoint that is old: the marks of deleted counters go in the end (forget), and then a rollup that began
 -- before the deletion and stood still since would pass as the first. Only a standstill makes a rollup so late.
@@ -16,12 +16,12 @@ local function has_windows(counter)
 end
 
 local oldest_first = now - FIRST_AGE_MS_MAX
-local out, write, deleted, gone, counters = {OK}, {}, {}, {}, {}
-for i = 2, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
+local out, write, deleted, gone, behind, counters = {OK}, {}, {}, {}, {}, {}
+for i = 3, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
 local found = call('HMGET', K_COUNTS, unpack(counters))
-for i = 2, #ARGV, 4 do
+for i = 3, #ARGV, 4 do
   local counter, expected, checkpoint = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local before = found[(i + 2) / 4]
+  local before = found[(i + 1) / 4]
   local stands, leased_at, token = '0', 0, 0
   if before then
     local _, _, _, _, was_leased_at, was_token = unpick(CHECKPOINT, before)
@@ -37,6 +37,10 @@ for i = 2, #ARGV, 4 do
     out[#out + 1] = OK
     write[#write + 1] = counter
     write[#write + 1] = checkpoint
+    if K_BEHIND then
+      behind[#behind + 1] = string.format('%.0f', now)
+      behind[#behind + 1] = counter
+    end
     if ARGV[i + 3] ~= '' then append_crossings(counter, ARGV[i + 3]) end
     if is_deleted(checkpoint) then
       deleted[#deleted + 1] = string.format('%.0f', last_write)
@@ -46,6 +50,7 @@ for i = 2, #ARGV, 4 do
   end
 end
 if #write > 0 then call('HSET', K_COUNTS, unpack(write)) end
+if #behind > 0 then call('ZADD', K_BEHIND, unpack(behind)) end
 if #deleted > 0 then
   call('ZADD', K_DELETED, 'GT', unpack(deleted))
   call('HDEL', K_RECOUNTS, unpack(gone))

@@ -1,9 +1,11 @@
 #!lua
 -- put_namespace: replaces a namespace's configuration if the namespace is still what the caller has read (N1).
--- KEYS namespaces
+-- KEYS namespaces positions (merged)
 -- ARGV now_ms (lib/clock), name, revision (0: it does not exist), configuration, the least that its new revision may be,
---      incarnation
+--      incarnation, its field of the positions, or '' if its regions stay
 -- RETURNS {OK, revision, incarnation} | {STALE, revision}
+-- WHY the positions forget a namespace whose regions change: with other regions, or none, its counters are not put behind and
+-- records of it are skipped. If it gets the same ones again, all must be published and merged from the beginning (N12).
 --@include clock
 --@include registry
 local registry, name = KEYS[1], ARGV[2]
@@ -19,4 +21,5 @@ if revision ~= tonumber(ARGV[3]) or raw and incarnation ~= tonumber(ARGV[6]) the
 revision = math.max(revision + 1, tonumber(ARGV[5]))
 local entry = struct.pack('>I6', revision) .. (incarnation > 0 and '#' .. struct.pack('>I6', incarnation) or '')
 redis.call('HSET', registry, name, entry .. ARGV[4])
+if ARGV[7] ~= '' then redis.call('HDEL', KEYS[2], ARGV[7]) end
 return {OK, revision, incarnation}

@@ -27,7 +27,8 @@ for i = 1, #counters do
   local settled_to, again_after_ms = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
   if again_after_ms < 0 then
     local checkpoint = call('HGET', K_SETTLED_COUNTS, counter)
-    again_after_ms = checkpoint and #checkpoint ~= CHECKPOINT_BYTES + 1 and -again_after_ms or 0
+    local bytes = checkpoint and #checkpoint - CHECKPOINT_BYTES
+    again_after_ms = bytes and bytes ~= 1 and bytes ~= 1 + CLEARED_BYTES and -again_after_ms or 0
   end
   local p = read_pending(whole(counter, raws[i]))
   local left = {}

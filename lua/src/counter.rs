@@ -32,6 +32,16 @@ pub const ARCHIVE: &str = "archive";
 /// Sorted set: the counters with settled events that are not in the archive yet, scored by the time to which they are settled
 /// (Unix ms). Lua knows it as `K_SETTLED_NAMES`.
 pub const SETTLED_NAMES: &str = "names";
+/// Sorted set, in a home shard of a namespace with regions: the counters that need attention (N12; `counter/lib/regions.lua`).
+/// Lua knows it as `K_BEHIND`.
+pub const BEHIND: &str = "behind";
+/// Hash, in a home shard: what other regions have published (N12; `counter/lib/regions.lua`). Lua knows it as `K_REGIONS`.
+pub const REGIONS: &str = "regions";
+/// Hash: up to where the topics of other regions are merged, and for which namespaces (N12; `counter/merged.lua`). It is in the
+/// first partition.
+pub const REGION_POSITIONS: &str = "tc:regions";
+/// String: the term of the process that publishes and merges (N12; `counter/lead.lua`). It is in the first partition.
+pub const REGION_LEASE: &str = "tc:regions:lease";
 /// The registry of namespaces. It is in the first partition.
 pub const NAMESPACES: &str = "tc:namespaces";
 /// How many partitions the counters have; only where there are several. It is in no partition.
@@ -90,6 +100,12 @@ pub const CHECKPOINT_BYTES: usize = 33;
 pub const DELETED_BYTE: u8 = 1;
 /// The number of additional bytes in the checkpoint of a counter that was recounted: its epoch (`counter/lib/home.lua`).
 pub const EPOCH_BYTES: usize = 12;
+/// The number of further bytes in the checkpoint of a counter that was cleared, in a namespace with regions.
+pub const CLEARED_BYTES: usize = 6;
+/// What a region has published of a counter: `counter/lib/regions.lua` names its fields.
+pub const REGION_RECORD_LAYOUT: &str = ">I6I6I4I6I6i4I4";
+/// Its length.
+pub const REGION_RECORD_BYTES: usize = 36;
 
 answers! {
     /// The code of a script's reply, of the whole call or of one item.
@@ -127,7 +143,7 @@ answers! {
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
     "shard", "pending", "slots", "counts", "bounds",
-    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "registry"];
+    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "regions", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
@@ -164,6 +180,14 @@ scripts! {
     Commit = "commit",
     /// N12.
     Recount = "recount",
+    /// N12.
+    Merge = "merge",
+    /// N12.
+    Attend = "attend",
+    /// N12.
+    Lead = "lead",
+    /// N12.
+    Merged = "merged",
     /// N14.
     Delete = "delete",
     /// N14.
@@ -190,6 +214,8 @@ fn prelude() -> String {
     local("K_RECOUNTS", &"KEYS[4]");
     local("K_CROSSINGS", &"KEYS[5]");
     local("K_HOME_PENDING", &"KEYS[6]");
+    local("K_BEHIND", &"KEYS[7]");
+    local("K_REGIONS", &"KEYS[8]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
@@ -217,6 +243,8 @@ fn prelude() -> String {
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
     local("EPOCH_BYTES", &EPOCH_BYTES);
+    local("CLEARED_BYTES", &CLEARED_BYTES);
+    local("REGION_RECORD", &format!("'{REGION_RECORD_LAYOUT}'"));
     local("CROSSINGS_MAX", &CROSSINGS_MAX);
     text
 }
@@ -290,6 +318,13 @@ impl ShardKeys {
     pub fn commit(&self) -> [String; 6] {
         let [counts, deleted, state, recounts] = self.home();
         [counts, deleted, state, recounts, self.key(CROSSINGS), self.key("pending")]
+    }
+
+    /// KEYS of the scripts of regions; without the last one, those of the scripts that write checkpoints in a namespace with
+    /// regions.
+    pub fn regions(&self) -> [String; 8] {
+        let [counts, deleted, state, recounts, crossings, pending] = self.commit();
+        [counts, deleted, state, recounts, crossings, pending, self.key(BEHIND), self.key(REGIONS)]
     }
 }
 

@@ -106,7 +106,12 @@ impl Keyspace {
         self.key("ts:queues")
     }
 
-    /// A stream of the queues that are added to the registry; the relay waits on it.
+    /// The registry of all shards but the first of each queue, by their tags: a sorted set by bytes.
+    pub fn shards(&self) -> String {
+        self.key("ts:shards")
+    }
+
+    /// A stream of the queues and shards that are added to the registries; the relay waits on it.
     pub fn new_queues(&self) -> String {
         self.key("ts:queues:new")
     }
@@ -205,7 +210,13 @@ mod tests {
         let shard = Shard { queue, number: 3 };
         let mut keys = keyspace.shard(&shard).all([0]);
         assert_eq!(shard_of_state_key(&keys[0]), Some(shard));
-        keys.extend([keyspace.queues(), keyspace.new_queues(), keyspace.left_outboxes(), keyspace.leader_lease("job")]);
+        keys.extend([
+            keyspace.queues(),
+            keyspace.shards(),
+            keyspace.new_queues(),
+            keyspace.left_outboxes(),
+            keyspace.leader_lease("job"),
+        ]);
         assert!(keys.iter().all(|key| slot_of(key) == keyspace.slot()), "{keys:?}");
     }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{QueueConfig, QueueName, Shard};
+use tallystone_server::Sharded;
 use tallystone_server::store::{self, RedisStore};
 
 /// One test's store with two connections, as two servers have them.
@@ -23,6 +24,8 @@ pub struct Stage<S> {
     pub prefix: String,
     /// The Redis below the store, if it has one; it runs as long as the stage.
     pub redis: Option<Arc<TestRedis>>,
+    /// How many shards its queues have, unless their configuration says more than 1.
+    pub shards: u16,
     made: AtomicUsize,
     queues: Mutex<Vec<TestQueue<S>>>,
 }
@@ -61,11 +64,31 @@ impl Stage<RedisStore> {
     }
 }
 
+impl Stage<Sharded<Oracle>> {
+    /// A stage on the oracle, whose queues have so many shards.
+    pub fn oracle_of_shards(test: &str, shards: u16) -> Self {
+        let clock = Clock::new();
+        let oracle = Arc::new(Oracle::new(clock.shared()));
+        let server = || Arc::new(Sharded::new(oracle.clone()));
+        Stage { shards, ..Stage::on(server(), server(), clock, test) }
+    }
+}
+
+impl Stage<Sharded<RedisStore>> {
+    /// A stage on this Redis, whose queues have so many shards.
+    pub async fn redis_of_shards(test: &str, redis: Arc<TestRedis>, shards: u16) -> Self {
+        let Stage { store, other, clock, redis, .. } = Stage::on_redis(test, redis).await;
+        let server = |store| Arc::new(Sharded::new(store));
+        Stage { shards, redis, ..Stage::on(server(store), server(other), clock, test) }
+    }
+}
+
 impl<S: Probe> Stage<S> {
     /// A stage on a store; `test` separates its queues from those of other tests.
     pub fn on(store: Arc<S>, other: Arc<S>, clock: Clock, test: &str) -> Self {
         let prefix = format!("{test}/");
-        Stage { store, other, clock, prefix, redis: None, made: AtomicUsize::new(0), queues: Mutex::default() }
+        let (made, queues) = (AtomicUsize::new(0), Mutex::default());
+        Stage { store, other, clock, prefix, redis: None, shards: 1, made, queues }
     }
 
     /// A name that no queue has yet.
@@ -88,7 +111,8 @@ impl<S: Probe> Stage<S> {
     }
 
     async fn queue_of(&self, name: QueueName, config: QueueConfig) -> TestQueue<S> {
-        self.store.create_queue(&name, config).await.expect("a new queue");
+        let shards = if config.shards > 1 || name.is_internal() { config.shards } else { self.shards };
+        self.store.create_queue(&name, QueueConfig { shards, ..config }).await.expect("a new queue");
         TestQueue { store: self.store.clone(), clock: self.clock.clone(), shard: Shard::first(&name) }
     }
 

@@ -21,6 +21,7 @@ mod kafka;
 mod local;
 mod pipeline;
 mod property;
+mod regions;
 mod relay;
 mod scripts;
 mod security;

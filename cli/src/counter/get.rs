@@ -1,19 +1,17 @@
 //! `tallystone counter get COUNTER…`
 
-use super::session::{CounterSession, InNamespace, refusal};
+use super::global;
+use super::outcome::{Outcome, check, read};
+use super::session::{CounterSession, InNamespace};
 use super::sums::{self, By};
 use super::text::{count_text, exactness};
 use crate::duration::{now_ms, parse_moment, parse_ms};
 use crate::error::CliError;
-use crate::flag_names::in_flags;
-use crate::limits::BATCH_ITEMS_MAX;
 use crate::table::table;
 use crate::text::visible;
 use clap::Args;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::Duration;
-use tallystone_client::{Counted, ExactTo, Refused};
+use tallystone_client::{Counted, ExactTo};
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
@@ -36,23 +34,11 @@ pub(crate) struct GetArgs {
     /// End, rounded up to the end of its period [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "by")]
     until: Option<u64>,
+    /// Show the counts in all regions of the namespace, and the part of each region
+    #[arg(long, conflicts_with_all = ["by", "exact_to"])]
+    global: bool,
     #[command(flatten)]
     within: InNamespace,
-}
-
-/// A count, or why the read was refused.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Outcome {
-    pub(crate) counter: String,
-    #[serde(flatten)]
-    pub(crate) counted: Option<Counted>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// What the server adds to the reason, such as the time to which the count is exact.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    metadata: BTreeMap<String, String>,
 }
 
 pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
@@ -63,13 +49,13 @@ pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), C
         let range_ms = (args.since.unwrap_or(0), args.until.unwrap_or(0));
         return sums::show(counter, namespace, by, range_ms, session).await;
     }
+    if args.global {
+        return global::show(counters, namespace, session).await;
+    }
     let exact_to = args.exact_to.map(|ms| ExactTo::new(ms).wait(Duration::from_millis(args.wait)));
     let outcomes = counts(counters, namespace, exact_to, session).await?;
     session.output.many(&outcomes, |outcomes| text(outcomes, now_ms()))?;
-    match outcomes.iter().filter(|outcome| outcome.error.is_some()).count() {
-        0 => Ok(()),
-        refused => Err(CliError::refused(format!("{refused} of {} were refused", outcomes.len()))),
-    }
+    check(&outcomes)
 }
 
 fn parse_now_or_moment(text: &str) -> Result<u64, String> {
@@ -82,35 +68,18 @@ pub(crate) async fn counts(
     namespace: &str,
     exact_to: Option<ExactTo>,
     session: &CounterSession,
-) -> Result<Vec<Outcome>, CliError> {
-    let mut outcomes = Vec::with_capacity(counters.len());
-    for batch in counters.chunks(BATCH_ITEMS_MAX) {
-        let (client, names) = (&session.client, batch.to_vec());
-        let results = match exact_to {
-            Some(exact_to) => session.call(namespace, client.get_many_exact(namespace, names, exact_to)).await?,
-            None => session.call(namespace, client.get_many(namespace, names)).await?,
-        };
-        if let ([_], [Err(refused)]) = (counters, results.as_slice()) {
-            return Err(refusal(refused));
+) -> Result<Vec<Outcome<Counted>>, CliError> {
+    read(counters, async |names| {
+        let client = &session.client;
+        match exact_to {
+            Some(exact_to) => session.call(namespace, client.get_many_exact(namespace, names, exact_to)).await,
+            None => session.call(namespace, client.get_many(namespace, names)).await,
         }
-        outcomes.extend(batch.iter().cloned().zip(results).map(|(counter, result)| Outcome::new(counter, result)));
-    }
-    Ok(outcomes)
+    })
+    .await
 }
 
-impl Outcome {
-    pub(crate) fn new(counter: String, result: Result<Counted, Refused>) -> Self {
-        match result {
-            Ok(counted) => {
-                Outcome { counter, counted: Some(counted), reason: None, error: None, metadata: BTreeMap::new() }
-            }
-            Err(refused) => {
-                let error = Some(in_flags(&refused));
-                Outcome { counter, counted: None, reason: Some(refused.reason), error, metadata: refused.metadata }
-            }
-        }
-    }
-
+impl Outcome<Counted> {
     /// The count as text, and a remark on how exact it is.
     pub(crate) fn text(&self, now_ms: u64) -> (String, String) {
         match &self.counted {
@@ -124,7 +93,7 @@ impl Outcome {
 }
 
 /// One count on a line, or a table of several.
-pub(crate) fn text(outcomes: &[Outcome], now_ms: u64) -> String {
+pub(crate) fn text(outcomes: &[Outcome<Counted>], now_ms: u64) -> String {
     if let [outcome] = outcomes {
         let (count, remark) = outcome.text(now_ms);
         return format!("{count}  ({remark})");

@@ -1,5 +1,6 @@
 //! `tallystone counter …`: one file per verb, named as it is typed. `session.rs` connects and explains errors, `token.rs`
-//! has the flags of an event's token, `text.rs` shows counts, `sums.rs` shows sums by period, `ndjson.rs` reads adds from lines.
+//! has the flags of an event's token, `text.rs` shows counts, `sums.rs` shows sums by period, `global.rs`
+//! counts in all regions, `outcome.rs` reads many counters, `ndjson.rs` reads adds from lines.
 
 mod add;
 mod audit;
@@ -8,9 +9,11 @@ mod crossings;
 mod delete;
 mod events;
 mod get;
+mod global;
 mod ls;
 mod namespace;
 mod ndjson;
+mod outcome;
 mod recount;
 mod recounts;
 mod session;

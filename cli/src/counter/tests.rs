@@ -1,6 +1,6 @@
 //! What users type, and what they see.
 
-use super::get::Outcome;
+use super::outcome::Outcome;
 use super::session::{cli_error, refusal};
 use super::text::{count_text, exactness};
 use super::token::repeat_hint;
@@ -79,7 +79,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
                 --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s --publish-to k f \
-                --archived true --threshold 10 --threshold ab=c=-5";
+                --archived true --threshold 10 --threshold ab=c=-5 --region eu --region us";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -99,6 +99,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         published_to: Some(PublishedTo { key: "k".to_owned(), field: "f".to_owned() }),
         archived: Some(true),
         thresholds: Some(vec![threshold("", 10), threshold("ab=c", -5)]),
+        regions: Some(vec!["eu".to_owned(), "us".to_owned()]),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
@@ -108,6 +109,8 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
     assert_eq!(put("namespace put ads --threshold -7").config.into_config(), below);
     let none = NamespaceConfig { thresholds: Some(Vec::new()), ..NamespaceConfig::default() };
     assert_eq!(put("namespace put ads --no-thresholds").config.into_config(), none);
+    let alone = NamespaceConfig { regions: Some(Vec::new()), ..NamespaceConfig::default() };
+    assert_eq!(put("namespace put ads --no-regions").config.into_config(), alone);
     assert!(parse("namespace put ads --threshold x").is_err());
     assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
 }
@@ -141,7 +144,7 @@ fn n19_a_time_to_be_exact_to_may_be_now_and_has_a_wait() {
     }
 }
 
-fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
+fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome<Counted> {
     Outcome::new(counter.to_owned(), Ok(Counted { count, exact_to_ms, counter_type: CounterType::Eventual }))
 }
 

@@ -1,6 +1,7 @@
 //! `tallystone counter watch COUNTER…`
 
-use super::get::{Outcome, counts};
+use super::get::counts;
+use super::outcome::Outcome;
 use super::session::{CounterSession, InNamespace};
 use super::text::count_text;
 use crate::duration::{format_time, now_ms, parse_ms};
@@ -9,6 +10,7 @@ use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
+use tallystone_client::Counted;
 use tokio::time::MissedTickBehavior;
 
 #[derive(Args, Debug)]
@@ -35,7 +37,7 @@ fn interval_ms(text: &str) -> Result<u64, String> {
 struct TimedCount<'a> {
     at_ms: u64,
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    outcome: &'a Outcome<Counted>,
 }
 
 /// Runs until a signal ends it, or until the server is unavailable for longer than calls are retried.
@@ -55,10 +57,14 @@ pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(),
 }
 
 /// The outcomes whose count changed since the last read, with the count before. A later `exact_to_ms` is no change.
-pub(crate) fn changed<'a>(before: &'a [Outcome], now: &'a [Outcome]) -> Vec<(&'a Outcome, Option<i64>)> {
-    let count = |outcome: &Outcome| outcome.counted.map(|counted| counted.count);
+pub(crate) fn changed<'a>(
+    before: &'a [Outcome<Counted>],
+    now: &'a [Outcome<Counted>],
+) -> Vec<(&'a Outcome<Counted>, Option<i64>)> {
+    let count = |outcome: &Outcome<Counted>| outcome.counted.map(|counted| counted.count);
     let of = |index: usize| before.get(index);
-    let differs = |index: usize, outcome: &Outcome| of(index).is_none_or(|before| count(before) != count(outcome));
+    let differs =
+        |index: usize, outcome: &Outcome<Counted>| of(index).is_none_or(|before| count(before) != count(outcome));
     let all = now.iter().enumerate().filter(|(index, outcome)| differs(*index, outcome));
     all.map(|(index, outcome)| (outcome, of(index).and_then(count))).collect()
 }

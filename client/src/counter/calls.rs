@@ -1,8 +1,8 @@
 //! The calls of counters, one method per RPC.
 
 use super::{
-    Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, ExactTo, Namespace,
-    NamespaceConfig, NewAdd, NewClear, Period, Sums,
+    Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, ExactTo, GlobalCount,
+    Namespace, NamespaceConfig, NewAdd, NewClear, Period, Sums,
 };
 use crate::calls::rpc;
 use crate::error::{Items, Result};
@@ -59,7 +59,7 @@ impl CounterClient {
     async fn read_one(&self, namespace: &str, counter: &str, to: Option<ExactTo>) -> Result<Counted> {
         let (namespace, counter, (min_exact_to_ms, wait_ms)) =
             (namespace.to_owned(), counter.to_owned(), ExactTo::into_wire(to));
-        let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
+        let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms, global: false };
         let response = self.calls.send(waited(wait_ms), request, rpc!(self.counters, get_count)).await?;
         Ok(Counted::from_wire(response)?)
     }
@@ -78,9 +78,24 @@ impl CounterClient {
     async fn read_many(&self, namespace: &str, counters: Vec<String>, to: Option<ExactTo>) -> Items<Counted> {
         let (namespace, count, (min_exact_to_ms, wait_ms)) =
             (namespace.to_owned(), counters.len(), ExactTo::into_wire(to));
-        let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms };
+        let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms, global: false };
         let response = self.calls.send(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
         items(count, response.results, |result| Counted::from_wire(outcome(result.outcome)?))
+    }
+
+    /// Reads the count of a counter in all regions of its namespace.
+    pub async fn get_global(&self, namespace: &str, counter: &str) -> Result<GlobalCount> {
+        let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
+        let request = wire::GetCountRequest { namespace, counter, global: true, ..Default::default() };
+        Ok(GlobalCount::from_wire(self.call(request, rpc!(self.counters, get_count)).await?))
+    }
+
+    /// Reads the counts of counters in all regions of their namespace, at most 1,000 at once.
+    pub async fn get_many_global(&self, namespace: &str, counters: Vec<String>) -> Items<GlobalCount> {
+        let (namespace, count) = (namespace.to_owned(), counters.len());
+        let request = wire::GetCountsRequest { namespace, counters, global: true, ..Default::default() };
+        let response = self.call(request, rpc!(self.counters, get_counts)).await?;
+        items(count, response.results, |result| Ok(GlobalCount::from_wire(outcome(result.outcome)?)))
     }
 
     /// Sets a counter to zero: removes what was added up to the time of the call. Later adds count.

@@ -14,7 +14,7 @@ mod top;
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
 pub use crossings::{Crossing, CrossingDirection, Crossings};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo, Threshold};
-pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, Period, PeriodSum, Sums};
+pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, GlobalCount, Period, PeriodSum, RegionCount, Sums};
 pub use recount::{Audit, NewRecount, Recount};
 pub use top::TopCounters;
 

@@ -69,6 +69,9 @@ pub struct NamespaceConfig {
     /// Not best effort: the counts whose passing [`crossings`](crate::CounterClient::crossings) reports, at most 32; default
     /// none. It replaces the whole list.
     pub thresholds: Option<Vec<Threshold>>,
+    /// Not best effort: the regions over which the counters are spread, the server's among them, 2 to 16; default none. It
+    /// replaces the whole list.
+    pub regions: Option<Vec<String>>,
 }
 
 /// A count whose passing is reported (N16).
@@ -164,6 +167,7 @@ impl NamespaceConfig {
                 let threshold = |Threshold { prefix, count }| wire::Threshold { prefix, count };
                 wire::Thresholds { thresholds: thresholds.into_iter().map(threshold).collect() }
             }),
+            regions: self.regions.map(|names| wire::Regions { names }),
         }
     }
 
@@ -193,6 +197,7 @@ impl NamespaceConfig {
                 let threshold = |wire::Threshold { prefix, count }| Threshold { prefix, count };
                 thresholds.into_iter().map(threshold).collect()
             }),
+            regions: config.regions.clone().map(|wire::Regions { names }| names),
         }
     }
 }

@@ -20,6 +20,29 @@ pub struct Counted {
     pub counter_type: CounterType,
 }
 
+/// The count of a counter in all regions of its namespace (N12).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GlobalCount {
+    /// The sum of the parts.
+    pub count: i64,
+    /// The count includes every event before this time in all regions, after the latest clear that is known; 0: nothing is known
+    /// of a region.
+    pub exact_to_ms: u64,
+    /// In the order of the namespace's regions.
+    pub regions: Vec<RegionCount>,
+}
+
+/// The part of one region in a global count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionCount {
+    /// The region.
+    pub region: String,
+    /// The sum of its adds.
+    pub count: i64,
+    /// This part includes every event of the region before this time; 0: nothing is known of it.
+    pub exact_to_ms: u64,
+}
+
 /// How fresh a count must be, and how long the server may wait until it is (N19).
 ///
 /// A count becomes exact to a time when the server accepts no earlier add any more: the namespace's `accept_limit_ms` (5 s by
@@ -169,6 +192,18 @@ impl Counted {
             exact_to_ms: from_wire(counted.exact_to_ms),
             counter_type: counter_type.ok_or_else(|| Refused::protocol("a count of an unknown type"))?,
         })
+    }
+}
+
+impl GlobalCount {
+    pub(super) fn from_wire(counted: wire::GetCountResponse) -> Self {
+        let part = |wire::RegionCount { region, count, exact_to_ms }| RegionCount {
+            region,
+            count,
+            exact_to_ms: from_wire(exact_to_ms),
+        };
+        let regions = counted.regions.into_iter().map(part).collect();
+        GlobalCount { count: counted.count, exact_to_ms: from_wire(counted.exact_to_ms), regions }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::status::of_call;
 use super::wire::counter_type;
-use crate::names::NamespaceName;
+use crate::names::{NamespaceName, RegionName};
 use crate::namespace::{Cardinality, CounterType, NamespaceConfig, PublishedTo, Threshold};
 use crate::redis::Namespace;
 use crate::refusal::Refusal;
@@ -119,10 +119,21 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
                 thresholds.into_iter().map(threshold).collect()
             }
         },
+        regions: match said.regions {
+            None => before.regions,
+            Some(wire::Regions { names }) => names.into_iter().map(region).collect::<Result<_, _>>()?,
+        },
     };
     Ok(match said.archived {
         Some(archived) => NamespaceConfig { archived, ..config },
         None => config.archived_by_default(archived_before),
+    })
+}
+
+fn region(name: String) -> Result<RegionName, Refusal> {
+    RegionName::parse(name).map_err(|refusal| match refusal {
+        Refusal::Invalid { why, .. } => Refusal::invalid("config.regions", why),
+        other => other,
     })
 }
 
@@ -165,6 +176,7 @@ fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wi
         published_to: config.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
         archived: Some(config.archived),
         thresholds: Some(thresholds(config.thresholds)),
+        regions: Some(wire::Regions { names: config.regions.into_iter().map(String::from).collect() }),
     };
     wire::Namespace {
         name: name.to_string(),

@@ -56,6 +56,8 @@ pub struct Sealed {
     pub pending: Vec<(u16, Pending)>,
     /// `expire_after_ms` of the revision that the shards followed when they were sealed.
     pub expire_after_ms: u64,
+    /// Whether the namespace has regions: then checkpoints keep the time of the last clear (N12).
+    pub has_regions: bool,
 }
 
 /// What a committed checkpoint implies for the log.

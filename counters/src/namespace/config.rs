@@ -2,6 +2,7 @@
 
 use super::threshold::Threshold;
 use crate::log::{Bounds, WINDOW_MS};
+use crate::names::RegionName;
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub const MEDIUM_IDLE_MS: u64 = 600_000;
 
 /// The shortest `expire_after_ms`: servers search for idle counters every few minutes.
 const EXPIRE_MS_MIN: u64 = 600_000;
+
+/// The maximum number of regions of a namespace: a global count reads a record of each.
+pub const REGIONS_MAX: usize = 16;
 
 /// What a namespace promises for its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -97,6 +101,12 @@ pub struct NamespaceConfig {
     // As above.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub thresholds: Vec<Threshold>,
+    /// Not BEST_EFFORT: the regions over which the counters are spread, this one among them (N12); none: the namespace has no
+    /// regions.
+    // As above.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub regions: Vec<RegionName>,
 }
 
 /// A field of a counter set (W6).
@@ -164,6 +174,7 @@ impl Default for NamespaceConfig {
             published_to: None,
             archived: false,
             thresholds: Vec::new(),
+            regions: Vec::new(),
         }
     }
 }
@@ -208,6 +219,7 @@ impl NamespaceConfig {
         if !self.thresholds.is_empty() && self.counter_type == CounterType::BestEffort {
             return Err(Refusal::invalid("thresholds", "cannot be set: BEST_EFFORT counters have no rollups"));
         }
+        self.check_regions()?;
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
             let why = format!("is {}; must be a multiple of seconds_per_bucket", self.seconds_per_slice);
             return Err(Refusal::invalid("seconds_per_slice", why));
@@ -215,6 +227,28 @@ impl NamespaceConfig {
         if self.close_after_ms <= self.accept_limit_ms || self.delete_after_ms <= self.close_after_ms {
             let why = "must be above accept_limit_ms and below delete_after_ms";
             return Err(Refusal::invalid("close_after_ms", why));
+        }
+        Ok(())
+    }
+
+    fn check_regions(&self) -> Result<(), Refusal> {
+        let regions = &self.regions;
+        if regions.is_empty() {
+            return Ok(());
+        }
+        if !(2..=REGIONS_MAX).contains(&regions.len()) {
+            let why = format!("has {}; must have 2 to {REGIONS_MAX}, or none", regions.len());
+            return Err(Refusal::invalid("regions", why));
+        }
+        if let Some(twice) = (1..regions.len()).find(|index| regions[..*index].contains(&regions[*index])) {
+            return Err(Refusal::invalid("regions", format!("has '{}' twice", regions[twice])));
+        }
+        if self.counter_type == CounterType::BestEffort {
+            return Err(Refusal::invalid("regions", "cannot be set: BEST_EFFORT counters have no rollups"));
+        }
+        if self.expire_after_ms > 0 {
+            // A counter that is idle here would lose the part of this region, though others add to it.
+            return Err(Refusal::invalid("expire_after_ms", "must be 0 in a namespace with regions"));
         }
         Ok(())
     }

@@ -9,7 +9,8 @@ mod seed;
 mod threshold;
 
 pub use config::{
-    Cardinality, CounterType, FUTURE_LIMIT_MS, MEDIUM_IDLE_MS, NamespaceConfig, PublishedTo, SHARDS, SKEW_MS,
+    Cardinality, CounterType, FUTURE_LIMIT_MS, MEDIUM_IDLE_MS, NamespaceConfig, PublishedTo, REGIONS_MAX, SHARDS,
+    SKEW_MS,
 };
 pub(crate) use placement::Placement;
 pub use seed::ARTICLE_EXAMPLE;

@@ -115,7 +115,8 @@ impl Events for OracleNamespace {
                 self.now_ms().saturating_sub(kept_ms)
             }
         };
-        world.forget_deleted(shard, pruned_to_ms.saturating_sub(FIRST_AGE_MS_MAX));
+        let may_change = self.shard(&mut world, shard).map(drop);
+        world.forget_deleted(shard, pruned_to_ms.saturating_sub(FIRST_AGE_MS_MAX), may_change)?;
         if self.config.archived {
             return Ok(0);
         }

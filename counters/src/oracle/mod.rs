@@ -125,8 +125,13 @@ impl World {
     }
 
     /// Removes the marks of the counters with this home that were deleted up to this time (Unix ms), and of which nothing is
-    /// pending any more.
-    fn forget_deleted(&mut self, home: u16, deleted_to_ms: u64) {
+    /// pending any more. A checkpoint with the time of a clear stays. `may_change`: otherwise nothing changes.
+    fn forget_deleted(
+        &mut self,
+        home: u16,
+        deleted_to_ms: u64,
+        may_change: Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let shards = &self.shards;
         let is_pending =
             |counter: &CounterName| shards.iter().any(|shard| !shard.pending_of(counter).windows.is_empty());
@@ -134,11 +139,15 @@ impl World {
             deleted_ms <= deleted_to_ms && Placement::of(counter).home() == home && !is_pending(counter)
         };
         let deleted = &self.deleted;
+        if deleted.iter().any(|(counter, deleted_ms)| is_gone(counter, *deleted_ms)) {
+            may_change?;
+        }
         self.checkpoints.retain(|counter, checkpoint| {
             let is_gone = deleted.get(counter).is_some_and(|deleted_ms| is_gone(counter, *deleted_ms));
-            !(checkpoint.is_deleted && is_gone)
+            !(checkpoint.is_deleted && is_gone && checkpoint.cleared_ms == 0)
         });
         self.deleted.retain(|counter, deleted_ms| !is_gone(counter, *deleted_ms));
+        Ok(())
     }
 }
 
@@ -187,6 +196,9 @@ impl Checkpoints for OracleNamespace {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let mut world = self.world();
+        for update in updates {
+            self.shard(&mut world, Placement::of(&update.counter).home())?;
+        }
         let commit = |CheckpointUpdate { counter, before, after }: &CheckpointUpdate| {
             let stored = world.checkpoints.get(counter).copied();
             let is_late = stored.is_none() && after.exact_to_ms + FIRST_AGE_MS_MAX <= self.now_ms();
@@ -212,8 +224,8 @@ impl Checkpoints for OracleNamespace {
 }
 
 /// What a compare-and-set compares.
-fn stand_of(checkpoint: &Checkpoint) -> (u64, bool, u32) {
-    (checkpoint.exact_to_ms, checkpoint.is_deleted, checkpoint.epoch.number)
+fn stand_of(checkpoint: &Checkpoint) -> (u64, bool, u32, u64) {
+    (checkpoint.exact_to_ms, checkpoint.is_deleted, checkpoint.epoch.number, checkpoint.cleared_ms)
 }
 
 impl Recounts for OracleNamespace {
@@ -229,6 +241,7 @@ impl Recounts for OracleNamespace {
         recounts: &[Recounted],
     ) -> Result<Commit, Refusal> {
         let mut world = self.world();
+        self.shard(&mut world, Placement::of(counter).home())?;
         match world.checkpoints.get(counter) {
             Some(stored) if stand_of(stored) == stand_of(before) => {}
             _ => return Ok(Commit::Lost),
@@ -239,6 +252,11 @@ impl Recounts for OracleNamespace {
         Ok(Commit::Done)
     }
 
+    async fn follow(&self, counter: &CounterName, before: &Checkpoint, after: &Checkpoint) -> Result<Commit, Refusal> {
+        let recounts = self.recounts(counter).await?;
+        self.replace(counter, before, after, &recounts).await
+    }
+
     fn time_ms(&self) -> u64 {
         self.now_ms()
     }
@@ -246,6 +264,7 @@ impl Recounts for OracleNamespace {
 
 impl Deletions for OracleNamespace {
     async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
+        self.shard(&mut self.world(), Placement::of(counter).home())?;
         if cleared_ms > self.now_ms() + FUTURE_LIMIT_MS + SKEW_MS {
             return Err(deletion_ahead());
         }
@@ -257,7 +276,10 @@ impl Deletions for OracleNamespace {
         if stored.exact_to_ms <= window_ms || is_empty {
             let exact_to_ms = stored.exact_to_ms.max(window_ms);
             let (last_write_ms, lease, epoch) = (cleared_ms, stored.lease, Epoch::default());
-            let mark = Checkpoint { count: 0, exact_to_ms, last_write_ms, lease, is_deleted: true, epoch };
+            let (count, is_deleted) = (0, true);
+            let keeps_clear = stored.cleared_ms > 0 || !self.config.regions.is_empty();
+            let cleared_ms = if keeps_clear { stored.cleared_ms.max(cleared_ms) } else { 0 };
+            let mark = Checkpoint { count, exact_to_ms, last_write_ms, lease, is_deleted, epoch, cleared_ms };
             world.checkpoints.insert(counter.clone(), mark);
             world.recounts.remove(counter);
         }

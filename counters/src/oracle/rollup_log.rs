@@ -33,6 +33,7 @@ impl RollupLog for OracleNamespace {
                 sealed_to_ms: shards.iter().map(|(_, shard)| shard.sealed_to_ms).min().unwrap_or_default(),
                 pending: shards.iter().map(|(number, shard)| (*number, shard.pending_of(counter))).collect(),
                 expire_after_ms: self.config.expire_after_ms,
+                has_regions: !self.config.regions.is_empty(),
             }
         };
         Ok(counters.iter().map(sealed).collect())

@@ -1,6 +1,6 @@
 //! The rollup store: one hash in each shard; a counter's checkpoint is in its home shard.
 
-use super::calls::{call, defect};
+use super::calls::defect;
 use super::fan_out::{homes, in_order};
 use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
@@ -33,8 +33,7 @@ impl Checkpoints for RedisNamespace {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let commit = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = call(CounterScript::Commit, &self.keys(shard).commit());
-            self.stamp(shard, &mut command);
+            let mut command = self.log_call(CounterScript::Commit, shard, &self.commit_keys(shard));
             for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
                 let thresholds = passed(&self.config.thresholds, counter, before, after);
                 command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after));
@@ -56,8 +55,7 @@ impl Checkpoints for RedisNamespace {
 impl Deletions for RedisNamespace {
     async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
         let shard = Placement::of(counter).home();
-        let mut command = call(CounterScript::Delete, &self.keys(shard).home());
-        self.stamp(shard, &mut command);
+        let mut command = self.log_call(CounterScript::Delete, shard, &self.commit_keys(shard));
         command.arg(FUTURE_LIMIT_MS + SKEW_MS).arg(counter.as_str()).arg(cleared_ms);
         let reply = self.run_any(shard, &command).await?;
         match reply.answer {
@@ -97,7 +95,7 @@ impl RedisNamespace {
                 .map(|(counter, _)| counter.as_str())
                 .collect();
             if !idle.is_empty() {
-                let mut command = call(CounterScript::Forget, &self.keys(shard).home());
+                let mut command = self.log_call(CounterScript::Forget, shard, &self.keys(shard).home());
                 command.arg(deleted_to_ms).arg(&idle);
                 self.run(shard, &command).await?;
             }

@@ -14,8 +14,8 @@ use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
 use tallystone_link::ScriptReply;
 use tallystone_lua::counter::{
-    ARCHIVE, CROSSINGS, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, RECOUNTS,
-    SETTLED_NAMES,
+    ARCHIVE, BEHIND, CROSSINGS, CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES,
+    RECOUNTS, REGIONS, SETTLED_NAMES,
 };
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
@@ -146,7 +146,8 @@ impl RedisNamespace {
             self.unlink(shard, &buckets).await?;
         }
         // Redis frees the memory of a large key in the background.
-        let names = NAMES[1..].iter().chain(&["counts", DELETED, RECOUNTS, CROSSINGS, KEPT, ARCHIVE, SETTLED_NAMES]);
+        let others = ["counts", DELETED, RECOUNTS, CROSSINGS, BEHIND, REGIONS, KEPT, ARCHIVE, SETTLED_NAMES];
+        let names = NAMES[1..].iter().chain(&others);
         self.unlink_keys(shard, &names.map(|name| keys.key(name)).collect::<Vec<String>>()).await
     }
 

@@ -89,6 +89,7 @@ impl RollupLog for RedisNamespace {
             sealed_to_ms: shards.iter().map(|(_, (to_ms, _))| *to_ms).min().unwrap_or_default(),
             pending: shards.into_iter().map(|(shard, (_, pending))| (shard, pending)).collect(),
             expire_after_ms: self.config.expire_after_ms,
+            has_regions: !self.config.regions.is_empty(),
         };
         Ok(sealed.into_iter().map(of_counter).collect())
     }

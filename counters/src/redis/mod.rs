@@ -2,7 +2,8 @@
 //!
 //! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`);
 //! the end of a namespace (`deleted`); the repair of one that was written under a wrong clock (`reset`); the stores
-//! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `crossings`, `list`, `cache`); how
+//! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `crossings`, `regions`, `list`, `cache`);
+//! how far the topics of other regions are merged (`region_positions`); how
 //! calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a shard
 //! (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
 //! counting, which are in the scripts and in [`rollup`](crate::rollup).
@@ -30,6 +31,8 @@ mod partition;
 mod prune;
 mod record;
 mod recounts;
+mod region_positions;
+mod regions;
 mod reset;
 mod token;
 mod watcher;
@@ -40,13 +43,15 @@ pub(crate) use fan_out::in_order;
 pub use list::{CounterPage, ListedCounter};
 pub use namespace::Namespace;
 pub use namespaces::RedisNamespaces;
+pub use region_positions::{MergedNamespace, MergedTopics, SKIPPED, TopicPosition};
+pub use regions::Lacking;
 pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 pub(crate) use watcher::POLL_EVERY;
 
 use crate::config::EventArchive;
 use crate::log::NewEvent;
-use crate::names::{CounterName, NamespaceName};
+use crate::names::{CounterName, NamespaceName, RegionName};
 use crate::namespace::{NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
 use calls::{call, defect, of_link};
@@ -68,9 +73,12 @@ pub struct RedisNamespace {
     tag: Arc<str>,
     config: Arc<NamespaceConfig>,
     revision: u64,
+    incarnation: u64,
     room: Room,
     /// `None`: this process has none.
     archive: Option<EventArchive>,
+    /// That of this installation; `None`: it has none.
+    region: Option<RegionName>,
     pace: Arc<Pace>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
@@ -84,15 +92,26 @@ impl RedisNamespace {
     async fn open(
         partitions: Partitions,
         namespace: Namespace,
-        room: Room,
-        archive: Option<EventArchive>,
+        (room, archive, region): (Room, Option<EventArchive>, Option<RegionName>),
         pace: Arc<Pace>,
     ) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
-        let Namespace { name, config, revision, .. } = namespace;
+        let Namespace { name, config, revision, incarnation } = namespace;
         config.check()?;
         let (config, layouts) = (Arc::new(config), Arc::default());
-        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, archive, pace, layouts };
+        let namespace = RedisNamespace {
+            partitions,
+            name,
+            tag,
+            config,
+            revision,
+            incarnation,
+            room,
+            archive,
+            region,
+            pace,
+            layouts,
+        };
         let configured = (0..SHARDS).map(async |shard| {
             let keys = namespace.keys(shard).log();
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, shard, &keys)).await
@@ -167,7 +186,16 @@ impl RedisNamespace {
         ShardKeys::within(&self.partition(shard).keyspace, &self.tag, shard)
     }
 
-    /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.
+    /// KEYS of a script that writes checkpoints: in a namespace with regions, such a counter needs attention.
+    fn commit_keys(&self, shard: u16) -> Vec<String> {
+        let keys = self.keys(shard);
+        match self.config.regions.is_empty() {
+            true => keys.commit().to_vec(),
+            false => keys.regions()[..7].to_vec(),
+        }
+    }
+
+    /// A call of a script of a shard, with the arguments that `counter/lib/shard.lua` or `home.lua` reads.
     fn log_call(&self, script: CounterScript, shard: u16, keys: &[String]) -> Cmd {
         let mut command = call(script, keys);
         self.stamp(shard, &mut command);

@@ -6,7 +6,7 @@ use super::namespace::Namespace;
 use super::pace::Pace;
 use super::partition::{MARK, Partition, Partitions};
 use crate::config::EventArchive;
-use crate::names::NamespaceName;
+use crate::names::{NamespaceName, RegionName};
 use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
@@ -26,6 +26,7 @@ pub struct RedisNamespaces {
     partitions: Partitions,
     room: Room,
     archive: Option<EventArchive>,
+    region: Option<RegionName>,
     pace: Arc<Pace>,
     /// `None`: the store is not probed, in tests.
     status: Option<watch::Receiver<StoreStatus>>,
@@ -38,7 +39,7 @@ impl RedisNamespaces {
     pub fn new(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let partitions = Partitions::of_one(Partition::whole(source, replicas, clock));
         let (room, pace) = (Room::default(), Arc::default());
-        RedisNamespaces { partitions, room, archive: None, pace, status: None, _tasks: Arc::default() }
+        RedisNamespaces { partitions, room, archive: None, region: None, pace, status: None, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -48,7 +49,17 @@ impl RedisNamespaces {
         let status = partitions.watch(&mut tasks);
         tasks.spawn(room.clone().watch());
         let (pace, tasks) = (Arc::default(), Arc::new(tasks));
-        Ok(RedisNamespaces { partitions, room, archive: None, pace, status, _tasks: tasks })
+        Ok(RedisNamespaces { partitions, room, archive: None, region: None, pace, status, _tasks: tasks })
+    }
+
+    /// With the region of this installation (N12).
+    pub fn with_region(self, region: Option<RegionName>) -> RedisNamespaces {
+        RedisNamespaces { region, ..self }
+    }
+
+    /// The region of this installation.
+    pub fn region(&self) -> Option<&RegionName> {
+        self.region.as_ref()
     }
 
     /// With the archive of this installation (N15).
@@ -166,10 +177,12 @@ impl RedisNamespaces {
             before.config.check_change(&config)?;
         }
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut command = call(CounterScript::PutNamespace, &[self.registry()]);
+        let mut command = call(CounterScript::PutNamespace, &[self.registry(), self.region_positions()]);
         self.clock().stamp(&mut command);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
         command.arg(revision_min).arg(before.map_or(0, |before| before.incarnation));
+        let other_regions = before.filter(|before| before.config.regions != config.regions);
+        command.arg(other_regions.map_or_else(String::new, Namespace::tag));
         let value = self.clock().eval(self.link(), &command, true).await?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
@@ -189,7 +202,7 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
-        let RedisNamespaces { partitions, room, archive, pace, .. } = self.clone();
-        RedisNamespace::open(partitions, namespace.clone(), room, archive, pace).await
+        let RedisNamespaces { partitions, room, archive, region, pace, .. } = self.clone();
+        RedisNamespace::open(partitions, namespace.clone(), (room, archive, region), pace).await
     }
 }

@@ -6,7 +6,9 @@ use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, Epoch, LeaseOrder};
 use crate::log::{Bounds, Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::refusal::Refusal;
-use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER};
+use tallystone_lua::counter::{
+    CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER,
+};
 
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
@@ -217,7 +219,7 @@ pub(super) fn count(slot: &[u8]) -> Result<usize, Refusal> {
 }
 
 pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
-    let mut out = Vec::with_capacity(CHECKPOINT_BYTES + EPOCH_BYTES);
+    let mut out = Vec::with_capacity(CHECKPOINT_BYTES + EPOCH_BYTES + CLEARED_BYTES);
     out.extend_from_slice(&checkpoint.count.to_be_bytes());
     put(&mut out, checkpoint.exact_to_ms, 6);
     put(&mut out, checkpoint.last_write_ms, 6);
@@ -225,9 +227,12 @@ pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     put(&mut out, checkpoint.lease.fencing_token, 7);
     if checkpoint.is_deleted {
         out.push(DELETED_BYTE);
-    } else if checkpoint.epoch != Epoch::default() {
+    } else if checkpoint.epoch != Epoch::default() || checkpoint.cleared_ms > 0 {
         out.extend_from_slice(&checkpoint.epoch.number.to_be_bytes());
         out.extend_from_slice(&checkpoint.epoch.adjusted.to_be_bytes());
+    }
+    if checkpoint.cleared_ms > 0 {
+        put(&mut out, checkpoint.cleared_ms, CLEARED_BYTES);
     }
     out
 }
@@ -238,7 +243,11 @@ pub(super) fn stand_of(checkpoint: &Checkpoint) -> String {
         epoch if epoch == Epoch::default() => String::new(),
         epoch => format!(".{}", epoch.number),
     };
-    format!("{}{}{epoch}", checkpoint.exact_to_ms, if checkpoint.is_deleted { "d" } else { "" })
+    let cleared = match checkpoint.cleared_ms {
+        0 => String::new(),
+        cleared_ms => format!("@{cleared_ms}"),
+    };
+    format!("{}{}{epoch}{cleared}", checkpoint.exact_to_ms, if checkpoint.is_deleted { "d" } else { "" })
 }
 
 /// What a new checkpoint passes, as `counter/lib/crossings.lua` takes it; empty: nothing.
@@ -263,14 +272,18 @@ pub(super) fn decode_crossing(raw: &[u8]) -> Option<(i64, u64, Vec<i64>)> {
 }
 
 pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
-    let (is_deleted, epoch) = match raw.get(CHECKPOINT_BYTES..) {
-        Some([]) => (false, Epoch::default()),
-        Some([DELETED_BYTE]) => (true, Epoch::default()),
-        Some(epoch) if epoch.len() == EPOCH_BYTES => {
+    let unreadable = || defect("an unreadable checkpoint");
+    let tail = raw.get(CHECKPOINT_BYTES..).ok_or_else(unreadable)?;
+    let has_cleared = [1 + CLEARED_BYTES, EPOCH_BYTES + CLEARED_BYTES].contains(&tail.len());
+    let (tail, cleared) = tail.split_at(tail.len() - if has_cleared { CLEARED_BYTES } else { 0 });
+    let (is_deleted, epoch) = match tail {
+        [] => (false, Epoch::default()),
+        [DELETED_BYTE] => (true, Epoch::default()),
+        epoch if epoch.len() == EPOCH_BYTES => {
             let (number, adjusted) = epoch.split_at(4);
             (false, Epoch { number: read(number) as u32, adjusted: read(adjusted) as i64 })
         }
-        _ => return Err(defect("an unreadable checkpoint")),
+        _ => return Err(unreadable()),
     };
     Ok(Checkpoint {
         count: read(&raw[..8]) as i64,
@@ -279,6 +292,7 @@ pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
         lease: LeaseOrder { leased_at_ms: read(&raw[20..26]), fencing_token: read(&raw[26..33]) },
         is_deleted,
         epoch,
+        cleared_ms: read(cleared),
     })
 }
 
@@ -333,11 +347,14 @@ mod tests {
         let lease = LeaseOrder { leased_at_ms: 3, fencing_token: 1 << 50 };
         let recounted = Epoch { number: u32::MAX, adjusted: -7 };
         for (is_deleted, epoch) in [(false, Epoch::default()), (true, Epoch::default()), (false, recounted)] {
-            let checkpoint = Checkpoint { count: -5, exact_to_ms: 1, last_write_ms: 2, lease, is_deleted, epoch };
-            let mut raw = encode_checkpoint(&checkpoint);
-            assert_eq!(decode_checkpoint(&raw), Ok(checkpoint));
-            raw.extend([DELETED_BYTE, DELETED_BYTE]);
-            assert!(decode_checkpoint(&raw).is_err());
+            for cleared_ms in [0, 1_795_176_000_000] {
+                let (count, exact_to_ms, last_write_ms) = (-5, 1, 2);
+                let checkpoint = Checkpoint { count, exact_to_ms, last_write_ms, lease, is_deleted, epoch, cleared_ms };
+                let mut raw = encode_checkpoint(&checkpoint);
+                assert_eq!(decode_checkpoint(&raw), Ok(checkpoint));
+                raw.extend([DELETED_BYTE, DELETED_BYTE]);
+                assert!(decode_checkpoint(&raw).is_err());
+            }
         }
         assert!(decode_checkpoint(b"x").is_err());
     }

@@ -1,6 +1,6 @@
 //! The recounts of counters: one hash in each shard; those of a counter are in its home shard, as JSON.
 
-use super::calls::{call, defect};
+use super::calls::defect;
 use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, Commit};
 use crate::crossings::passed;
@@ -27,20 +27,37 @@ impl Recounts for RedisNamespace {
         after: &Checkpoint,
         recounts: &[Recounted],
     ) -> Result<Commit, Refusal> {
-        let shard = Placement::of(counter).home();
         let json = serde_json::to_vec(recounts).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut command = call(CounterScript::Recount, &self.keys(shard).commit());
-        command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after)).arg(json);
-        command.arg(record::encode_crossing(after, &passed(&self.config.thresholds, counter, before, after)));
-        match self.run_any(shard, &command).await?.answer {
-            CounterAnswer::Ok => Ok(Commit::Done),
-            CounterAnswer::Lost => Ok(Commit::Lost),
-            CounterAnswer::NoShard => Err(Refusal::Stale),
-            other => Err(defect(&format!("{other:?} to a recount"))),
-        }
+        self.replace_with(counter, before, after, &json).await
+    }
+
+    async fn follow(&self, counter: &CounterName, before: &Checkpoint, after: &Checkpoint) -> Result<Commit, Refusal> {
+        self.replace_with(counter, before, after, &[]).await
     }
 
     fn time_ms(&self) -> u64 {
         self.now_ms()
+    }
+}
+
+impl RedisNamespace {
+    /// `recounts`: empty, those of the counter stay.
+    async fn replace_with(
+        &self,
+        counter: &CounterName,
+        before: &Checkpoint,
+        after: &Checkpoint,
+        recounts: &[u8],
+    ) -> Result<Commit, Refusal> {
+        let shard = Placement::of(counter).home();
+        let mut command = self.log_call(CounterScript::Recount, shard, &self.commit_keys(shard));
+        command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after)).arg(recounts);
+        command.arg(record::encode_crossing(after, &passed(&self.config.thresholds, counter, before, after)));
+        match self.run_any(shard, &command).await?.answer {
+            CounterAnswer::Ok => Ok(Commit::Done),
+            CounterAnswer::Lost => Ok(Commit::Lost),
+            CounterAnswer::Stale | CounterAnswer::NoShard => Err(Refusal::Stale),
+            other => Err(defect(&format!("{other:?} to a recount"))),
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! way leaves a namespace that refuses changes (NAMESPACE_CHANGED) until the reset is made again; a later reset takes over
 //! from an earlier one. Each step may be repeated.
 
-use super::calls::{call, defect, of_link};
+use super::calls::{defect, of_link};
 use super::fan_out::homes;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
@@ -232,7 +232,7 @@ impl RedisNamespace {
             let page = self.list_all(&token, PAGE).await?;
             let counters: Vec<CounterName> = page.counters.into_iter().map(|listed| listed.counter).collect();
             for (shard, numbers) in homes(counters.iter()) {
-                let mut command = call(CounterScript::Lower, &self.keys(shard).home());
+                let mut command = self.log_call(CounterScript::Lower, shard, &self.commit_keys(shard));
                 command.arg(from_ms).arg(to_ms);
                 for number in numbers {
                     command.arg(counters[number].as_str());

@@ -15,7 +15,7 @@ use tallystone_serving::Place;
 use tokio::time::{Instant, sleep};
 
 /// How often a call is repeated because the namespace has changed meanwhile.
-const STALE_TRIES: usize = 5;
+pub(super) const STALE_TRIES: usize = 5;
 /// How long a clear waits for the store's clock at most: an event may be a second ahead of it.
 const CLEAR_PATIENCE: Duration = Duration::from_millis(FUTURE_LIMIT_MS + 1_000);
 /// The memory of a waiting item without its names: the event, its place in a flush, and its part of a script call.

@@ -1,5 +1,7 @@
 //! Counters and namespaces are deleted (N14).
 
+use super::append::STALE_TRIES;
+use super::open::OpenNamespace;
 use super::{ChangeRequest, CounterService};
 use crate::checkpoints::Deletions;
 use crate::log::{Appended, Bounds, Change};
@@ -8,6 +10,7 @@ use crate::namespace::CounterType;
 use crate::redis::{DeletedNamespace, POLL_EVERY};
 use crate::refusal::Refusal;
 use futures::future::BoxFuture;
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::Client;
 
@@ -36,10 +39,25 @@ impl CounterService {
             ChangeRequest { counter: counter.clone(), change: Change::Clear, event, bounds: Bounds::default() };
         let cleared = self.append(namespace, vec![request]).await?.remove(0)?;
         if open.config.counter_type != CounterType::BestEffort {
-            // In this incarnation or not at all: the clear is in no other one.
-            open.store.delete(counter, cleared.time_ms).await.map_err(Refusal::after_a_change)?;
+            self.mark_deleted(open, counter, cleared.time_ms).await.map_err(Refusal::after_a_change)?;
         }
         Ok(cleared)
+    }
+
+    /// In this incarnation of the namespace or not at all: the clear is in no other one.
+    async fn mark_deleted(
+        &self,
+        mut open: Arc<OpenNamespace>,
+        counter: &CounterName,
+        cleared_ms: u64,
+    ) -> Result<(), Refusal> {
+        for _ in 0..STALE_TRIES {
+            match open.store.delete(counter, cleared_ms).await {
+                Err(Refusal::Stale) => open = self.directory.instead_of_the_same(&open).await?,
+                deleted => return deleted,
+            }
+        }
+        Err(Refusal::Stale)
     }
 
     /// Deletes a namespace with its counters. It returns when every server has noticed, after 1.5 s: an add through any of

@@ -70,6 +70,18 @@ impl Directory {
         self.reopen(&refused.name, Some(refused)).await
     }
 
+    /// The same, for a call that is of one incarnation of the namespace: its counters are others in a later one.
+    ///
+    /// # Errors
+    /// As [`instead_of`](Directory::instead_of). [`Refusal::Stale`]: the namespace was deleted and created again.
+    pub(super) async fn instead_of_the_same(
+        &self,
+        refused: &Arc<OpenNamespace>,
+    ) -> Result<Arc<OpenNamespace>, Refusal> {
+        let later = self.instead_of(refused).await?;
+        if later.tag == refused.tag { Ok(later) } else { Err(Refusal::Stale) }
+    }
+
     async fn open(&self, namespace: Namespace) -> Result<Arc<OpenNamespace>, Refusal> {
         let open = Arc::new(OpenNamespace::over(self.namespaces.open(&namespace).await?, &self.room));
         let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);

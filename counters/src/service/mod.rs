@@ -3,7 +3,7 @@
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `gather`, which sends calls of one millisecond to a partition of the
 //! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `fresh` and `exact_check`, reads that
-//! wait for rollups, and `read_room`, their bound; `recount`, audits and recounts; `crossings`, the feed of
+//! wait for rollups, and `read_room`, their bound; `global`, counts in all regions; `recount`, audits and recounts; `crossings`, the feed of
 //! passed thresholds; `top`, the highest counts; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go to the archive (`archiving`) or are dropped. What may not:
@@ -20,6 +20,7 @@ mod fresh;
 mod gates;
 mod gather;
 mod gathers;
+mod global;
 mod idle;
 mod open;
 mod read_room;
@@ -281,6 +282,12 @@ impl CounterService {
         }
         if before.as_ref().is_some_and(|before| before.config == config) {
             return before.ok_or(Refusal::Stale);
+        }
+        let has_regions = !config.regions.is_empty();
+        let is_here = |region| config.regions.contains(region);
+        if has_regions && !self.directory.namespaces.region().is_some_and(is_here) {
+            let why = "must have the region of this server, which is set in its configuration (regions.name)";
+            return Err(Refusal::invalid("regions", why));
         }
         if before.as_ref().is_none_or(|before| before.config.published_to != config.published_to) {
             self.check_unbound(name, &config).await?;

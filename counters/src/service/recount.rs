@@ -1,5 +1,6 @@
 //! Audits and recounts (N12).
 
+use super::append::STALE_TRIES;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, begin, go_on};
 use crate::names::{CounterName, NamespaceName};
@@ -46,16 +47,22 @@ impl CounterService {
         request: &Recount,
         accepts_dropped_events: bool,
     ) -> Result<Recounted, Refusal> {
-        let open = self.directory.get(namespace).await?;
-        open.check_has_events()?;
-        if request.audit.is_some_and(|audit| audit.namespace != open.hash()) {
-            return Err(other_namespace());
+        let mut open = self.directory.get(namespace).await?;
+        for _ in 0..STALE_TRIES {
+            open.check_has_events()?;
+            if request.audit.is_some_and(|audit| audit.namespace != open.hash()) {
+                return Err(other_namespace());
+            }
+            let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
+            let recounted = recount(&open.store, counter, request, kept_from_ms).await;
+            // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
+            open.touches.add(counter, true);
+            match recounted {
+                Err(Refusal::Stale) => open = self.directory.instead_of_the_same(&open).await?,
+                recounted => return recounted,
+            }
         }
-        let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
-        let recounted = recount(&open.store, counter, request, kept_from_ms).await;
-        // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
-        open.touches.add(counter, true);
-        recounted
+        Err(Refusal::Stale)
     }
 
     /// The latest recounts of a counter, in their order.

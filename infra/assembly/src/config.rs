@@ -11,6 +11,7 @@ use tallystone_ingest::IngestConfig;
 use tallystone_kafka::KafkaConfig;
 use tallystone_link::{CompactConfig, ConnectError, RedisConfig};
 use tallystone_model::ConfigError;
+use tallystone_regions::{RegionOptions, RegionsConfig};
 use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig, TenantConfigs};
 use tallystone_serving::{AuditConfig, AuthConfig, JwtConfig, Limits, Ports, TlsConfig};
@@ -58,6 +59,8 @@ pub struct Config {
     pub counters: CountersConfig,
     /// Where the events of counters are archived.
     pub archive: ArchiveConfig,
+    /// The region of this installation.
+    pub regions: RegionsConfig,
     /// The rollup worker.
     pub rollup_worker: RollupWorkerConfig,
     /// The view counter.
@@ -94,6 +97,7 @@ impl Config {
         self.counters.check()?;
         self.check_ports("counters", self.counters.listen.into(), self.counters.metrics_listen)?;
         self.archive.check()?;
+        self.regions.check()?;
         self.client.check()?;
         self.redis.check()
     }
@@ -104,6 +108,7 @@ impl Config {
         self.check_ports("rollup_worker", None, self.rollup_worker.metrics_listen)?;
         self.compact.check()?;
         self.archive.check()?;
+        self.region_options()?;
         self.client.check()?;
         self.redis.check()
     }
@@ -193,6 +198,20 @@ impl Config {
             _ => error,
         });
         checked.map(drop)
+    }
+
+    /// How a rollup worker publishes to other regions, and what it merges; `None`: this installation has no region.
+    pub fn region_options(&self) -> Result<Option<RegionOptions>, ConfigError> {
+        self.regions.check()?;
+        let Some(region) = self.regions.region()? else { return Ok(None) };
+        self.kafka.check()?;
+        self.check_topic("regions.topic", self.regions.topic.clone())?;
+        for (number, topic) in self.regions.topics.iter().enumerate() {
+            self.check_topic(&format!("regions.topics[{number}]"), topic.clone())?;
+        }
+        let kafka = KafkaConfig { topic: self.regions.topic.clone(), ..self.kafka.clone() }.options()?;
+        let kafka = kafka.ok_or_else(|| ConfigError::new("kafka.brokers", "is not set, but regions.name is"))?;
+        Ok(Some(RegionOptions { region, kafka, topics: self.regions.topics.clone() }))
     }
 
     /// Whether a relay of this server reads the outboxes.

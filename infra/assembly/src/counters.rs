@@ -37,14 +37,15 @@ pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Cl
     api::attach(host, counters)
 }
 
-/// Connects to the counters of a Redis, and to the archive of their events.
+/// Connects to the counters of a Redis, and to the archive of their events, as the region that is configured.
 pub(crate) async fn connect_counters(config: &Config) -> Result<RedisNamespaces, AssemblyError> {
     let archive = config.archive.open()?;
     if let Some(archive) = &archive {
         let unusable = |error: ArchiveError| ConfigError::new("archive.url", error.to_string());
         archive.archive.check().await.map_err(unusable)?;
     }
-    Ok(connect_namespaces(&config.redis).await?.with_archive(archive))
+    let region = config.regions.region()?;
+    Ok(connect_namespaces(&config.redis).await?.with_archive(archive).with_region(region))
 }
 
 /// Connects to the counters of a Redis, without the archive of their events.

@@ -9,6 +9,7 @@ use tallystone_client::{Client, HealthClient};
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_link::StoreStatus;
 use tallystone_model::ConfigError;
+use tallystone_regions::{RegionOptions, Regions};
 use tallystone_serving::{Collectors, ProcessHealth, listen_metrics};
 use tallystone_workers::{RollupWorkers, WorkerOptions};
 use tokio::sync::watch;
@@ -43,7 +44,20 @@ pub async fn rollup_worker(
         let report = report_readiness(health, namespaces.status(), probe);
         tokio::spawn(stopping.clone().run_until_cancelled_owned(report));
     }
+    if let Some(options) = config.region_options()? {
+        spawn_regions(options, namespaces.clone(), stopping);
+    }
     Ok(RollupWorkers::new(namespaces, queue, options))
+}
+
+/// Publishes to other regions and merges theirs, in the background. Its failures do not affect the rollups.
+fn spawn_regions(options: RegionOptions, namespaces: RedisNamespaces, stopping: &CancellationToken) {
+    let regions = Regions::new(options, namespaces).run(stopping.clone());
+    tokio::spawn(async move {
+        if let Err(error) = regions.await {
+            tracing::error!(%error, "counters are not published to other regions");
+        }
+    });
 }
 
 /// A worker is ready while the Redis of the counters serves, and the queue that has its jobs.

@@ -151,6 +151,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         published_to: Some(PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
         archived: Some(true),
         thresholds: Some(vec![Threshold { prefix: "15".to_owned(), count: 16 }]),
+        regions: Some(vec!["17".to_owned(), "18".to_owned()]),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -177,6 +178,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         published_to: Some(wire::PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
         archived: Some(true),
         thresholds: Some(wire::Thresholds { thresholds: vec![wire::Threshold { prefix: "15".to_owned(), count: 16 }] }),
+        regions: Some(wire::Regions { names: vec!["17".to_owned(), "18".to_owned()] }),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

@@ -129,6 +129,7 @@ impl Counters for Script {
                 count: i64::MIN,
                 exact_to_ms: 9,
                 counter_type,
+                regions: Vec::new(),
             })),
         };
         let types = [wire::CounterType::Accurate as i32, 99];

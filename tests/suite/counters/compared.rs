@@ -175,6 +175,12 @@ impl Recounts for Compared {
         self.both(("replace", counter, before, after), redis, oracle).await
     }
 
+    async fn follow(&self, counter: &CounterName, before: &Checkpoint, after: &Checkpoint) -> Result<Commit, Refusal> {
+        let redis = self.redis.follow(counter, before, after);
+        let oracle = self.oracle.follow(counter, before, after);
+        self.both(("follow", counter, before, after), redis, oracle).await
+    }
+
     fn time_ms(&self) -> u64 {
         self.oracle.time_ms()
     }

@@ -172,7 +172,8 @@ async fn n14_a_mark_that_was_renewed_meanwhile_stays() {
     for shard in 0..SHARDS {
         let keys = ShardKeys::new(ns.name.as_str(), shard).home();
         let mut forget = redis::cmd("EVAL");
-        forget.arg(CounterScript::Forget.source()).arg(keys.len()).arg(&keys[..]).arg(NOON_MS).arg("c");
+        forget.arg(CounterScript::Forget.source()).arg(keys.len()).arg(&keys[..]).arg(NOON_MS);
+        forget.arg(ns.revision).arg(NOON_MS).arg("c");
         forget.exec_async(&mut connection).await.expect("a reply");
     }
     assert_eq!(ns.store.deleted_to(&counter("c")).await, Ok(Some(NOON_MS + 1_000)));

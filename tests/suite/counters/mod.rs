@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `archived`, `late`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
-//! `hot`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
+//! `hot`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `regions`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
 //! `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
@@ -25,6 +25,7 @@ mod idle;
 mod interrupted;
 mod late;
 mod recounts;
+mod regions;
 mod reset;
 mod sealing;
 mod servers;

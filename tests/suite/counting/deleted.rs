@@ -5,7 +5,7 @@ use super::machines::Machines;
 use super::{POLL, now_ms};
 use std::time::Duration;
 use tallystone_client::{
-    Code, CounterClient, CounterType, Error, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear,
+    Code, CounterClient, CounterType, Error, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount,
 };
 use tallystone_lua::counter::{DELETED_FIELD, NAMESPACES};
 use tallystone_tests::TestRedis;
@@ -77,6 +77,24 @@ async fn n14_a_deleted_counter_is_gone_for_every_server_and_a_repeated_add_does_
     assert_eq!(reason(&unknown), (Code::InvalidArgument, "INVALID_ARGUMENT"));
     let unknown = one.delete("unknown", NewClear::new("c")).await.expect_err("a refusal");
     assert_eq!(reason(&unknown), (Code::NotFound, "NAMESPACE_NOT_FOUND"));
+}
+
+/// Its shards refuse the revision that this server has.
+#[tokio::test]
+async fn n12_n14_a_server_that_has_not_read_a_change_recounts_and_deletes() {
+    let house = House::with_rollups().await;
+    let [one, other] = [&house.clients[0], &house.clients[1]];
+    let config = |coalesce_ms| NamespaceConfig { coalesce_ms: Some(coalesce_ms), ..quick(CounterType::Eventual) };
+    house.put("changed", config(0)).await;
+    one.add("changed", NewAdd::new("c", 5)).await.expect("an add");
+    house.until_entry("changed", "c", |entry| entry.count == 5).await;
+    assert_eq!(other.get("changed", "c").await.expect("a count").count, 5);
+    one.put_namespace("changed", config(1)).await.expect("changed");
+    let recounted = other.recount("changed", "c", NewRecount::of_count(9, "a test")).await.expect("a recount");
+    assert_eq!((recounted.old_count, recounted.new_count), (5, 14));
+    one.put_namespace("changed", config(2)).await.expect("changed");
+    other.delete("changed", NewClear::new("c")).await.expect("a deletion");
+    assert_eq!(other.get("changed", "c").await.expect("a count").exact_to_ms, 0);
 }
 
 #[tokio::test]

@@ -279,7 +279,8 @@ async fn n19_the_answer_comes_before_the_callers_deadline() {
     let mut counters = house.wire(0).await.counters;
     let min_exact_to_ms = to.min_exact_to_ms as i64;
     let (namespace, counter) = (NS.to_owned(), "c".to_owned());
-    let mut request = Request::new(wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms: 30_000 });
+    let mut request =
+        Request::new(wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms: 30_000, global: false });
     request.set_timeout(Duration::from_secs(5));
     let status = counters.get_count(request).await.expect_err("no rollups");
     let reason = status.get_error_details().error_info().map(|info| info.reason.clone());

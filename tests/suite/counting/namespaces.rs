@@ -33,6 +33,7 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
         published_to: None,
         archived: Some(false),
         thresholds: Some(Vec::new()),
+        regions: Some(Vec::new()),
     };
     assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1, incarnation: 0 });
     assert_eq!(house.clients[1].get_namespace("my_dataset").await.expect("a namespace"), put);
@@ -141,6 +142,7 @@ async fn n1_what_cannot_be_changed_is_refused_and_everything_else_is_changed() {
         published_to: None,
         archived: Some(false),
         thresholds: Some(Vec::new()),
+        regions: Some(Vec::new()),
     };
     house.put("eventual", changed.clone()).await;
     let found = house.clients[1].get_namespace("eventual").await.expect("a namespace");

@@ -7,7 +7,10 @@ use tallystone_archive::Archive;
 use tallystone_counters::crossings::read_crossings;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::SHARDS;
-use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
+use tallystone_counters::redis::{
+    Lacking, MergedNamespace, MergedTopics, Namespace, RedisNamespace, RedisNamespaces, SKIPPED, TopicPosition,
+};
+use tallystone_counters::regions::RegionRecord;
 use tallystone_counters::*;
 use tallystone_link::{Clock, ReplicaWait, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
@@ -39,6 +42,7 @@ impl CounterTable {
         let folder = tempfile::tempdir().expect("a folder");
         let archive = Archive::open(&format!("file://{}", folder.path().display())).expect("an archive");
         let namespaces = namespaces
+            .with_region(RegionName::parse("eu").ok())
             .with_archive(Some(EventArchive::new(archive, &ArchiveConfig { keep_ms: 0, ..ArchiveConfig::default() })));
         let name = format!("table-{number}-{:08x}", rand::random::<u32>());
         let name = NamespaceName::parse(name).expect("a namespace");
@@ -192,7 +196,13 @@ impl CounterTable {
                     epoch if epoch == Epoch::default() => String::new(),
                     Epoch { number, adjusted } => format!(", epoch {number}, adjusted {adjusted}"),
                 };
-                format!("{} exact to {}{deleted}{epoch}", checkpoint.count, since_start(checkpoint.exact_to_ms))
+                let cleared = match checkpoint.cleared_ms {
+                    0 => String::new(),
+                    _ if self.store().config().regions.is_empty() => String::new(),
+                    cleared_ms => format!(", cleared at {}", since_start(cleared_ms)),
+                };
+                let exact_to = since_start(checkpoint.exact_to_ms);
+                format!("{} exact to {exact_to}{deleted}{epoch}{cleared}", checkpoint.count)
             }
             "recount" => {
                 let update = update(words[0]);
@@ -218,6 +228,89 @@ impl CounterTable {
             "recounts" => {
                 let recounts = self.store().recounts(&counter(words[0])).await?;
                 recounts.into_iter().map(|recounted| recounted.reason).collect::<Vec<_>>().join(", ")
+            }
+            "follow" => {
+                let CheckpointUpdate { counter, before, after } = update(words[0]);
+                match self.store().follow(&counter, &before, &after).await? {
+                    Commit::Done => "done",
+                    Commit::Lost => "lost",
+                }
+                .to_owned()
+            }
+            "merge" => {
+                let records: Vec<_> = words.iter().map(|word| merged(word)).collect();
+                format!("{} later", self.store().merge(&records).await?)
+            }
+            "behind" => {
+                let mut names = Vec::new();
+                for shard in 0..SHARDS {
+                    names.extend(self.store().behind(shard, 100).await?);
+                }
+                names.sort();
+                names.iter().map(CounterName::as_str).collect::<Vec<_>>().join(" ")
+            }
+            "attend" => {
+                let (name, stood) = words[0].split_once(':').expect("counter:what stood");
+                let stood = stood_at(stood, 0);
+                let home = self.home(name).await?;
+                let behind_ms = words.get(2).map_or(0, |word| number(word));
+                let lacking =
+                    self.store().attend(home, &[(counter(name), stood)], number(words[1]), behind_ms).await?[0];
+                match lacking {
+                    Lacking { clear_ms: Some(clear_ms), .. } => format!("lacks the clear at {}", since_start(clear_ms)),
+                    Lacking { is_earlier: true, .. } => "lacks a rollup".to_owned(),
+                    _ => "lacks nothing".to_owned(),
+                }
+            }
+            "known" => {
+                let records = self.store().known(&[counter(words[0])]).await?.remove(0);
+                let shown = |record: Option<RegionRecord>| match record {
+                    None => "nothing".to_owned(),
+                    Some(record) => format!("{} exact to {}", record.count, since_start(record.exact_to_ms)),
+                };
+                records.into_iter().map(shown).collect::<Vec<_>>().join(", ")
+            }
+            "lead" => {
+                let leads = match words[0] {
+                    "begin" => self.namespaces.begin_term(words[1], number(words[2])).await?,
+                    _ => self.namespaces.renew_term(words[1], number(words[2])).await?,
+                };
+                if leads { "it leads" } else { "it does not lead" }.to_owned()
+            }
+            "later" => {
+                self.store().attend_later(&counter(words[0]), number(words[1])).await?;
+                "done".to_owned()
+            }
+            "positions" => {
+                let position = |word: &&str| {
+                    let (topic, offset) = word.split_once(':').expect("topic:offset");
+                    TopicPosition { topic: topic.to_owned(), partition: 0, next_offset: number(offset) as i64 }
+                };
+                let positions: Vec<TopicPosition> = words[1..].iter().map(position).collect();
+                stored(self.namespaces.store_positions(words[0], &positions).await?)
+            }
+            "cover" => {
+                let tag = self.store().tag().to_owned();
+                let stands = self.namespaces.merged_topics().await?.namespaces.remove(&tag);
+                let stood = words.get(1).map_or(stands, |word| Some((*word).to_owned()));
+                let covered = BTreeMap::from([(tag, MergedNamespace { stood, regions: "these".to_owned() })]);
+                stored(self.namespaces.merge_from_beginning(words[0], &covered).await?)
+            }
+            "skip" => {
+                let stood = BTreeMap::from([(self.store().tag().to_owned(), "these".to_owned())]);
+                stored(self.namespaces.skip_namespaces(words[0], &stood).await?)
+            }
+            "forget" => stored(self.namespaces.forget_namespaces(words[0], &[self.store().tag().to_owned()]).await?),
+            "merged" => {
+                let MergedTopics { positions, namespaces } = self.namespaces.merged_topics().await?;
+                let position = |position: TopicPosition| format!("{} to {}", position.topic, position.next_offset);
+                let mut shown: Vec<String> = positions.into_iter().map(position).collect();
+                shown.sort();
+                shown.extend(namespaces.get(self.store().tag()).map(|regions| match regions.as_str() {
+                    SKIPPED => "skipped".to_owned(),
+                    _ => "covered".to_owned(),
+                }));
+                shown.join(", ")
             }
             "delete" => {
                 self.store().delete(&counter(words[0]), at(words[1])).await?;
@@ -317,8 +410,8 @@ impl CounterTable {
         for key in found {
             let structure = key.split("}:").nth(1).and_then(|name| name.split(':').next()).expect("a structure");
             let count = match structure {
-                "events" | "pending" | "counts" | "recounts" => "HLEN",
-                "dirty" | "deleted" | "names" => "ZCARD",
+                "events" | "pending" | "counts" | "recounts" | "regions" => "HLEN",
+                "dirty" | "deleted" | "names" | "behind" => "ZCARD",
                 "crossings" => "XLEN",
                 _ => continue,
             };
@@ -327,6 +420,10 @@ impl CounterTable {
         }
         counts.into_iter().map(|(structure, count)| format!("{structure} {count}")).collect::<Vec<_>>().join(" ")
     }
+}
+
+fn stored(is_stored: bool) -> String {
+    if is_stored { "stored" } else { "not stored" }.to_owned()
 }
 
 fn number(word: &str) -> u64 {
@@ -396,15 +493,15 @@ fn epoch(word: &str) -> (&str, Epoch) {
     (front, Epoch { number, adjusted })
 }
 
-/// `counter:from[.epoch][=count]:to:count[.epoch.adjusted][@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from
-/// and count: of a deleted counter.
+/// `counter:from[.epoch][^cleared][=count]:to:count[.epoch.adjusted][!cleared][@last_write]#lease`; from is `never` for the first
+/// checkpoint. `d` behind from and count: of a deleted counter.
 fn update(word: &str) -> CheckpointUpdate {
     let (word, lease) = word.split_once('#').expect("#lease");
     let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
+    let (word, cleared) = word.split_once('!').unwrap_or((word, ""));
     let parts: Vec<&str> = word.split(':').collect();
     let (from, count_before) = parts[1].split_once('=').unwrap_or((parts[1], "0"));
-    let [(from, from_epoch), (count, to_epoch)] = [from, parts[3]].map(|part| epoch(part.trim_end_matches('d')));
-    let exact_to_ms = if from == "never" { 0 } else { at(from) };
+    let (count, to_epoch) = epoch(parts[3].trim_end_matches('d'));
     let after = Checkpoint {
         count: count.parse().expect("a count"),
         exact_to_ms: at(parts[2]),
@@ -412,11 +509,41 @@ fn update(word: &str) -> CheckpointUpdate {
         lease: LeaseOrder { leased_at_ms: number(lease), fencing_token: 1 },
         is_deleted: parts[3].ends_with('d'),
         epoch: to_epoch,
+        cleared_ms: if cleared.is_empty() { 0 } else { at(cleared) },
     };
-    let (is_deleted, epoch) = (parts[1].ends_with('d'), from_epoch);
-    let count = count_before.parse().expect("a count");
-    let before = Checkpoint { count, exact_to_ms, is_deleted, epoch, ..Checkpoint::default() };
+    let before = stood_at(from, count_before.parse().expect("a count"));
     CheckpointUpdate { counter: counter(parts[0]), before, after }
+}
+
+/// `from[.epoch][d][@last_write][^cleared]`, as far as it is compared; from is `never` for the first checkpoint.
+fn stood_at(word: &str, count: i64) -> Checkpoint {
+    let (word, cleared) = word.split_once('^').unwrap_or((word, ""));
+    let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
+    let (from, epoch) = epoch(word.trim_end_matches('d'));
+    let last_write_ms = if last_write.is_empty() { 0 } else { at(last_write) };
+    let exact_to_ms = if from == "never" { 0 } else { at(from) };
+    let cleared_ms = if cleared.is_empty() { 0 } else { at(cleared) };
+    let is_deleted = word.ends_with('d');
+    Checkpoint { count, exact_to_ms, last_write_ms, is_deleted, epoch, cleared_ms, ..Checkpoint::default() }
+}
+
+/// `counter/region:exact_to:count[.epoch][!cleared][@last_write][+incarnation]`.
+fn merged(word: &str) -> (CounterName, RegionName, RegionRecord) {
+    let (word, incarnation) = word.split_once('+').unwrap_or((word, "0"));
+    let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
+    let (word, cleared) = word.split_once('!').unwrap_or((word, ""));
+    let (name, rest) = word.split_once('/').expect("counter/region");
+    let parts: Vec<&str> = rest.split(':').collect();
+    let (count, epoch) = epoch(parts[2]);
+    let record = RegionRecord {
+        incarnation: number(incarnation),
+        cleared_ms: if cleared.is_empty() { 0 } else { at(cleared) },
+        epoch: epoch.number,
+        exact_to_ms: at(parts[1]),
+        last_write_ms: if last_write.is_empty() { 0 } else { at(last_write) },
+        count: count.parse().expect("a count"),
+    };
+    (counter(name), RegionName::parse(parts[0]).expect("a region"), record)
 }
 
 /// Each window by its start: the sum of its adds, and the time of its last clear.
@@ -441,6 +568,10 @@ fn config(words: &[&str]) -> NamespaceConfig {
     let serde_json::Value::Object(mut all) = serde_json::to_value(base).expect("JSON") else { panic!("no object") };
     for word in words {
         let (name, value) = word.split_once('=').expect("name=value");
+        if name == "regions" {
+            all.insert(name.to_owned(), value.split(',').map(serde_json::Value::from).collect());
+            continue;
+        }
         if name == "thresholds" {
             let threshold = |count: &str| serde_json::json!({"count": count});
             all.insert(name.to_owned(), value.split(',').map(threshold).collect());

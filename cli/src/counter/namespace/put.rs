@@ -93,6 +93,13 @@ pub(crate) struct ConfigArgs {
     /// Remove all thresholds
     #[arg(long, conflicts_with = "thresholds")]
     no_thresholds: bool,
+    /// For eventual and accurate: a region over which the counters are spread, 2 to 16 of them, the server's among them; replaces
+    /// the current list [default of a new namespace: none]
+    #[arg(long = "region", value_name = "REGION")]
+    regions: Vec<String>,
+    /// Remove all regions
+    #[arg(long, conflicts_with = "regions")]
+    no_regions: bool,
 }
 
 fn parse_threshold(text: &str) -> Result<Threshold, String> {
@@ -147,6 +154,7 @@ impl ConfigArgs {
             published_to,
             archived: self.archived,
             thresholds: (self.no_thresholds || !self.thresholds.is_empty()).then_some(self.thresholds),
+            regions: (self.no_regions || !self.regions.is_empty()).then_some(self.regions),
         }
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         Some(PublishedTo { key, field }) => format!("{} of {}", visible(field), visible(key)),
         None => "nowhere".to_owned(),
     };
+    let regions = config.regions.iter().flatten().map(|region| visible(region)).collect::<Vec<_>>();
     let lines = [
         ("type", type_text(config.counter_type).to_owned()),
         ("cardinality", cardinality_text(config.cardinality).to_owned()),
@@ -60,6 +61,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("expire after", duration(config.expire_after_ms)),
         ("published to", published_to),
         ("thresholds", thresholds_text(config.thresholds.as_deref().unwrap_or_default())),
+        ("regions", if regions.is_empty() { "none".to_owned() } else { regions.join(", ") }),
         ("archived", if config.archived == Some(true) { "yes" } else { "no" }.to_owned()),
         ("revision", namespace.revision.to_string()),
     ];

@@ -66,6 +66,12 @@ pub(super) fn parameter<'a>(query: Option<&'a str>, name: &str) -> Option<&'a st
     parts.find(|(of, _)| *of == name).map(|(_, value)| value)
 }
 
+/// A parameter of a query that is true or false; absent: false.
+fn flag(query: Option<&str>, name: &'static str) -> Result<bool, Status> {
+    let unreadable = |_| of_call(Refusal::invalid(name, "is neither true nor false"));
+    parameter(query, name).map(str::parse).transpose().map(Option::unwrap_or_default).map_err(unreadable)
+}
+
 /// A request that the RPC can check.
 fn request<T, W: TryFrom<T, Error = Refusal>>(body: T) -> Result<Request<W>, FaultBody> {
     Ok(Request::new(W::try_from(body).map_err(of_call)?))
@@ -158,7 +164,7 @@ pub(crate) async fn get_count(ApiState(api): ApiState, JsonBody(body): JsonBody)
 /// Reads a count, by its path.
 ///
 /// The same as get_count, for programs that cannot send a body. The name of a counter may have slashes.
-#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes"), ("min_exact_to_ms" = Option<i64>, Query, description = "as in get_count"), ("wait_ms" = Option<i64>, Query, description = "as in get_count")), responses((status = 200, body = CountBody), Faults))]
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes"), ("min_exact_to_ms" = Option<i64>, Query, description = "as in get_count"), ("wait_ms" = Option<i64>, Query, description = "as in get_count"), ("global" = Option<bool>, Query, description = "as in get_count")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
     ApiState(api): ApiState,
     PathParams((namespace, counter)): PathParams<(String, String)>,
@@ -166,7 +172,8 @@ pub(crate) async fn read_count(
 ) -> HttpResult<CountBody> {
     let min_exact_to_ms = integer(query.as_deref(), "min_exact_to_ms")?.unwrap_or_default();
     let wait_ms = integer(query.as_deref(), "wait_ms")?.unwrap_or_default();
-    let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms };
+    let global = flag(query.as_deref(), "global")?;
+    let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms, global };
     answer(api.get_count(Request::new(request)).await)
 }
 
@@ -179,10 +186,10 @@ pub(crate) async fn get_counts(
     ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<CountBody>> {
-    let GetCountsBody { namespace, counters, min_exact_to_ms, wait_ms } = read(&body)?;
+    let GetCountsBody { namespace, counters, min_exact_to_ms, wait_ms, global } = read(&body)?;
     let (counters, unreadable) = readable(counters, Ok);
     let (min_exact_to_ms, wait_ms) = (min_exact_to_ms.0, wait_ms.0);
-    let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms };
+    let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms, global };
     let answered = api.get_counts(Request::new(request)).await?.into_inner();
     let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
     Ok(results(outcomes, ("counters", unreadable)))
@@ -263,6 +270,7 @@ fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Re
     value["expire_after_ms"] = config.expire_after_ms.into();
     value["archived"] = config.archived.into();
     value["thresholds"] = serde_json::to_value(&config.thresholds).map_err(serde::ser::Error::custom)?;
+    value["regions"] = serde_json::to_value(&config.regions).map_err(serde::ser::Error::custom)?;
     value["published_to"] = serde_json::to_value(&config.published_to).map_err(serde::ser::Error::custom)?;
     value.serialize(serializer)
 }

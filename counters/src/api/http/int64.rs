@@ -69,7 +69,9 @@ fn parameters(request: &Request) -> &'static [&'static str] {
     let rest = request.uri().path().strip_prefix("/v1/namespaces/").and_then(|path| path.split_once('/'));
     let rest = rest.map_or("", |(_, rest)| rest);
     match request.method() {
-        &Method::GET | &Method::HEAD if rest.starts_with("counters/") => &["min_exact_to_ms", "wait_ms", PARAMETER],
+        &Method::GET | &Method::HEAD if rest.starts_with("counters/") => {
+            &["min_exact_to_ms", "wait_ms", "global", PARAMETER]
+        }
         &Method::GET | &Method::HEAD if rest == "crossings" => &["after", "limit", "wait_ms", PARAMETER],
         &Method::DELETE => &["incarnation", PARAMETER],
         _ => &[PARAMETER],

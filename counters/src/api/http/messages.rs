@@ -94,6 +94,9 @@ pub(crate) struct GetCountBody {
     /// How long the server may wait for that, 0 to 30,000 ms.
     #[serde(default)]
     wait_ms: Int64,
+    /// True: the count in all regions of the namespace.
+    #[serde(default)]
+    global: bool,
 }
 
 /// The request of GetCounts: 1 to 1,000 counters.
@@ -109,6 +112,9 @@ pub(crate) struct GetCountsBody {
     /// How long the server may wait for all counters together, 0 to 30,000 ms.
     #[serde(default)]
     pub(super) wait_ms: Int64,
+    /// True: the counts in all regions of the namespace.
+    #[serde(default)]
+    pub(super) global: bool,
 }
 
 /// The request of ClearCount.
@@ -220,6 +226,18 @@ pub(crate) struct CountBody {
     exact_to_ms: i64,
     /// BEST_EFFORT, EVENTUAL or ACCURATE.
     counter_type: &'static str,
+    /// Only of a global count: the part of each region.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<RegionCountBody>,
+}
+
+/// The part of one region in a global count.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RegionCountBody {
+    region: String,
+    count: i64,
+    /// This part includes every event of the region before this time (Unix ms); 0: nothing is known of the region.
+    exact_to_ms: i64,
 }
 
 /// The result of one item of a batch.
@@ -390,8 +408,9 @@ impl TryFrom<GetSumsBody> for wire::GetSumsRequest {
 }
 
 impl From<GetCountBody> for wire::GetCountRequest {
-    fn from(GetCountBody { namespace, counter, min_exact_to_ms, wait_ms }: GetCountBody) -> Self {
-        wire::GetCountRequest { namespace, counter, min_exact_to_ms: min_exact_to_ms.0, wait_ms: wait_ms.0 }
+    fn from(GetCountBody { namespace, counter, min_exact_to_ms, wait_ms, global }: GetCountBody) -> Self {
+        let (min_exact_to_ms, wait_ms) = (min_exact_to_ms.0, wait_ms.0);
+        wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms, global }
     }
 }
 
@@ -430,7 +449,9 @@ impl From<wire::GetCountResponse> for CountBody {
     fn from(answer: wire::GetCountResponse) -> Self {
         // The seed spells the types without the prefix that protobuf's enum values carry.
         let counter_type = answer.counter_type().as_str_name().trim_start_matches("COUNTER_TYPE_");
-        CountBody { count: answer.count, exact_to_ms: answer.exact_to_ms, counter_type }
+        let wire::GetCountResponse { count, exact_to_ms, regions, .. } = answer;
+        let part = |wire::RegionCount { region, count, exact_to_ms }| RegionCountBody { region, count, exact_to_ms };
+        CountBody { count, exact_to_ms, counter_type, regions: regions.into_iter().map(part).collect() }
     }
 }
 

@@ -155,6 +155,7 @@ mod tests {
             published_to: None,
             archived: false,
             thresholds: Vec::new(),
+            regions: Vec::new(),
             ttl_ms: 0,
         };
         assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));

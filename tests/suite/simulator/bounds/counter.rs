@@ -32,11 +32,16 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
             space.raw("HSET", NAMESPACES, [b"n1".to_vec(), entry]);
             let arguments = match script {
                 CounterScript::PutNamespace => {
-                    vec![digits(NOW_MS), b"n1".to_vec(), digits(1), vec![b'{'; 2_000], digits(2), digits(0)]
+                    let head = [digits(NOW_MS), b"n1".to_vec(), digits(1), vec![b'{'; 2_000], digits(2), digits(0)];
+                    head.into_iter().chain([b"n1".to_vec()]).collect()
                 }
                 _ => vec![digits(NOW_MS), b"n1".to_vec(), Vec::new()],
             };
-            alone("of many namespaces", 1, space.metered(script, &[NAMESPACES.to_owned()], &arguments))
+            alone(
+                "of many namespaces",
+                1,
+                space.metered(script, &[NAMESPACES.to_owned(), REGION_POSITIONS.to_owned()], &arguments),
+            )
         }
         CounterScript::Configure => alone("there already", 1, space.metered(script, &keys, &now)),
         CounterScript::Tick => alone("one", 1, space.metered(script, &keys, &now)),
@@ -104,7 +109,63 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
         | CounterScript::Delete
         | CounterScript::Forget
         | CounterScript::Lower => home(script, &space, size),
+        CounterScript::Merge | CounterScript::Attend => regions(script, &space, size),
+        CounterScript::Lead => {
+            let key = REGION_LEASE.to_owned();
+            alone("one", 1, space.metered(script, &[key], &[b"term".to_vec(), digits(10_000), digits(1)]))
+        }
+        CounterScript::Merged => {
+            // The positions of some topics.
+            let keys = [REGION_POSITIONS.to_owned(), REGION_LEASE.to_owned()];
+            space.raw("SET", &keys[1], [b"term".to_vec()]);
+            let position = |number: usize| [format!("topic/{number}").into_bytes(), digits(number)];
+            (0..COUNTERS * size).for_each(|number| space.raw("HSET", &keys[0], position(number)));
+            let head = [b"term".to_vec(), digits(0), digits(1), b"gone".to_vec()];
+            let stored = |number: usize| {
+                let [field, value] = position(number);
+                [field, b"*".to_vec(), value]
+            };
+            let arguments: Vec<Vec<u8>> = head.into_iter().chain((0..COUNTERS).flat_map(stored)).collect();
+            alone("of some positions", COUNTERS, space.metered(script, &keys, &arguments))
+        }
     }
+}
+
+/// Every counter has a record of every region, and lacks what the last one has.
+fn regions(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
+    /// Records or counters of one call.
+    const CALL: usize = 500;
+    /// Other regions of a namespace.
+    const OTHERS: usize = 15;
+    let at_ms = NOW_MS - 10_000;
+    let record = |exact_to_ms: u64| {
+        [&be::<6>(0)[..], &be::<6>(at_ms - 1), &be::<4>(0), &be::<6>(exact_to_ms), &be::<6>(NOW_MS), &be::<8>(7)]
+            .concat()
+    };
+    let key = space.keys.key(REGIONS);
+    for number in 0..CALL * size {
+        space.fill_checkpoint(&counter(number), at_ms, false);
+        space.raw("ZADD", &space.keys.key(BEHIND), [digits(0), counter(number)]);
+        for region in 0..OTHERS {
+            let field = [format!("r{region}/").as_bytes(), &counter(number)[..]].concat();
+            space.raw("HSET", &key, [field, record(at_ms)]);
+        }
+    }
+    let arguments: Vec<Vec<u8>> = match script {
+        CounterScript::Merge => {
+            let one = |number| [counter(number), b"r1".to_vec(), record(NOW_MS)];
+            [digits(NOW_MS), digits(REVISION)].into_iter().chain((0..CALL).flat_map(one)).collect()
+        }
+        _ => {
+            let names = (0..OTHERS).map(|region| format!("r{region}").into_bytes());
+            let one = |number| [counter(number), digits(at_ms)];
+            let head = [digits(NOW_MS), digits(REVISION), digits(1_000), digits(20_000), digits(OTHERS)];
+            head.into_iter().chain(names).chain((0..CALL).flat_map(one)).collect()
+        }
+    };
+    let calls = space.metered(script, &space.keys.regions(), &arguments);
+    let items = CALL * if script == CounterScript::Merge { 1 } else { OTHERS };
+    vec![Case::new(script.name(), "of many records", size, Scope { items, ..Scope::default() }, calls)]
 }
 
 fn rollup(script: CounterScript, what: &'static str, size: usize, counters: usize, windows: u64) -> Case {
@@ -149,15 +210,23 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
             // Every counter passes every threshold.
             let passed = vec![1; 14 + 8 * THRESHOLDS];
             let update = |number| [counter(number), digits(at_ms), checkpoint(NOW_MS, NOW_MS), passed.clone()];
-            [digits(NOW_MS)].into_iter().chain((0..COUNTERS).flat_map(update)).collect()
+            [digits(NOW_MS), digits(REVISION)].into_iter().chain((0..COUNTERS).flat_map(update)).collect()
         }
         CounterScript::Recount => {
             // As many recounts as a counter keeps, with the longest reasons and tokens.
-            vec![counter(0), digits(at_ms), checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512], vec![1; 14 + 8]]
+            let head = [digits(NOW_MS), digits(REVISION), counter(0), digits(at_ms)];
+            let rest = [checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512], vec![1; 14 + 8]];
+            head.into_iter().chain(rest).collect()
         }
-        CounterScript::Delete => vec![digits(NOW_MS), digits(1_000), counter(0), digits(NOW_MS)],
-        CounterScript::Forget => [digits(NOW_MS)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
-        _ => [digits(at_ms), digits(at_ms - 1)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
+        CounterScript::Delete => vec![digits(NOW_MS), digits(REVISION), digits(1_000), counter(0), digits(NOW_MS)],
+        CounterScript::Forget => {
+            let head = [digits(NOW_MS), digits(REVISION), digits(NOW_MS)];
+            head.into_iter().chain((0..COUNTERS).map(counter)).collect()
+        }
+        _ => {
+            let head = [digits(NOW_MS), digits(REVISION), digits(at_ms), digits(at_ms - 1)];
+            head.into_iter().chain((0..COUNTERS).map(counter)).collect()
+        }
     };
     let items = if matches!(script, CounterScript::Delete | CounterScript::Recount) { 1 } else { COUNTERS };
     let keys = match script {
