@@ -142,6 +142,7 @@ async fn reference(plan: &ViewsPlan, kafka: &PrivateKafka, run: u32, drawn: &Arc
         retention_ms: None,
         message_bytes_max: None,
         has_append_time: true,
+        is_compacted: false,
     };
     let topic = Topic::new(&options, spec)?;
     topic.ensure().await?;
