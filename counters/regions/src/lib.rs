@@ -2,9 +2,10 @@
 //! that the other regions have published. It does not matter whether records come late, twice or in another order.
 //!
 //! What lives here: the configuration section (`config`); the content of a record (`record`); the process that has the lease, and
-//! the namespaces that it serves (`leader`); what it publishes (`publisher`), but not twice (`sent`), and how its counters catch up with
-//! other regions (`catch_up`); what it reads (`gather`) and merges (`merger`); `metrics`. What may not: which of two records is later, the sum, and how a counter follows a clear
-//! (`tallystone_counters::regions`), and the store (`tallystone_counters::redis`).
+//! the namespaces that it serves (`leader`); what it publishes (`publisher`), how often (`pace`), but not twice (`sent`), and how
+//! its counters catch up with other regions (`catch_up`); what it reads (`gather`) and merges (`merger`); `metrics`. What may not:
+//! which of two records is later, the sum, and how a counter follows a clear (`tallystone_counters::regions`), and the store
+//! (`tallystone_counters::redis`).
 
 mod catch_up;
 mod config;
@@ -12,6 +13,7 @@ mod gather;
 mod leader;
 mod merger;
 mod metrics;
+mod pace;
 mod publisher;
 mod record;
 mod sent;

@@ -5,11 +5,12 @@ use crate::catch_up::{CatchUp, behind_ms_max};
 use crate::config::RegionOptions;
 use crate::leader::{Led, Term};
 use crate::metrics::{self, Failing};
+use crate::pace::{PAUSE, Pace};
 use crate::record::{Heartbeat, key_of, value_of};
 use crate::sent::Sent;
 use futures::future::join_all;
 use rdkafka::message::OwnedHeaders;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_counters::namespace::SHARDS;
@@ -17,12 +18,10 @@ use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{Checkpoint, Checkpoints, CounterName, NamespaceName, Refusal, RegionName};
 use tallystone_kafka::{KafkaConfigError, Producer, Record, Topic, TopicSpec};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Counters of one shard that are published together.
 const BATCH: usize = 500;
-/// The pause between two searches that find nothing.
-const PAUSE: Duration = Duration::from_millis(250);
 /// The pause after a failure.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// A counter that lacks something needs attention again after this time, or when its own rollup is late.
@@ -41,8 +40,8 @@ pub(crate) struct Publisher {
     led: watch::Receiver<Led>,
     sent: Mutex<Sent>,
     catch_up: CatchUp,
-    /// The namespaces with a series of their counters that need attention.
-    shown: BTreeSet<NamespaceName>,
+    /// The namespaces that it has searched, which are those with a series of their counters that need attention.
+    searched: BTreeMap<NamespaceName, Pace>,
     failing: Failing,
 }
 
@@ -64,7 +63,7 @@ impl Publisher {
             led,
             sent: Mutex::default(),
             catch_up: CatchUp::default(),
-            shown: BTreeSet::new(),
+            searched: BTreeMap::new(),
             failing: Failing::to("publish"),
         })
     }
@@ -77,7 +76,7 @@ impl Publisher {
                 // Another process reports it.
                 failing_since = None;
                 metrics::failing(Duration::ZERO);
-                std::mem::take(&mut self.shown).iter().for_each(|name| metrics::behind(name, 0));
+                std::mem::take(&mut self.searched).keys().for_each(|name| metrics::behind(name, 0));
                 self.failing.show(BTreeSet::new());
             }
             if self.led.wait_for(Option::is_some).await.is_err() {
@@ -105,27 +104,37 @@ impl Publisher {
             }
             metrics::failing(failing_since.map_or(Duration::ZERO, |since| since.elapsed()));
             match published {
-                Ok(true) if failure.is_none() => {}
-                Ok(_) if failure.is_none() => sleep(PAUSE).await,
+                Ok(due_at) if failure.is_none() => {
+                    let next_at = due_at.min(heartbeat_at.max(Instant::now() + PAUSE));
+                    tokio::select! {
+                        () = sleep_until(next_at) => {}
+                        // Its sender may be gone: the loop finds that out.
+                        _ = self.led.changed() => {}
+                    }
+                }
                 _ => sleep(PAUSE_AFTER_FAILURE).await,
             }
         }
     }
 
-    /// Publishes a batch of each namespace. One that fails does not keep the others from it. Returns whether there may be more.
-    async fn publish_all(&mut self, term: &Term) -> Result<bool, String> {
+    /// Publishes a batch of each namespace that is due. One that fails does not keep the others from it. Returns when one is due
+    /// again.
+    async fn publish_all(&mut self, term: &Term) -> Result<Instant, String> {
         if !self.is_ensured {
             self.topic.ensure().await.map_err(|error| error.to_string())?;
             self.is_ensured = true;
         }
         self.sent().begin(&term.name, Instant::now());
-        let (mut is_full, mut failed, mut failure) = (false, BTreeSet::new(), None);
+        let (mut failed, mut failure) = (BTreeSet::new(), None);
         for (name, store) in &term.namespaces {
             if self.led.has_changed().unwrap_or(true) {
-                return Ok(true);
+                return Ok(Instant::now());
+            }
+            if self.searched.get(name).is_some_and(|pace| !pace.is_due(Instant::now())) {
+                continue;
             }
             match self.publish(store).await {
-                Ok(is_more) => is_full |= is_more,
+                Ok(found) => self.searched.entry(name.clone()).or_default().note(found, BATCH, Instant::now()),
                 Err(why) => {
                     failed.insert(name.clone());
                     failure = Some(format!("'{name}': {why}"));
@@ -133,32 +142,26 @@ impl Publisher {
             }
             if let Ok(behind) = store.num_behind().await {
                 metrics::behind(name, behind);
-                self.shown.insert(name.clone());
+                self.searched.entry(name.clone()).or_default();
             }
         }
-        self.shown.retain(|name| {
-            let is_shown = term.namespaces.contains_key(name);
-            if !is_shown {
+        self.searched.retain(|name, _| {
+            let is_searched = term.namespaces.contains_key(name);
+            if !is_searched {
                 metrics::behind(name, 0);
             }
-            is_shown
+            is_searched
         });
         self.failing.show(failed);
-        failure.map_or(Ok(is_full), Err)
+        let due_at = self.searched.values().map(Pace::due_at).min();
+        failure.map_or(Ok(due_at.unwrap_or_else(|| Instant::now() + PAUSE)), Err)
     }
 
-    /// Publishes a batch of each shard. Returns whether there may be more.
-    async fn publish(&self, store: &RedisNamespace) -> Result<bool, String> {
+    /// Publishes a batch of each shard. Returns the largest number of counters that a shard had for it.
+    async fn publish(&self, store: &RedisNamespace) -> Result<usize, String> {
         let shards = (0..SHARDS).map(|shard| self.publish_shard(store, shard));
-        let mut is_full = false;
-        let mut failure = None;
-        for published in join_all(shards).await {
-            match published {
-                Ok(counters) => is_full |= counters == BATCH,
-                Err(why) => failure = Some(why),
-            }
-        }
-        failure.map_or(Ok(is_full), Err)
+        let published: Vec<Result<usize, String>> = join_all(shards).await;
+        published.into_iter().try_fold(0, |most, found| Ok(most.max(found?)))
     }
 
     async fn publish_shard(&self, store: &RedisNamespace, shard: u16) -> Result<usize, String> {
