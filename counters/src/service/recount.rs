@@ -3,6 +3,7 @@
 use super::append::STALE_TRIES;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, begin, go_on};
+use crate::log::RollupSchedule;
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
 use crate::refusal::Refusal;
@@ -57,9 +58,14 @@ impl CounterService {
             let recounted = recount(&open.store, counter, request, kept_from_ms).await;
             // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
             open.touches.add(counter, true);
-            match recounted {
+            let answer = match recounted {
+                // Before the answer, and although the counter may have been touched a moment ago: nothing else may ever publish the count.
+                Ok(recounted) => open.store.touch(&[(counter.clone(), true)]).await.map(|_| recounted),
+                Err(refusal) => Err(refusal),
+            };
+            match answer {
                 Err(Refusal::Stale) => open = self.directory.instead_of_the_same(&open).await?,
-                recounted => return recounted,
+                answer => return answer,
             }
         }
         Err(Refusal::Stale)

@@ -5,7 +5,7 @@ use super::item::Item;
 use crate::Refusal;
 use serde::{Deserialize, Deserializer, Serialize};
 use tallystone_proto::counter::v1 as wire;
-use tallystone_serving::http::{FaultBody, Int64};
+use tallystone_serving::http::{FaultBody, Int64, short_list};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use utoipa::ToSchema;
@@ -77,6 +77,7 @@ pub(crate) struct AddBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCountsBody {
     pub(super) namespace: String,
+    #[serde(deserialize_with = "short_list")]
     #[schema(value_type = Vec<AddBody>)]
     pub(super) adds: Vec<Item<AddBody>>,
 }
@@ -104,6 +105,7 @@ pub(crate) struct GetCountBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetCountsBody {
     pub(super) namespace: String,
+    #[serde(deserialize_with = "short_list")]
     #[schema(value_type = Vec<String>)]
     pub(super) counters: Vec<Item<String>>,
     /// As in get_count. A counter that is not exact to this time has the error NOT_EXACT_YET.
@@ -143,6 +145,7 @@ pub(crate) struct ClearBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClearCountsBody {
     pub(super) namespace: String,
+    #[serde(deserialize_with = "short_list")]
     #[schema(value_type = Vec<ClearBody>)]
     pub(super) clears: Vec<Item<ClearBody>>,
 }
