@@ -60,6 +60,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         queues: queues.clone(),
         wait_limits: WaitLimits {
             subscriptions_max: limits.subscriptions_max,
+            dequeues_max: limits.waiting_dequeues_max,
             waiters_max: limits.queue_waiters_max,
             filters_max: limits.queue_filters_max,
         },

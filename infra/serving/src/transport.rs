@@ -1,7 +1,7 @@
 //! HTTP/2 and HTTP/1 on one listener, within limits: what every port of a process is made of.
 
 use crate::access::IdentifyLayer;
-use crate::bounds::{BoundLayer, Bounds, accept, client_streams};
+use crate::bounds::{BoundLayer, Bounds, Methods, accept};
 use crate::ports::Ports;
 use axum::body::Body;
 use axum::extract::Request;
@@ -39,7 +39,7 @@ where
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    let bound = BoundLayer { client_streams: Arc::new(client_streams()) };
+    let bound = BoundLayer { methods: Arc::new(Methods::new()) };
     let Ports { limits, tls, identities, audit } = ports;
     let identify = IdentifyLayer { identities, audit };
     // Around all paths: as layers of a router they would be copied and boxed with each call.

@@ -72,6 +72,8 @@ pub(crate) struct Engine<S> {
     pub(crate) lanes: Arc<Lanes>,
     /// The places of subscriptions that are free.
     subscriptions: Arc<Semaphore>,
+    /// The places of waiting Dequeues that are free.
+    dequeues: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
@@ -100,7 +102,8 @@ impl<S: Store> Engine<S> {
         let fair_queue = context.fair_queue.clone();
         context.store.on_light_flow(Box::new(move |flow| fair_queue.note_light(flow)));
         let subscriptions = Arc::new(Semaphore::new(context.wait_limits.subscriptions_max as usize));
-        Arc::new(Engine { context, lanes, subscriptions, tasks })
+        let dequeues = Arc::new(Semaphore::new(context.wait_limits.dequeues_max as usize));
+        Arc::new(Engine { context, lanes, subscriptions, dequeues, tasks })
     }
 
     /// Waits until the lanes have sent all calls and answered all callers; [`Context::stopping`] must be cancelled.
@@ -187,13 +190,13 @@ impl<S: Store> Engine<S> {
         request: DequeueRequest,
         until: Instant,
     ) -> Result<Vec<Lease>, Refusal> {
-        let (until, place, may_not_wait) = match self.context.tenants.of(queue) {
-            Some(tenant) if until > Instant::now() => match tenant.waiter() {
+        let (until, place, may_not_wait) = match until > Instant::now() {
+            true => match self.place_to_wait(queue) {
                 Ok(place) => (until, Some(place), None),
                 // It still gets what is runnable now.
                 Err(refusal) => (Instant::now(), None, Some(refusal)),
             },
-            _ => (until, None, None),
+            false => (until, None, None),
         };
         self.context.tenants.check_lease(queue, request.lease_ms)?;
         let (reply, answer) = oneshot::channel();
@@ -201,6 +204,17 @@ impl<S: Store> Engine<S> {
         let leases = answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)?;
         drop(place);
         may_not_wait.filter(|_| leases.is_empty()).map_or(Ok(leases), Err)
+    }
+
+    /// The place of a Dequeue that may wait, of the server and of its tenant.
+    fn place_to_wait(&self, queue: &QueueName) -> Result<impl Sized + use<S>, Refusal> {
+        let max = self.context.wait_limits.dequeues_max;
+        let of_server = self.dequeues.clone().try_acquire_owned().map_err(|_| {
+            self.context.metrics.waiters_refused.increment(1);
+            Refusal::TooManyWaiters { queue: queue.to_string(), what: "waiting Dequeues of one server", max }
+        })?;
+        let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.waiter()).transpose()?;
+        Ok((of_server, of_tenant))
     }
 
     /// Subscribes to a queue. The limit in the request is not used.

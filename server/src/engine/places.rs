@@ -10,6 +10,8 @@ use tallystone_model::{QueueName, Refusal};
 pub(crate) struct WaitLimits {
     /// Subscriptions of Work streams, in all queues together.
     pub(crate) subscriptions_max: u32,
+    /// Waiting Dequeues, in all queues together.
+    pub(crate) dequeues_max: u32,
     /// Waiting Dequeues and subscriptions.
     pub(crate) waiters_max: u32,
     /// The distinct filters for which they wait; to wait without a filter is always possible.

@@ -48,7 +48,12 @@ impl Rig {
             health: StoreHealth::of(1),
             metrics: Arc::new(Metrics::new()),
             queues: Board::new(Some(100), 1),
-            wait_limits: WaitLimits { subscriptions_max: 10_000, waiters_max: 10_000, filters_max: 256 },
+            wait_limits: WaitLimits {
+                subscriptions_max: 10_000,
+                dequeues_max: 10_000,
+                waiters_max: 10_000,
+                filters_max: 256,
+            },
             enqueue_stream_calls_max: 1_000,
             fair_queue: FairQueue::default(),
             room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),

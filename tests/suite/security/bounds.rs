@@ -41,8 +41,15 @@ async fn connection_from(victim: &Victim, address: &str) -> SendRequest<Bytes> {
 }
 
 fn request(victim: &Victim, method: &str) -> Request<()> {
+    request_with(victim, method, Some("application/grpc"))
+}
+
+fn request_with(victim: &Victim, method: &str, content_type: Option<&str>) -> Request<()> {
     let path = format!("http://{}/tallystone.queue.v1.Queue/{method}", victim.address);
-    let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+    let mut request = Request::post(path).header("te", "trailers");
+    if let Some(content_type) = content_type {
+        request = request.header("content-type", content_type);
+    }
     request.body(()).expect("a request")
 }
 
@@ -114,6 +121,114 @@ async fn s1_lengths_of_messages_cost_no_memory_and_unfinished_requests_end() {
     works(&innocent, "after").await;
 }
 
+/// The services of gRPC decode whatever a request calls itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_lengths_of_messages_cost_no_memory_whatever_their_content_type() {
+    const OF_EACH: usize = STREAMS / 2;
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let calls = connection(&victim).await;
+    let mut kept = Vec::new();
+    for content_type in [None, Some("application/json")] {
+        for _ in 0..OF_EACH {
+            let mut calls = calls.clone().ready().await.expect("room for a stream");
+            let request = request_with(&victim, "Enqueue", content_type);
+            let (response, mut body) = calls.send_request(request, false).expect("a stream");
+            body.send_data(Bytes::from_static(PREFIX), false).expect("some bytes");
+            kept.push((response, body));
+        }
+    }
+    victim.until(UNFINISHED, (kept.len() * PREFIX.len()) as f64).await;
+    works(&innocent, "meanwhile").await;
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{} requests of five bytes: {grown} KiB", kept.len());
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+}
+
+/// Millions of empty elements in a message of 8 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_empty_elements_of_a_message_cost_no_memory() {
+    const ELEMENTS: usize = 4_000_000;
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let calls = connection(&victim).await;
+    // The field of the messages in an EnqueueRequest, and that of the calls in an EnqueueStreamRequest.
+    for (method, field) in [("Enqueue", 2_u8), ("EnqueueStream", 1)] {
+        let elements = [field << 3 | 2, 0].repeat(ELEMENTS);
+        let message = [&[0][..], &(elements.len() as u32).to_be_bytes(), &elements].concat();
+        let mut calls = calls.clone().ready().await.expect("room for a stream");
+        let (response, mut body) = calls.send_request(request(&victim, method), false).expect("a stream");
+        send(&mut body, message.into()).await;
+        let refused = refusal(response).await;
+        assert!(refused.contains("TOO_MANY_ELEMENTS"), "{method}: {refused}");
+        let grown = victim.peak_memory_kib().saturating_sub(before);
+        println!("{method} with {ELEMENTS} empty elements: {grown} KiB");
+        assert!(grown < GROWTH_KIB_MAX, "{method}: {grown} KiB");
+    }
+    works(&innocent, "after").await;
+}
+
+/// The decoder of a stream keeps the memory of its largest message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_silent_streams_after_a_large_message_are_bounded() {
+    const MIB: usize = 1024 * 1024;
+    const OF_EACH: usize = 5;
+    let victim = Victim::start(&format!("unfinished_bytes_max = {}", 64 * MIB), FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let start = Some(WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..WorkStart::default() });
+    let mut request = WorkRequest { start, ..WorkRequest::default() }.encode_to_vec();
+    // A field that no version knows, with a length.
+    prost::encoding::bytes::encode(1_000, &zeros(7 * MIB), &mut request);
+    let message = Bytes::from([&[0][..], &(request.len() as u32).to_be_bytes(), &request].concat());
+    let (mut kept, mut connections) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let calls = connection(&victim).await;
+        for (response, mut body) in unfinished(&victim, &calls, OF_EACH, "Work", b"").await {
+            send(&mut body, message.clone()).await;
+            kept.push((response, body));
+        }
+        connections.push(calls);
+    }
+    // This address may keep 32 MiB: four streams. A refusal ends the others.
+    victim.until("tallystone_request_streams", 4.0).await;
+    let refused = victim.metric("tallystone_unfinished_requests_refused_total{reason=\"too_many_bytes\"}").await;
+    assert_eq!(refused, (4 * OF_EACH - 4) as f64);
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{} streams with a message of 7 MiB: {grown} KiB", kept.len());
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    works(&innocent, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_heads_over_http_1_are_bounded() {
+    const CONNECTIONS: usize = 500;
+    let victim = Victim::start("", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    // A head that does not end.
+    let attack = (0..CONNECTIONS).map(async |_| {
+        let mut tcp = TcpStream::connect(victim.address).await.expect("a connection");
+        let mut begin = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ".to_vec();
+        begin.resize(400 * 1024, b'x');
+        let _ = tcp.write_all(&begin).await;
+        tcp
+    });
+    let kept = join_all(attack).await;
+    victim.until("tallystone_connections_closed_total{reason=\"head_too_large\"}", CONNECTIONS as f64).await;
+    let grown = victim.memory_kib().saturating_sub(before);
+    println!("{CONNECTIONS} heads: {grown} KiB");
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {CONNECTIONS} heads");
+    works(&innocent, "after").await;
+    drop(kept);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_a_request_without_a_body_ends_and_a_silent_stream_that_has_begun_does_not() {
     let victim = Victim::start("request_ms = 500", FILES).await;
@@ -133,19 +248,21 @@ async fn s1_a_request_without_a_body_ends_and_a_silent_stream_that_has_begun_doe
     assert!(refusal(response).await.contains("BODY_TOO_SLOW"));
 }
 
-/// Sends this number of bytes, as fast as the other end takes them; stops when it takes no more.
-async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
-    const CHUNK: &[u8] = &[0; 16 * 1024];
-    let mut left = bytes;
-    while left > 0 {
-        body.reserve_capacity(CHUNK.len().min(left));
+/// Sends bytes as fast as the other end takes them; stops when it takes no more.
+async fn send(body: &mut h2::SendStream<Bytes>, mut bytes: Bytes) {
+    const CHUNK_BYTES: usize = 16 * 1024;
+    while !bytes.is_empty() {
+        body.reserve_capacity(CHUNK_BYTES.min(bytes.len()));
         let Some(Ok(room)) = std::future::poll_fn(|cx| body.poll_capacity(cx)).await else { return };
-        let now = room.min(CHUNK.len()).min(left);
-        if body.send_data(Bytes::from_static(&CHUNK[..now]), false).is_err() {
+        let chunk = bytes.split_to(room.min(CHUNK_BYTES).min(bytes.len()));
+        if body.send_data(chunk, false).is_err() {
             return;
         }
-        left -= now;
     }
+}
+
+fn zeros(bytes: usize) -> Bytes {
+    vec![0; bytes].into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,11 +273,11 @@ async fn s1_large_requests_that_never_end_are_bounded() {
     // Each sends 3 MiB of 4. Two fit; a third one is too much.
     let mut kept = unfinished(&victim, &calls, 2, "Enqueue", PREFIX).await;
     for (_, body) in &mut kept {
-        send(body, 3 * MIB).await;
+        send(body, zeros(3 * MIB)).await;
     }
     victim.until(UNFINISHED, (2 * (3 * MIB + PREFIX.len())) as f64).await;
     for (response, mut body) in unfinished(&victim, &calls, 2, "Enqueue", PREFIX).await {
-        let (response, ()) = tokio::join!(answer(response), send(&mut body, 3 * MIB));
+        let (response, ()) = tokio::join!(answer(response), send(&mut body, zeros(3 * MIB)));
         let why = reason(&response);
         assert!(why.contains("TOO_MANY_UNFINISHED_BYTES"), "{why}");
     }

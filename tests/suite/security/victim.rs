@@ -53,8 +53,17 @@ impl Victim {
 
     /// Its resident memory.
     pub(super) fn memory_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most that it ever had.
+    pub(super) fn peak_memory_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("memory");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use tallystone_model::Applied;
-use tallystone_serving::http::{FaultBody, JsonBody, PathParams};
+use tallystone_serving::http::{FaultBody, JsonBody, PathParams, short_list};
 use tonic::Status;
 
 /// Views of one batch.
@@ -21,7 +21,9 @@ const BATCH_MAX: usize = 1_000;
 /// The body of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(bound(deserialize = "View: Deserialize<'de>"))]
 struct BatchBody<View> {
+    #[serde(deserialize_with = "short_list")]
     views: Vec<View>,
 }
 
@@ -112,8 +114,7 @@ async fn accept_many(api: &Api, caller: Caller, namespace: String, body: &[u8]) 
 async fn accept_batch(api: &Api, namespace: &str, body: &[u8]) -> Result<Vec<ItemBody>, Status> {
     let items = read_batch(body).map_err(|refusal| of_call(&refusal))?;
     if !(1..=BATCH_MAX).contains(&items.len()) {
-        let why = format!("has {} items; must have 1 to {BATCH_MAX}", items.len());
-        return Err(of_call(&Refusal::invalid("views", why)));
+        return Err(of_call(&Refusal::invalid("views", format!("must have 1 to {BATCH_MAX} items"))));
     }
     let mut refused: Vec<(usize, Refusal)> = Vec::new();
     let (mut good, mut number_of_good) = (Vec::with_capacity(items.len()), Vec::with_capacity(items.len()));

@@ -1,6 +1,7 @@
 //! The accept loop, and the connections that it makes.
 
 use super::admission::{Admission, Bounds, Caller};
+use super::head::Head;
 use super::metrics::{Closed, Refused, note_closed};
 use crate::tls::{Handshake, Tls, Wire};
 use futures::Stream;
@@ -70,6 +71,7 @@ pub(crate) struct Connection {
     admission: Admission,
     /// `None` once a request was made.
     quiet: Option<Quiet>,
+    head: Head,
 }
 
 /// What a connection waits for until its first request.
@@ -83,7 +85,8 @@ impl Connection {
     fn new(wire: Wire, admission: Admission) -> Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
-        Connection { wire, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
+        let quiet = Some(Quiet { read_bytes: 0, too_late, evicted });
+        Connection { wire, admission, quiet, head: Head::default() }
     }
 
     /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
@@ -135,10 +138,17 @@ impl AsyncRead for Connection {
             return Poll::Ready(Err(end));
         }
         ready!(self.poll_handshake(cx))?;
+        let (begun, is_open) = self.admission.caller.calls_so_far();
+        if self.head.is_too_large(begun, is_open) {
+            note_closed(Closed::HeadTooLarge);
+            return Poll::Ready(Err(io::Error::other("the head of a request is too large")));
+        }
         let before = into.filled().len();
         let read = self.wire.poll_read(cx, into);
+        let bytes = &into.filled()[before..];
+        self.head.note(bytes);
         if let Some(quiet) = &mut self.quiet {
-            quiet.read_bytes += into.filled().len() - before;
+            quiet.read_bytes += bytes.len();
         }
         read
     }

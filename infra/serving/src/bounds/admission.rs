@@ -1,6 +1,7 @@
 //! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
 //! room: silent connections shut no caller out.
 
+use super::body::MESSAGE_BYTES_MAX;
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::Limits;
 use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
@@ -65,6 +66,8 @@ struct Shares {
     waiting: AtomicU64,
     /// Streams of requests.
     streams: AtomicU64,
+    /// Bytes of requests that have not arrived in full.
+    unfinished: AtomicU64,
 }
 
 struct Quiet {
@@ -132,6 +135,8 @@ impl Bounds {
             has_called: AtomicBool::new(false),
             unfinished: AtomicU64::new(0),
             of_peer,
+            begun_calls: AtomicU64::new(0),
+            open_calls: AtomicU64::new(0),
             unread: UNREAD.connection(&self.limits, peer),
             certificate: OnceLock::new(),
         });
@@ -244,6 +249,9 @@ pub(crate) struct Caller {
     unfinished: AtomicU64,
     /// What its address has.
     of_peer: Arc<Shares>,
+    /// The calls that have begun, and those of them that have not ended.
+    begun_calls: AtomicU64,
+    open_calls: AtomicU64,
     /// What it has not taken of its answers.
     unread: Arc<Unread>,
     certificate: OnceLock<ClientCertificate>,
@@ -288,13 +296,18 @@ impl Caller {
         self.has_called.load(Ordering::Relaxed)
     }
 
-    /// Adds bytes of an unfinished request. `false`: that would be too many, and none are added.
+    /// Adds bytes of an unfinished request. `false`: that would be too many, of this connection, of this address or of all callers, and
+    /// none are added.
     pub(super) fn hold(&self, bytes: u64) -> bool {
         let limits = &self.bounds.limits;
         let of_connection = self.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let of_peer = self.of_peer.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let of_port = self.bounds.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bounds.metrics.unfinished.increment(bytes as f64);
-        let fits = of_connection <= limits.connection_unfinished_bytes_max && of_port <= limits.unfinished_bytes_max;
+        let peer_max = (limits.unfinished_bytes_max / 2).max(MESSAGE_BYTES_MAX as u64);
+        let fits = of_connection <= limits.connection_unfinished_bytes_max
+            && of_peer <= peer_max
+            && of_port <= limits.unfinished_bytes_max;
         if !fits {
             self.release(bytes);
         }
@@ -308,6 +321,22 @@ impl Caller {
 
     pub(super) fn end_waiting(&self) {
         free(&self.bounds.waiting, &self.of_peer.waiting);
+    }
+
+    pub(super) fn begin_call(&self) {
+        self.begun_calls.fetch_add(1, Ordering::Relaxed);
+        self.open_calls.fetch_add(1, Ordering::Relaxed);
+        self.bounds.metrics.calls.increment(1.0);
+    }
+
+    pub(super) fn end_call(&self) {
+        self.open_calls.fetch_sub(1, Ordering::Relaxed);
+        self.bounds.metrics.calls.decrement(1.0);
+    }
+
+    /// How many calls have begun so far, and whether one of them has not ended.
+    pub(super) fn calls_so_far(&self) -> (u64, bool) {
+        (self.begun_calls.load(Ordering::Relaxed), self.open_calls.load(Ordering::Relaxed) > 0)
     }
 
     /// Counts a stream of requests. `false`: too many are open, of all callers or of this address, and it is not counted.
@@ -326,6 +355,7 @@ impl Caller {
 
     pub(super) fn release(&self, bytes: u64) {
         self.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+        self.of_peer.unfinished.fetch_sub(bytes, Ordering::Relaxed);
         self.bounds.unfinished.fetch_sub(bytes, Ordering::Relaxed);
         self.bounds.metrics.unfinished.decrement(bytes as f64);
     }
@@ -399,6 +429,18 @@ mod tests {
         assert!(two.caller.hold(5) && !two.caller.hold(1));
         one.caller.release(10);
         assert!(two.caller.hold(5) && !two.caller.hold(1) && one.caller.hold(5));
+    }
+
+    #[test]
+    fn s1_one_address_has_half_of_the_unfinished_bytes_of_a_port() {
+        const MIB: u64 = 1024 * 1024;
+        let limits = Limits { unfinished_bytes_max: 40 * MIB, ..Limits::default() };
+        let bounds = Bounds::new(limits);
+        let [one, same, other] = [1, 1, 2].map(|last| bounds.admit(peer(last)).unwrap());
+        assert!(one.caller.hold(15 * MIB) && same.caller.hold(5 * MIB) && !same.caller.hold(1));
+        assert!(other.caller.hold(20 * MIB) && !other.caller.hold(1));
+        one.caller.release(15 * MIB);
+        assert!(!other.caller.hold(1) && same.caller.hold(15 * MIB));
     }
 
     #[test]

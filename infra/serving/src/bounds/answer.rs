@@ -23,14 +23,14 @@ impl OpenCall {
         if is_stream && !caller.begin_stream() {
             return None;
         }
-        caller.bounds().metrics.calls.increment(1.0);
+        caller.begin_call();
         Some(OpenCall { caller, is_stream })
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.caller.bounds().metrics.calls.decrement(1.0);
+        self.caller.end_call();
         if self.is_stream {
             self.caller.end_stream();
         }

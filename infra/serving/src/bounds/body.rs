@@ -4,8 +4,10 @@
 //! five bytes would cost megabytes; what is held here never exceeds what has arrived.
 
 use super::admission::Caller;
+use super::elements::ELEMENTS_MAX;
+use super::methods::Methods;
 use super::metrics::note_unfinished;
-use super::refusal::{body_too_slow, too_many_unfinished_bytes, too_many_unfinished_requests};
+use super::refusal::{body_too_slow, too_many_elements, too_many_unfinished_bytes, too_many_unfinished_requests};
 use axum::body::{Body, Bytes, HttpBody};
 use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -18,7 +20,10 @@ use tonic::Status;
 /// Before each gRPC message: a flag, and the length of the message.
 const PREFIX_BYTES: usize = 5;
 /// A longer message is refused by its service as soon as its length is known.
-const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(super) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The decoder of a stream keeps the memory of its largest message until the stream ends. So much of it is not charged: usual
+/// messages have less.
+const KEPT_UNCHARGED_BYTES: usize = 64 * 1024;
 
 /// How a body is made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +40,13 @@ pub(super) enum Form {
 pub(super) struct BoundedBody {
     inner: Body,
     form: Form,
+    /// What its messages are, if they are those of a known method.
+    of: Option<(Arc<Methods>, usize)>,
     caller: Arc<Caller>,
     /// The begin of a message that is not there in full.
     held: BytesMut,
+    /// What the decoder keeps of it.
+    kept: u64,
     /// The bytes that the caller is charged with.
     charged: u64,
     /// Runs while bytes are missing; the request is counted as long as it does.
@@ -48,9 +57,14 @@ pub(super) struct BoundedBody {
 }
 
 impl BoundedBody {
-    pub(super) fn new(inner: Body, form: Form, caller: Arc<Caller>) -> BoundedBody {
-        let (held, charged, too_late) = (BytesMut::new(), 0, None);
-        BoundedBody { inner, form, caller, held, charged, too_late, has_begun: false, has_ended: false }
+    pub(super) fn new(
+        inner: Body,
+        form: Form,
+        of: Option<(Arc<Methods>, usize)>,
+        caller: Arc<Caller>,
+    ) -> BoundedBody {
+        let (held, kept, charged, too_late) = (BytesMut::new(), 0, 0, None);
+        BoundedBody { inner, form, of, caller, held, kept, charged, too_late, has_begun: false, has_ended: false }
     }
 
     /// Takes what has arrived; returns what can be passed on.
@@ -60,27 +74,51 @@ impl BoundedBody {
         }
         let mut arrived = arrived;
         if self.held.is_empty() {
-            let whole = whole_messages(&arrived);
-            if whole == arrived.len() {
-                return Ok(Some(arrived));
-            }
+            let whole = self.whole_messages(&arrived)?;
             let passed_on = arrived.split_to(whole);
-            self.charge(arrived.len() as u64)?;
+            self.charge(self.kept + arrived.len() as u64)?;
             self.held.extend_from_slice(&arrived);
             return Ok((whole > 0).then_some(passed_on));
         }
         self.charge(self.charged + arrived.len() as u64)?;
         self.held.extend_from_slice(&arrived);
-        let whole = whole_messages(&self.held);
-        if whole == 0 {
-            return Ok(None);
+        let held = std::mem::take(&mut self.held);
+        let whole = self.whole_messages(&held)?;
+        let mut passed_on = held;
+        if whole < passed_on.len() {
+            // A part that is split off would keep the memory of all.
+            self.held = match whole {
+                0 => std::mem::take(&mut passed_on),
+                whole => BytesMut::from(&passed_on[whole..]),
+            };
+            passed_on.truncate(whole);
         }
-        let passed_on = match whole == self.held.len() {
-            true => std::mem::take(&mut self.held),
-            false => self.held.split_to(whole),
-        };
-        self.charge(self.held.len() as u64)?;
-        Ok(Some(passed_on.freeze()))
+        self.charge(self.kept + self.held.len() as u64)?;
+        Ok((whole > 0).then(|| passed_on.freeze()))
+    }
+
+    /// How many bytes at the begin are messages that are there in full. A message that is too long passes with all that
+    /// follows: its service refuses it.
+    fn whole_messages(&mut self, bytes: &[u8]) -> Result<usize, Status> {
+        let mut rest = bytes;
+        while let Some(prefix) = rest.first_chunk::<PREFIX_BYTES>() {
+            let length = (&prefix[1..]).get_u32() as usize;
+            if length > MESSAGE_BYTES_MAX {
+                return Ok(bytes.len());
+            }
+            let Some(message) = rest.get(PREFIX_BYTES..PREFIX_BYTES + length) else { break };
+            if let Some((methods, input)) = &self.of
+                && methods.shapes.has_too_many(*input, message)
+            {
+                note_unfinished("too_many_elements");
+                return Err(too_many_elements(ELEMENTS_MAX));
+            }
+            if self.form == Form::Messages {
+                self.kept = self.kept.max(length.saturating_sub(KEPT_UNCHARGED_BYTES) as u64);
+            }
+            rest = &rest[PREFIX_BYTES + length..];
+        }
+        Ok(bytes.len() - rest.len())
     }
 
     /// Sets what the caller is charged with.
@@ -129,21 +167,6 @@ impl BoundedBody {
         self.stop_waiting();
         Poll::Ready(Some(Err(why.into())))
     }
-}
-
-/// How many bytes at the begin are messages that are there in full. A message that is too long passes with all that
-/// follows: its service refuses it.
-fn whole_messages(bytes: &[u8]) -> usize {
-    let mut rest = bytes;
-    while let Some(prefix) = rest.first_chunk::<PREFIX_BYTES>() {
-        let length = (&prefix[1..]).get_u32() as usize;
-        if length > MESSAGE_BYTES_MAX {
-            return bytes.len();
-        }
-        let Some(following) = rest.get(PREFIX_BYTES + length..) else { break };
-        rest = following;
-    }
-    bytes.len() - rest.len()
 }
 
 impl HttpBody for BoundedBody {
@@ -231,7 +254,7 @@ mod tests {
 
     fn body(form: Form, caller: &Arc<Caller>) -> (Sender, axum::body::BodyDataStream) {
         let (sender, sent) = mpsc::unbounded();
-        let bounded = BoundedBody::new(Body::from_stream(sent), form, caller.clone());
+        let bounded = BoundedBody::new(Body::from_stream(sent), form, None, caller.clone());
         (sender, Body::new(bounded).into_data_stream())
     }
 
@@ -257,7 +280,10 @@ mod tests {
             }
             drop(sender);
             let passed_on: Vec<Bytes> = passed_on.map(|bytes| bytes.unwrap()).collect().await;
-            assert!(passed_on.iter().all(|bytes| whole_messages(bytes) == bytes.len()), "{size}: {passed_on:?}");
+            let mut bounded = BoundedBody::new(Body::empty(), Form::Messages, None, caller.clone());
+            for bytes in &passed_on {
+                assert_eq!(bounded.whole_messages(bytes).unwrap(), bytes.len(), "{size}: {passed_on:?}");
+            }
             assert_eq!(passed_on.concat(), all, "{size}");
             assert!(caller.hold(100), "nothing is charged any more");
         }
@@ -328,5 +354,45 @@ mod tests {
         one.unbounded_send(Ok(Bytes::copy_from_slice(&messages(&[90])[90..]))).unwrap();
         assert_eq!(of_one.next().await.unwrap().unwrap(), messages(&[90]));
         assert!(caller.hold(100), "nothing is charged any more");
+    }
+
+    /// A message of zeros.
+    fn message(bytes: u32) -> Bytes {
+        [&[0][..], &bytes.to_be_bytes(), &vec![0; bytes as usize]].concat().into()
+    }
+
+    #[test]
+    fn s1_a_byte_of_the_next_message_does_not_keep_the_memory_of_the_one_before() {
+        let caller = Bounds::new(Limits::default()).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone();
+        let mut body = BoundedBody::new(Body::empty(), Form::Message, None, caller);
+        let message = message(200_000);
+        assert_eq!(body.take(message.slice(..150_000)).unwrap(), None);
+        let arrived = [&message[150_000..], &[0]].concat();
+        assert_eq!(body.take(arrived.into()).unwrap().unwrap(), message);
+        assert_eq!((&body.held[..], body.charged), (&[0][..], 1));
+        assert!(body.held.capacity() < 1_000, "{} bytes", body.held.capacity());
+    }
+
+    #[test]
+    fn s1_a_stream_is_charged_with_its_largest_message_until_it_ends() {
+        let limits = Limits { connection_unfinished_bytes_max: 8 << 20, ..Limits::default() };
+        let caller = Bounds::new(limits).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone();
+        let stream = || BoundedBody::new(Body::empty(), Form::Messages, None, caller.clone());
+        let (mut first, mut second) = (stream(), stream());
+        assert!(first.take(message(6 << 20)).is_ok() && first.take(message(10)).is_ok());
+        assert_eq!(first.charged, (6 << 20) - KEPT_UNCHARGED_BYTES as u64);
+        assert!(second.take(message(KEPT_UNCHARGED_BYTES as u32)).is_ok());
+        assert_eq!(second.charged, 0, "usual messages cost nothing");
+        assert!(second.take(message(3 << 20)).is_err());
+        drop(first);
+        let mut third = stream();
+        assert!(third.take(message(8 << 20)).is_ok());
+        drop((second, third));
+        assert!(caller.hold(8 << 20), "nothing is charged any more");
+        // One message is decoded at once.
+        caller.release(8 << 20);
+        let mut single = BoundedBody::new(Body::empty(), Form::Message, None, caller);
+        assert!(single.take(message(6 << 20)).is_ok());
+        assert_eq!(single.charged, 0);
     }
 }

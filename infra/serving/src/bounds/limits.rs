@@ -20,9 +20,10 @@ pub struct Limits {
     pub request_ms: u64,
     /// The requests of one port that have not arrived in full and wait for bytes; of one address half as many.
     pub unfinished_requests_max: u64,
-    /// The bytes of requests that have not arrived in full, of one connection.
+    /// The bytes of requests that have not arrived in full, of one connection; and what a stream of requests keeps of its largest
+    /// message, beyond 64 KiB.
     pub connection_unfinished_bytes_max: u64,
-    /// The same, of one port.
+    /// The same, of one port; of one address half as many.
     pub unfinished_bytes_max: u64,
     /// The calls that one connection may hold open.
     pub connection_streams_max: u32,
@@ -38,6 +39,8 @@ pub struct Limits {
     pub health_streams_max: u32,
     /// The subscriptions of Work streams of one server.
     pub subscriptions_max: u32,
+    /// The Dequeues of one server that wait for messages.
+    pub waiting_dequeues_max: u32,
     /// The Dequeues and subscriptions that wait for messages of one queue.
     pub queue_waiters_max: u32,
     /// The distinct filters for which they wait.
@@ -55,7 +58,7 @@ impl Default for Limits {
             request_ms: 15_000,
             unfinished_requests_max: 10_000,
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
-            unfinished_bytes_max: 256 * 1024 * 1024,
+            unfinished_bytes_max: 128 * 1024 * 1024,
             connection_streams_max: 10_000,
             streams_max: 20_000,
             connection_unread_bytes_max: 32 * 1024 * 1024,
@@ -63,6 +66,7 @@ impl Default for Limits {
             answer_ms: 60_000,
             health_streams_max: 1_000,
             subscriptions_max: 100_000,
+            waiting_dequeues_max: 20_000,
             queue_waiters_max: 10_000,
             queue_filters_max: 256,
             enqueue_stream_calls_max: 1_000,
@@ -93,6 +97,7 @@ impl Limits {
         within("answer_ms", self.answer_ms, 100..=3_600_000)?;
         within("health_streams_max", self.health_streams_max.into(), 1..=1_000_000)?;
         within("subscriptions_max", self.subscriptions_max.into(), 1..=10_000_000)?;
+        within("waiting_dequeues_max", self.waiting_dequeues_max.into(), 1..=10_000_000)?;
         within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
         within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)?;
         within("enqueue_stream_calls_max", self.enqueue_stream_calls_max.into(), 1..=100_000)
@@ -134,6 +139,7 @@ mod tests {
             ("limits.answer_ms", Limits { answer_ms: 0, ..good }),
             ("limits.health_streams_max", Limits { health_streams_max: 0, ..good }),
             ("limits.subscriptions_max", Limits { subscriptions_max: 0, ..good }),
+            ("limits.waiting_dequeues_max", Limits { waiting_dequeues_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
             ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
             ("limits.enqueue_stream_calls_max", Limits { enqueue_stream_calls_max: 0, ..good }),

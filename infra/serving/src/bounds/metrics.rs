@@ -45,6 +45,8 @@ pub(super) enum Closed {
     Evicted,
     /// The TLS handshake has failed.
     Handshake,
+    /// The head of a request over HTTP/1 was too large.
+    HeadTooLarge,
     /// Bytes of its answers were unread for `answer_ms`.
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
@@ -57,6 +59,7 @@ impl Closed {
             Closed::Silent => "silent",
             Closed::Evicted => "evicted",
             Closed::Handshake => "handshake",
+            Closed::HeadTooLarge => "head_too_large",
             Closed::UnreadTooLong => "unread_too_long",
             Closed::UnreadTooMuch => "unread_too_much",
         }
@@ -88,10 +91,17 @@ impl Metrics {
         for limit in [Refused::Connections, Refused::PeerConnections, Refused::Files] {
             counter!(REFUSED, "reason" => limit.name()).absolute(0);
         }
-        for reason in ["too_slow", "too_many_bytes", "too_many_requests"] {
+        for reason in ["too_slow", "too_many_bytes", "too_many_elements", "too_many_requests"] {
             counter!(REQUESTS_REFUSED, "reason" => reason).absolute(0);
         }
-        for why in [Closed::Silent, Closed::Evicted, Closed::Handshake, Closed::UnreadTooLong, Closed::UnreadTooMuch] {
+        for why in [
+            Closed::Silent,
+            Closed::Evicted,
+            Closed::Handshake,
+            Closed::HeadTooLarge,
+            Closed::UnreadTooLong,
+            Closed::UnreadTooMuch,
+        ] {
             counter!(CLOSED, "reason" => why.name()).absolute(0);
         }
         counter!(ANSWERS_REFUSED).absolute(0);

@@ -2,16 +2,19 @@
 //!
 //! What lives here: the limits and their section of the configuration; the accept loop, with the admission of connections;
 //! the wrapper of each connection; the wrappers of each request's body and of each answer's; the places of
-//! streams that stay open, and how many of them one address has. What may not: what a request says. Each service
-//! bounds that itself.
+//! streams that stay open, and how many of them one address has; how many elements a message may have (`elements`, by the
+//! descriptors of `methods`). What may not: what a request says otherwise. Each service bounds that itself.
 
 mod accept;
 mod admission;
 mod answer;
 mod body;
 mod by_site;
+mod elements;
 mod files;
+mod head;
 mod limits;
+mod methods;
 mod metrics;
 mod open_streams;
 mod refusal;
@@ -21,5 +24,6 @@ mod unread;
 pub(crate) use accept::accept;
 pub(crate) use admission::{Bounds, Caller};
 pub use limits::Limits;
+pub(crate) use methods::Methods;
 pub(crate) use open_streams::bound_streams;
-pub(crate) use requests::{BoundLayer, client_streams};
+pub(crate) use requests::BoundLayer;

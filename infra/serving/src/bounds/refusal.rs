@@ -16,6 +16,11 @@ pub(super) fn too_many_unfinished_bytes() -> Status {
     refusal("TOO_MANY_UNFINISHED_BYTES", message.to_owned())
 }
 
+/// The lists of a message have too many elements together.
+pub(super) fn too_many_elements(max: usize) -> Status {
+    refusal("TOO_MANY_ELEMENTS", format!("the lists of a request may have {max} elements together"))
+}
+
 /// Too many requests of the port have not arrived in full.
 pub(super) fn too_many_unfinished_requests() -> Status {
     let message =

@@ -3,6 +3,7 @@
 use super::admission::Caller;
 use super::answer::{BoundedAnswer, OpenCall};
 use super::body::{BoundedBody, Form};
+use super::methods::Methods;
 use super::metrics::note_stream_refused;
 use super::refusal::too_many_streams_of_requests;
 use crate::http::is_grpc;
@@ -10,40 +11,15 @@ use axum::body::{Body, HttpBody};
 use axum::http::{Request, Response};
 use futures::FutureExt;
 use futures::future::{Either, Join, Map, Ready, join, ready};
-use prost::Message;
-use prost_types::FileDescriptorSet;
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tallystone_proto::FILE_DESCRIPTOR_SET;
 use tower::{Layer, Service};
-
-/// The paths of all methods that take a stream of requests.
-pub(crate) fn client_streams() -> HashSet<String> {
-    let sets = [
-        FILE_DESCRIPTOR_SET,
-        tonic_health::pb::FILE_DESCRIPTOR_SET,
-        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
-        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
-    ];
-    let mut paths = HashSet::new();
-    for set in sets {
-        let set = FileDescriptorSet::decode(set).expect("descriptor sets made by the build are well-formed");
-        for file in set.file {
-            for service in &file.service {
-                let streams = service.method.iter().filter(|method| method.client_streaming());
-                paths.extend(streams.map(|method| format!("/{}.{}/{}", file.package(), service.name(), method.name())));
-            }
-        }
-    }
-    paths
-}
 
 /// Applies the limits to the requests of a service, and to its answers.
 #[derive(Clone)]
 pub(crate) struct BoundLayer {
-    pub(crate) client_streams: Arc<HashSet<String>>,
+    pub(crate) methods: Arc<Methods>,
 }
 
 impl<S> Layer<S> for BoundLayer {
@@ -82,30 +58,39 @@ where
         let Some(caller) = request.extensions().get::<Arc<Caller>>().cloned() else {
             return Either::Left(Either::Left(self.inner.call(request)));
         };
-        let form = self.of.form(&request);
+        let (form, of) = self.of.form(&request);
         let Some(call) = OpenCall::begin(caller.clone(), form == Form::Messages) else {
             note_stream_refused();
             return Either::Left(Either::Right(ready(Ok(too_many_streams_of_requests().into_http()))));
         };
-        let request = bound_request(request, form, caller);
+        let request = bound_request(request, form, of, caller);
         let bound: fn((Answer, OpenCall)) -> Answer = bound_answer;
         Either::Right(join(self.inner.call(request), ready(call)).map(bound))
     }
 }
 
-fn bound_request(request: Request<Body>, form: Form, caller: Arc<Caller>) -> Request<Body> {
+fn bound_request(
+    request: Request<Body>,
+    form: Form,
+    of: Option<(Arc<Methods>, usize)>,
+    caller: Arc<Caller>,
+) -> Request<Body> {
     if request.body().is_end_stream() {
         return request;
     }
-    request.map(|body| Body::new(BoundedBody::new(body, form, caller)))
+    request.map(|body| Body::new(BoundedBody::new(body, form, of, caller)))
 }
 
 impl BoundLayer {
-    fn form(&self, request: &Request<Body>) -> Form {
-        match is_grpc(request.headers()) {
-            false => Form::Plain,
-            true if self.client_streams.contains(request.uri().path()) => Form::Messages,
-            true => Form::Message,
+    /// The path decides: the services of gRPC read messages, whatever the headers say.
+    fn form(&self, request: &Request<Body>) -> (Form, Option<(Arc<Methods>, usize)>) {
+        match self.methods.of(request.uri().path()) {
+            Some(method) => {
+                let form = if method.is_stream { Form::Messages } else { Form::Message };
+                (form, Some((self.methods.clone(), method.input)))
+            }
+            None if is_grpc(request.headers()) => (Form::Message, None),
+            None => (Form::Plain, None),
         }
     }
 }
@@ -125,10 +110,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_streams_of_requests_are_known() {
-        let streams = client_streams();
-        assert!(streams.contains("/tallystone.queue.v1.Queue/Work"), "{streams:?}");
-        assert!(streams.contains("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"), "{streams:?}");
-        assert!(!streams.contains("/tallystone.queue.v1.Queue/Enqueue"), "{streams:?}");
+    fn s1_the_path_says_how_a_body_is_made_up_and_not_its_content_type() {
+        let layer = BoundLayer { methods: Arc::new(Methods::new()) };
+        let form = |path: &str, content_type: Option<&str>| {
+            let mut request = Request::post(path);
+            if let Some(content_type) = content_type {
+                request = request.header("content-type", content_type);
+            }
+            layer.form(&request.body(Body::empty()).unwrap()).0
+        };
+        for content_type in [None, Some("application/grpc"), Some("application/json"), Some("x")] {
+            assert_eq!(form("/tallystone.queue.v1.Queue/Enqueue", content_type), Form::Message, "{content_type:?}");
+            assert_eq!(form("/tallystone.queue.v1.Queue/Work", content_type), Form::Messages, "{content_type:?}");
+        }
+        assert_eq!(form("/v1/views", Some("application/json")), Form::Plain);
+        assert_eq!(form("/unknown.Service/Method", Some("application/grpc+proto")), Form::Message);
     }
 }

@@ -1,4 +1,4 @@
-//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers in JSON, the path of the
+//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers and lists in JSON, the path of the
 //! host's health, and the guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls
 //! themselves live with their service.
 
@@ -9,6 +9,7 @@ mod headers;
 mod health;
 mod hosts;
 mod int64;
+mod list;
 mod origin;
 
 pub use extract::{JsonBody, PathParams};
@@ -19,3 +20,4 @@ pub(crate) use health::{health_paths, is_http_probe, is_probe};
 pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;
 pub use int64::Int64;
+pub use list::short_list;

@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn s1_of_many_callers_that_may_not_wait_a_few_reach_the_store() {
-        let limits = WaitLimits { subscriptions_max: 0, waiters_max: 0, filters_max: 0 };
+        let limits = WaitLimits { subscriptions_max: 0, dequeues_max: 0, waiters_max: 0, filters_max: 0 };
         let mut waiting = Waiting::new(0, Places::new(queue("q"), limits, Counter::noop()));
         let mut arrive = |wait: Duration| {
             let (reply, answer) = oneshot::channel::<Result<Granted, Refusal>>();

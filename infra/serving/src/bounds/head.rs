@@ -1,0 +1,76 @@
+//! The head of a request over HTTP/1: the transport holds up to 400 KiB of one, also without a credential. Here the connection ends
+//! before that.
+
+/// The begin of a connection with HTTP/2, which has its own bound. No method of HTTP/1 has these letters.
+const HTTP2: &[u8; 3] = b"PRI";
+/// The most bytes of a head, about: it may have those of one more read.
+pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The bytes of a connection since its last call began.
+#[derive(Default)]
+pub(super) struct Head {
+    /// The begin of the connection, which says which version of HTTP follows.
+    first: [u8; HTTP2.len()],
+    first_bytes: usize,
+    bytes: usize,
+    /// A read has brought bytes although there were more than [`HEAD_BYTES_MAX`]. One may: the transport reads the begin of a body
+    /// before it calls the service.
+    has_gone_on: bool,
+    /// The calls that had begun when they were last counted.
+    begun: u64,
+}
+
+impl Head {
+    /// Whether a connection must end instead of reading on: what was read so far is no whole head, unless a call has begun.
+    pub(super) fn is_too_large(&mut self, begun: u64, is_open: bool) -> bool {
+        if is_open || self.begun != begun || self.first == *HTTP2 {
+            (self.bytes, self.has_gone_on, self.begun) = (0, false, begun);
+        }
+        self.has_gone_on
+    }
+
+    /// Notes what was read then.
+    pub(super) fn note(&mut self, read: &[u8]) {
+        let missing = (self.first.len() - self.first_bytes).min(read.len());
+        self.first[self.first_bytes..][..missing].copy_from_slice(&read[..missing]);
+        self.first_bytes += missing;
+        self.has_gone_on |= self.bytes > HEAD_BYTES_MAX && !read.is_empty();
+        self.bytes = self.bytes.saturating_add(read.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads of these lengths while no call begins. Returns whether the next one is refused.
+    fn ends_after(head: &mut Head, begun: u64, is_open: bool, reads: &[usize]) -> bool {
+        for read in reads {
+            assert!(!head.is_too_large(begun, is_open), "{read} of {reads:?}");
+            head.note(&vec![b'x'; *read]);
+        }
+        head.is_too_large(begun, is_open)
+    }
+
+    #[test]
+    fn s1_the_head_of_a_request_over_http_1_is_bounded() {
+        assert!(!ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX, 2 * HEAD_BYTES_MAX]));
+        assert!(!ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX + 1, 0, 0]));
+        assert!(ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX + 1, 1]));
+        assert!(ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX, 1, 1]));
+    }
+
+    #[test]
+    fn s1_bodies_are_no_heads() {
+        let mut head = Head::default();
+        // A whole head and the begin of a body, and one more read before the call.
+        assert!(!ends_after(&mut head, 0, false, &[400 * 1024]));
+        head.note(&[b'x'; 400 * 1024]);
+        assert!(!ends_after(&mut head, 1, true, &[400 * 1024; 5]), "the body of a call");
+        assert!(!ends_after(&mut head, 2, false, &[400 * 1024]), "a call that has begun and ended meanwhile");
+        assert!(ends_after(&mut head, 2, false, &[1]));
+        let mut head = Head::default();
+        head.note(b"PRI * HTTP/2.0");
+        assert!(!ends_after(&mut head, 0, false, &[400 * 1024; 5]), "HTTP/2 has its own bounds");
+    }
+}
