@@ -135,10 +135,10 @@ pub use config::{Backoff, BackoffKind, PriorityClasses, QueueConfig, QueueInfo, 
 pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connect;
 pub use counter::{
-    Added, AddedAndCounted, Audit, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent,
-    CounterType, Crossing, CrossingDirection, Crossings, ExactTo, GlobalCount, IdempotencyToken, Namespace,
-    NamespaceConfig, NewAdd, NewClear, NewRecount, Period, PeriodSum, PublishedTo, Recount, RegionCount, Sums,
-    Threshold, TopCounters,
+    Added, AddedAndCounted, Audit, AuditGroup, AuditGrouping, Cardinality, Cleared, Counted, CounterClient,
+    CounterEntry, CounterEvent, CounterType, Crossing, CrossingDirection, Crossings, ExactTo, GlobalCount,
+    IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount, Period, PeriodSum, PublishedTo,
+    Recount, RegionCount, Sums, Threshold, TopCounters,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use health::HealthClient;

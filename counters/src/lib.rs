@@ -40,8 +40,8 @@ pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletio
 pub use config::{ArchiveConfig, CountersConfig, EventArchive, check_queue_url};
 pub use crossings::{CrossingEntry, CrossingLists};
 pub use log::{
-    Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule,
-    Sealed, Settlement, Window,
+    Appended, Bounds, Change, Closed, Due, Event, EventScan, Events, Labels, NewEvent, Pending, RollupLog,
+    RollupSchedule, Sealed, Settlement, Window,
 };
 pub use names::{CounterName, NamespaceName, RegionName, Token};
 pub use namespace::NamespaceConfig;

@@ -4,7 +4,7 @@
 //! compare-and-set on the checkpoint: a reader sees the old count or the new one, and a rollup that began before loses its own
 //! compare-and-set, so it adds nothing to the old count (docs/decisions/0101).
 
-use crate::audit::{Audit, counted, go_on};
+use crate::audit::{Audit, Groups, counted, go_on};
 use crate::checkpoints::{Checkpoint, Checkpoints, Commit, Deletions, Epoch};
 use crate::log::{Events, RollupLog};
 use crate::names::{CounterName, Token};
@@ -171,7 +171,7 @@ async fn brought_to(
     let Checkpoint { count, exact_to_ms, epoch, .. } = *present;
     let mut audit = Audit { count, exact_to_ms, epoch, ..audit };
     for _ in 0..PAGES_MAX {
-        audit = go_on(store, counter, audit).await?;
+        audit = go_on(store, counter, audit, &mut Groups::default()).await?;
         if audit.is_finished() && audit.cleared_ms < present.cleared_ms {
             return Err(Refusal::CounterChanged { why: "the counter was cleared in another region since the audit" });
         }

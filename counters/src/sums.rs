@@ -1,7 +1,7 @@
 //! Sums of a counter's adds by minute, hour and day (N16): what events there are is read and added up, page by page.
 
 use crate::checkpoints::Deletions;
-use crate::log::{Change, Event, Events, WINDOW_MS, read_page};
+use crate::log::{Change, Event, Events, PAGE_EVENTS_MAX, WINDOW_MS, read_page};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::ops::Range;
@@ -127,7 +127,7 @@ pub async fn sums(
         }
         sums.len() <= PERIODS_MAX
     };
-    let next = read_page(log, counter, from.next_ms / WINDOW_MS..end, take).await?;
+    let next = read_page(log, counter, from.next_ms / WINDOW_MS..end, PAGE_EVENTS_MAX, take).await?;
     let next_ms = next * WINDOW_MS;
     let next = (next < end).then(|| {
         let unfinished = sums.pop_if(|last| last.from_ms + period.length_ms() > next_ms);

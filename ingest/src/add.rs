@@ -12,6 +12,9 @@ pub(crate) struct Add {
     pub(crate) namespace: String,
     pub(crate) counter: String,
     pub(crate) delta: i64,
+    /// Empty: it has none (N20).
+    pub(crate) source: String,
+    pub(crate) event_item_key: String,
 }
 
 /// The object. Bounds and tokens are refused as unknown fields: a token is the record's place, and an add with a bound that is
@@ -23,6 +26,10 @@ struct Body {
     #[serde(alias = "counter_name")]
     counter: String,
     delta: Int64,
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    event_item_key: String,
 }
 
 impl Add {
@@ -35,10 +42,11 @@ impl Add {
         if value.len() > VALUE_BYTES_MAX {
             return Err(format!("the value has {} bytes; at most {VALUE_BYTES_MAX} are read", value.len()));
         }
-        let Body { namespace: named, counter, delta: Int64(delta) } =
+        let Body { namespace: named, counter, delta: Int64(delta), source, event_item_key } =
             serde_json::from_slice(value).map_err(|error| error.to_string())?;
         let namespace = named.or_else(|| namespace.map(str::to_owned));
-        Ok(Add { namespace: namespace.ok_or("the record names no namespace, and none is configured")?, counter, delta })
+        let namespace = namespace.ok_or("the record names no namespace, and none is configured")?;
+        Ok(Add { namespace, counter, delta, source, event_item_key })
     }
 }
 
@@ -48,10 +56,17 @@ mod tests {
 
     #[test]
     fn n17_a_value_is_an_add_of_the_http_api() {
-        let add = |namespace: &str, delta| Ok(Add { namespace: namespace.to_owned(), counter: "c".to_owned(), delta });
+        let labeled = |namespace: &str, delta, [source, event_item_key]: [&str; 2]| {
+            let [namespace, counter, source, event_item_key] =
+                [namespace, "c", source, event_item_key].map(str::to_owned);
+            Ok(Add { namespace, counter, delta, source, event_item_key })
+        };
+        let add = |namespace: &str, delta| labeled(namespace, delta, ["", ""]);
         let read = |text: &str| Add::read(Some(text.as_bytes()), Some("default"));
         assert_eq!(read(r#"{"counter":"c","delta":5}"#), add("default", 5));
         assert_eq!(read(r#"{"namespace":"n","counter_name":"c","delta":"-9223372036854775808"}"#), add("n", i64::MIN));
+        let with_labels = read(r#"{"counter":"c","delta":5,"source":"s","event_item_key":"k"}"#);
+        assert_eq!(with_labels, labeled("default", 5, ["s", "k"]));
         assert!(Add::read(Some(br#"{"counter":"c","delta":5}"#), None).unwrap_err().contains("names no namespace"));
         assert!(Add::read(None, Some("default")).is_err());
         for (bad, why) in [

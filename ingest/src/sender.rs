@@ -185,7 +185,10 @@ impl Sender {
 fn add(sent: &Sent) -> NewAdd {
     // A record without a time, or with a negative one, is not sent.
     let at_ms = sent.record.at_ms.unwrap_or_default().unsigned_abs();
-    NewAdd::new(&sent.add.counter, sent.add.delta).token(IdempotencyToken::new(token(&sent.record), at_ms))
+    let add = &sent.add;
+    let token = IdempotencyToken::new(token(&sent.record), at_ms);
+    let labeled = NewAdd::new(&add.counter, add.delta).source(&add.source).event_item_key(&add.event_item_key);
+    labeled.token(token)
 }
 
 /// What the failure of a whole call means for each of its adds.

@@ -49,12 +49,18 @@ pub struct NewAdd {
     pub min: Option<i64>,
     /// A positive delta is refused in the same way if it would make the count more than this.
     pub max: Option<i64>,
+    /// Where the add comes from, at most 64 bytes, no control characters (N20). It is kept with the event, and
+    /// [`CounterClient::audit_by`](crate::CounterClient::audit_by) groups by it. A retry must send the same one. Empty: none.
+    pub source: String,
+    /// What the add counts; the same limits and rules.
+    pub event_item_key: String,
 }
 
 impl NewAdd {
     /// An add that happens now.
     pub fn new(counter: impl Into<String>, delta: i64) -> Self {
-        NewAdd { counter: counter.into(), delta, token: None, min: None, max: None }
+        let (source, event_item_key) = (String::new(), String::new());
+        NewAdd { counter: counter.into(), delta, token: None, min: None, max: None, source, event_item_key }
     }
 
     /// Sets the token, so that the caller can repeat the add as the same event.
@@ -78,14 +84,29 @@ impl NewAdd {
         self
     }
 
+    /// Sets where the add comes from.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Sets what the add counts.
+    #[must_use]
+    pub fn event_item_key(mut self, event_item_key: impl Into<String>) -> Self {
+        self.event_item_key = event_item_key.into();
+        self
+    }
+
     pub(super) fn into_wire(self) -> wire::AddCount {
-        let NewAdd { counter, delta, token, min, max } = self;
-        wire::AddCount { counter, delta, token: Some(sent_token(token)), min, max }
+        let NewAdd { counter, delta, token, min, max, source, event_item_key } = self;
+        wire::AddCount { counter, delta, token: Some(sent_token(token)), min, max, source, event_item_key }
     }
 
     pub(super) fn into_request(self, namespace: &str) -> wire::AddCountRequest {
-        let wire::AddCount { counter, delta, token, min, max } = self.into_wire();
-        wire::AddCountRequest { namespace: namespace.to_owned(), counter, delta, token, min, max }
+        let wire::AddCount { counter, delta, token, min, max, source, event_item_key } = self.into_wire();
+        let namespace = namespace.to_owned();
+        wire::AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key }
     }
 }
 

@@ -29,8 +29,10 @@ impl CounterClient {
 
     /// Adds to a counter, and reads it right after.
     pub async fn add_and_get(&self, namespace: &str, add: NewAdd) -> Result<AddedAndCounted> {
-        let wire::AddCountRequest { namespace, counter, delta, token, min, max } = add.into_request(namespace);
-        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
+        let wire::AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key } =
+            add.into_request(namespace);
+        let request =
+            wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max, source, event_item_key };
         let response = self.call(request, rpc!(self.counters, add_and_get_count)).await?;
         Ok(AddedAndCounted::from_wire(response))
     }

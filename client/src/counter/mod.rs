@@ -15,7 +15,7 @@ pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClea
 pub use crossings::{Crossing, CrossingDirection, Crossings};
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo, Threshold};
 pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, GlobalCount, Period, PeriodSum, RegionCount, Sums};
-pub use recount::{Audit, NewRecount, Recount};
+pub use recount::{Audit, AuditGroup, AuditGrouping, NewRecount, Recount};
 pub use top::TopCounters;
 
 use crate::calls::Calls;

@@ -113,6 +113,12 @@ pub struct CounterEvent {
     pub delta: i64,
     /// The counter was cleared.
     pub clear: bool,
+    /// Where the add came from (N20); empty: it did not say, or it is a clear.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// What the add counted; empty: it did not say, or it is a clear.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub event_item_key: String,
 }
 
 /// The length of the periods by which adds are summed (N16). A day begins at 00:00 UTC.
@@ -225,6 +231,8 @@ impl CounterEvent {
             token: event.token,
             delta: event.delta,
             clear: event.clear,
+            source: event.source,
+            event_item_key: event.event_item_key,
         }
     }
 }

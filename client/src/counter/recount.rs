@@ -5,6 +5,7 @@ use crate::calls::rpc;
 use crate::error::{Refused, Result};
 use crate::wire::from_wire;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use tallystone_proto::counter::v1 as wire;
 
 /// What an audit of a counter has found so far.
@@ -37,6 +38,51 @@ pub struct Audit {
     /// The token of the next page; empty on the last one.
     #[serde(skip)]
     pub next_page_token: String,
+}
+
+/// By what an audit groups adds (N20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditGrouping {
+    /// By [`NewAdd::source`](crate::NewAdd::source).
+    Source,
+    /// By [`NewAdd::event_item_key`](crate::NewAdd::event_item_key).
+    EventItemKey,
+}
+
+/// Adds with the same source or item key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditGroup {
+    /// The source or the item key; empty: of the adds that have none.
+    pub key: String,
+    /// The number of adds.
+    pub adds: u64,
+    /// Their sum. A sum beyond the range of `i64` is the nearest `i64`.
+    pub sum: i64,
+}
+
+/// The groups of the pages of an audit so far.
+#[derive(Default)]
+struct Groups(BTreeMap<String, (u64, i64)>);
+
+impl Groups {
+    fn take(&mut self, page: &mut wire::AuditCounterResponse) {
+        if page.groups_cleared {
+            self.0.clear();
+        }
+        for wire::AuditGroup { key, adds, sum } in page.groups.drain(..) {
+            let group = self.0.entry(key).or_default();
+            *group = (group.0.saturating_add(from_wire(adds)), group.1.saturating_add(sum));
+        }
+    }
+
+    /// The largest sums first, then in the order of the keys.
+    fn into_list(self) -> Vec<AuditGroup> {
+        let group = |(key, (adds, sum))| AuditGroup { key, adds, sum };
+        let mut list: Vec<AuditGroup> = self.0.into_iter().map(group).collect();
+        list.sort_by_key(|group| std::cmp::Reverse(group.sum));
+        list
+    }
 }
 
 /// What to replace a count with.
@@ -105,6 +151,25 @@ pub struct Recount {
     pub token: String,
 }
 
+impl Audit {
+    fn from_wire(audit: wire::AuditCounterResponse) -> Self {
+        Audit {
+            count: audit.count,
+            recounted: audit.recounted,
+            adjusted: audit.adjusted,
+            agrees: audit.agrees,
+            events: from_wire(audit.events),
+            exact_to_ms: from_wire(audit.exact_to_ms),
+            audited_to_ms: from_wire(audit.audited_to_ms),
+            epoch: audit.epoch,
+            complete: audit.complete,
+            kept_from_ms: from_wire(audit.kept_from_ms),
+            audit_token: audit.audit_token,
+            next_page_token: audit.next_page_token,
+        }
+    }
+}
+
 impl Recount {
     fn from_wire(recount: wire::Recount) -> Self {
         Recount {
@@ -131,28 +196,49 @@ impl CounterClient {
         Ok(audit)
     }
 
+    /// Audits a counter as [`audit`](CounterClient::audit) does, and groups the adds after its last clear (N20). The largest sums
+    /// are first. All groups are in memory: there may be as many as adds.
+    pub async fn audit_by(
+        &self,
+        namespace: &str,
+        counter: &str,
+        grouping: AuditGrouping,
+    ) -> Result<(Audit, Vec<AuditGroup>)> {
+        let (mut groups, mut page_token) = (Groups::default(), String::new());
+        loop {
+            let mut page = self.call_audit(namespace, counter, &page_token, Some(grouping)).await?;
+            groups.take(&mut page);
+            if page.next_page_token.is_empty() {
+                return Ok((Audit::from_wire(page), groups.into_list()));
+            }
+            page_token = page.next_page_token;
+        }
+    }
+
     /// One page of an audit. The first page has the empty token.
     pub async fn audit_page(&self, namespace: &str, counter: &str, page_token: &str) -> Result<Audit> {
+        self.call_audit(namespace, counter, page_token, None).await.map(Audit::from_wire)
+    }
+
+    async fn call_audit(
+        &self,
+        namespace: &str,
+        counter: &str,
+        page_token: &str,
+        grouping: Option<AuditGrouping>,
+    ) -> Result<wire::AuditCounterResponse> {
+        let group_by = match grouping {
+            None => wire::AuditGrouping::Unspecified,
+            Some(AuditGrouping::Source) => wire::AuditGrouping::Source,
+            Some(AuditGrouping::EventItemKey) => wire::AuditGrouping::EventItemKey,
+        };
         let request = wire::AuditCounterRequest {
             namespace: namespace.to_owned(),
             counter: counter.to_owned(),
             page_token: page_token.to_owned(),
+            group_by: group_by.into(),
         };
-        let audit = self.call(request, rpc!(self.counters, audit_counter)).await?;
-        Ok(Audit {
-            count: audit.count,
-            recounted: audit.recounted,
-            adjusted: audit.adjusted,
-            agrees: audit.agrees,
-            events: from_wire(audit.events),
-            exact_to_ms: from_wire(audit.exact_to_ms),
-            audited_to_ms: from_wire(audit.audited_to_ms),
-            epoch: audit.epoch,
-            complete: audit.complete,
-            kept_from_ms: from_wire(audit.kept_from_ms),
-            audit_token: audit.audit_token,
-            next_page_token: audit.next_page_token,
-        })
+        self.call(request, rpc!(self.counters, audit_counter)).await
     }
 
     /// Replaces the count of a counter. The old count and the reason are kept ([`recounts`](CounterClient::recounts)).

@@ -2,7 +2,7 @@
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, change_request, merged, namespace, sorted};
-use crate::log::{Appended, Bounds, Change};
+use crate::log::{Appended, Bounds, Change, Labels};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::service::{ChangeRequest, Count, CounterService};
@@ -12,20 +12,20 @@ use tonic::Status;
 
 pub(super) async fn one(
     counters: &CounterService,
-    request: wire::AddCountRequest,
+    mut request: wire::AddCountRequest,
 ) -> Result<wire::AddCountResponse, Status> {
-    let name = namespace(request.namespace)?;
-    let change = add(request.counter, request.delta, request.token, (request.min, request.max)).map_err(of_call)?;
+    let name = namespace(std::mem::take(&mut request.namespace))?;
+    let change = add(item(request)).map_err(of_call)?;
     let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(added(appended))
 }
 
 pub(super) async fn one_and_get(
     counters: &CounterService,
-    request: wire::AddCountRequest,
+    mut request: wire::AddCountRequest,
 ) -> Result<wire::AddAndGetCountResponse, Status> {
-    let name = namespace(request.namespace)?;
-    let change = add(request.counter, request.delta, request.token, (request.min, request.max)).map_err(of_call)?;
+    let name = namespace(std::mem::take(&mut request.namespace))?;
+    let change = add(item(request)).map_err(of_call)?;
     let counter = [change.counter.clone()];
     let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
@@ -65,22 +65,24 @@ pub(super) async fn many_and_get(
 }
 
 fn adds(adds: Vec<wire::AddCount>) -> impl Iterator<Item = Result<ChangeRequest, Refusal>> {
-    adds.into_iter().map(|item| add(item.counter, item.delta, item.token, (item.min, item.max)))
+    adds.into_iter().map(add)
 }
 
-fn add(
-    counter: String,
-    delta: i64,
-    token: Option<wire::IdempotencyToken>,
-    (min, max): (Option<i64>, Option<i64>),
-) -> Result<ChangeRequest, Refusal> {
+/// The add of a request of one.
+fn item(request: wire::AddCountRequest) -> wire::AddCount {
+    let wire::AddCountRequest { namespace: _, counter, delta, token, min, max, source, event_item_key } = request;
+    wire::AddCount { counter, delta, token, min, max, source, event_item_key }
+}
+
+fn add(add: wire::AddCount) -> Result<ChangeRequest, Refusal> {
+    let wire::AddCount { counter, delta, token, min, max, source, event_item_key } = add;
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
         return Err(Refusal::invalid("min", format!("is {min}, above max ({max})")));
     }
     let change = change_request(counter, Change::Add(delta), token)?;
-    Ok(ChangeRequest { bounds: Bounds { min, max }, ..change })
+    Ok(ChangeRequest { bounds: Bounds { min, max }, labels: Labels::parse(source, event_item_key)?, ..change })
 }
 
 /// The add has been made: whatever keeps its count from being read must not say that nothing has changed.

@@ -75,8 +75,10 @@ impl CountersRpc for Api {
         request: Request<AddAndGetCountRequest>,
     ) -> Result<Response<AddAndGetCountResponse>, Status> {
         let add = |request: Request<AddAndGetCountRequest>| {
-            let AddAndGetCountRequest { namespace, counter, delta, token, min, max } = request.into_inner();
-            add::one_and_get(&self.counters, AddCountRequest { namespace, counter, delta, token, min, max })
+            let AddAndGetCountRequest { namespace, counter, delta, token, min, max, source, event_item_key } =
+                request.into_inner();
+            let add = AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key };
+            add::one_and_get(&self.counters, add)
         };
         self.rpcs.call(self.with_access(request), add).await
     }

@@ -55,12 +55,14 @@ pub(super) async fn events(
         from
     });
     let page = counters.events(&name, &counter, within, from, count).await.map_err(of_call)?;
-    let event = |Event { time_ms, token, change }: Event| {
+    let event = |Event { time_ms, token, change, labels }: Event| {
         let (delta, clear) = match change {
             Change::Add(delta) => (delta, false),
             Change::Clear => (0, true),
         };
-        wire::CounterEvent { event_time_ms: time_ms as i64, token: token.to_string(), delta, clear }
+        let (source, event_item_key) = (labels.source().to_owned(), labels.event_item_key().to_owned());
+        let (event_time_ms, token) = (time_ms as i64, token.to_string());
+        wire::CounterEvent { event_time_ms, token, delta, clear, source, event_item_key }
     };
     let page_token = |EventPosition { time_ms, token }| {
         let token = token.as_ref().map(Token::as_str).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::sealed::{seal, unseal};
 use super::status::of_call;
 use super::wire::namespace;
-use crate::audit::Audit;
+use crate::audit::{Audit, Group, GroupBy, Groups};
 use crate::checkpoints::Epoch;
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::recount::{REASON_BYTES_MAX, Recount, Recounted};
@@ -16,18 +16,21 @@ pub(super) async fn audit(
     counters: &CounterService,
     request: wire::AuditCounterRequest,
 ) -> Result<wire::AuditCounterResponse, Status> {
-    let wire::AuditCounterRequest { namespace: name, counter, page_token } = request;
+    let by = grouping(request.group_by).map_err(of_call)?;
+    let wire::AuditCounterRequest { namespace: name, counter, page_token, .. } = request;
     let (name, counter) = names(name, counter)?;
     let from = match page_token.as_str() {
         "" => None,
         token => Some(read("page_token", token, &name, &counter).map_err(of_call)?),
     };
-    let Audited { audit, kept_from_ms } = counters.audit(&name, &counter, from).await.map_err(of_call)?;
+    let mut groups = Groups::by(by);
+    let audited = counters.audit(&name, &counter, from, &mut groups).await.map_err(of_call)?;
+    let Audited { audit, kept_from_ms } = audited;
     let (token, is_finished) = (token(&audit, &name, &counter), audit.is_finished());
     let (next_page_token, audit_token) = if is_finished { (String::new(), token) } else { (token, String::new()) };
     Ok(wire::AuditCounterResponse {
         count: audit.count,
-        recounted: audit.recounted().clamp(i64::MIN.into(), i64::MAX.into()) as i64,
+        recounted: nearest(audit.recounted()),
         adjusted: audit.epoch.adjusted,
         agrees: audit.recounted() == i128::from(audit.count),
         events: i64::try_from(audit.events).unwrap_or(i64::MAX),
@@ -38,7 +41,27 @@ pub(super) async fn audit(
         kept_from_ms: kept_from_ms as i64,
         audit_token,
         next_page_token,
+        groups_cleared: groups.is_cleared(),
+        groups: groups.into_iter().map(group).collect(),
     })
+}
+
+fn grouping(wanted: i32) -> Result<Option<GroupBy>, Refusal> {
+    match wire::AuditGrouping::try_from(wanted) {
+        Ok(wire::AuditGrouping::Unspecified) => Ok(None),
+        Ok(wire::AuditGrouping::Source) => Ok(Some(GroupBy::Source)),
+        Ok(wire::AuditGrouping::EventItemKey) => Ok(Some(GroupBy::EventItemKey)),
+        Err(_) => Err(Refusal::invalid("group_by", format!("is {wanted}, which is no AuditGrouping"))),
+    }
+}
+
+fn group((key, Group { adds, sum }): (Box<str>, Group)) -> wire::AuditGroup {
+    wire::AuditGroup { key: key.into(), adds: i64::try_from(adds).unwrap_or(i64::MAX), sum: nearest(sum) }
+}
+
+/// The nearest number that the wire can have.
+fn nearest(sum: i128) -> i64 {
+    sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 pub(super) async fn recount(

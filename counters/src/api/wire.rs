@@ -1,6 +1,6 @@
 //! What several calls have in common: tokens, batches and names.
 
-use crate::log::{Bounds, Change};
+use crate::log::{Bounds, Change, Labels};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
@@ -81,7 +81,8 @@ pub(super) fn change_request(
         }
         Ok((Token::parse(token)?, time_ms))
     };
-    Ok(ChangeRequest { counter, change, event: token.map(event).transpose()?, bounds: Bounds::default() })
+    let (bounds, labels) = (Bounds::default(), Labels::default());
+    Ok(ChangeRequest { counter, change, event: token.map(event).transpose()?, bounds, labels })
 }
 
 pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {

@@ -1,5 +1,6 @@
 //! Events: taken once each, read back in the order of their times, dropped when their retention is over.
 
+use super::labels::Labels;
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use std::ops::Range;
@@ -43,6 +44,15 @@ pub struct NewEvent {
     pub change: Change,
     /// Of an add. They are no part of the event: only an add that is not in the log yet is held against them.
     pub bounds: Bounds,
+    /// Of an add: a clear's are ignored.
+    pub labels: Labels,
+}
+
+impl NewEvent {
+    /// The labels that it has in the log.
+    pub(crate) fn kept_labels(&self) -> Labels {
+        if self.change == Change::Clear { Labels::default() } else { self.labels.clone() }
+    }
 }
 
 /// The event is in the log.
@@ -78,6 +88,8 @@ pub struct Event {
     pub token: Token,
     /// What it did.
     pub change: Change,
+    /// Of an add; a clear has none.
+    pub labels: Labels,
 }
 
 /// One part of a read of a counter's events.
@@ -99,8 +111,8 @@ pub trait Events: Send + Sync {
     /// | it has [`Bounds`], and the namespace allows none | [`Refusal::Invalid`] |
     /// | the delta alone exceeds what a shard may hold pending | [`Refusal::Overflow`] |
     /// | before `now - close_after_ms`, or before what [`prune`](Events::prune) has dropped | [`Refusal::TokenExpired`] |
-    /// | in the log with the same change | `Ok`, `duplicate` |
-    /// | in the log with another change | [`Refusal::TokenConflict`] |
+    /// | in the log with the same change and labels | `Ok`, `duplicate` |
+    /// | in the log with another change or other labels | [`Refusal::TokenConflict`] |
     /// | before `now - accept_limit_ms`, sealed, or not later than an event that was refused so before | [`Refusal::TooOld`] |
     /// | its caller's time is after `now` + [`FUTURE_LIMIT_MS`](crate::namespace::FUTURE_LIMIT_MS) | [`Refusal::TooEarly`] |
     /// | it has [`Bounds`], and its caller's time is that of the counter's last clear or before | [`Refusal::TooOld`] |

@@ -2,7 +2,7 @@
 //!
 //! What lives here: the contract of the log as three traits, each what one kind of caller needs. [`Events`] takes events
 //! and reads them back (the service), [`RollupLog`] sums them (rollups and accurate reads), [`RollupSchedule`] says which
-//! rollups are due (the trigger); `page`, one page of a read. What may not: an implementation. There are two,
+//! rollups are due (the trigger); `labels`, what an add says of itself; `page`, one page of a read. What may not: an implementation. There are two,
 //! [`redis`](crate::redis) and the [`oracle`](crate::oracle); the property tests compare their replies.
 //!
 //! Rules that all of them share:
@@ -16,13 +16,15 @@
 //!   [`Refusal::Stale`](crate::Refusal::Stale) and changes nothing.
 
 mod events;
+mod labels;
 mod page;
 mod rollup_log;
 mod schedule;
 
 pub(crate) use events::untimed;
 pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent, Unlogged, with_archived};
-pub(crate) use page::read_page;
+pub use labels::{LABEL_BYTES_MAX, Labels};
+pub(crate) use page::{PAGE_EVENTS_MAX, read_page};
 pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
 pub use schedule::{Due, RollupSchedule};
 pub use tallystone_lua::counter::WINDOW_MS;

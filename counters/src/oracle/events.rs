@@ -219,7 +219,9 @@ fn append_one(
         return Err(Refusal::TokenExpired.into());
     }
     match shard.events.get(&id) {
-        Some(change) if *change == event.change => return Ok(Appended { time_ms, duplicate: true }),
+        Some((change, labels)) if (*change, labels) == (event.change, &event.kept_labels()) => {
+            return Ok(Appended { time_ms, duplicate: true });
+        }
         Some(_) => return Err(Refusal::TokenConflict.into()),
         None => {}
     }
@@ -248,7 +250,7 @@ fn append_one(
         return Err(Refusal::Overflow.into());
     }
     pending.count(time_ms, event.change);
-    shard.events.insert(id, event.change);
+    shard.events.insert(id, (event.change, event.kept_labels()));
     Ok(Appended { time_ms, duplicate: false })
 }
 

@@ -1,6 +1,6 @@
 //! One shard of the log: its events, what is pending of each counter, and which counters are dirty.
 
-use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
+use crate::log::{Change, Closed, Event, Labels, Pending, WINDOW_MS, Window};
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) struct Shard {
     pub(super) refused_to_ms: u64,
     /// Events before this time are dropped.
     pub(super) pruned_to_ms: u64,
-    pub(super) events: BTreeMap<(CounterName, u64, Token), Change>,
+    pub(super) events: BTreeMap<(CounterName, u64, Token), (Change, Labels)>,
     pub(super) pending: BTreeMap<CounterName, PendingCounter>,
     pub(super) dirty: BTreeMap<CounterName, DirtyMark>,
 }
@@ -104,10 +104,11 @@ impl Shard {
 
     pub(super) fn events_of(&self, counter: &CounterName) -> impl Iterator<Item = Event> {
         let of_counter = self.events.iter().filter(move |((name, ..), _)| name == counter);
-        of_counter.map(|((_, time_ms, token), change)| Event {
+        of_counter.map(|((_, time_ms, token), (change, labels))| Event {
             time_ms: *time_ms,
             token: token.clone(),
             change: *change,
+            labels: labels.clone(),
         })
     }
 

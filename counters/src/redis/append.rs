@@ -179,7 +179,7 @@ struct Call<'a> {
     counters: HashMap<Placement, u16>,
     names: Vec<&'a str>,
     buckets: Vec<(u64, Bucket)>,
-    items: Vec<(Item, ItemSlot)>,
+    items: Vec<(Item<'a>, ItemSlot)>,
 }
 
 /// The fields of one time bucket.
@@ -235,7 +235,7 @@ impl<'a> Call<'a> {
         };
         let (id, stamped) = (placed.placement.id(), event.time_ms.is_none());
         let (token, change, bounds) = (pack(&event.token), event.change, event.bounds);
-        let item = Item { counter, time_ms, stamped, id, token, change, bounds };
+        let item = Item { counter, time_ms, stamped, id, token, change, bounds, labels: &event.labels };
         self.items.push((item, ItemSlot { bucket, next_bucket, window, slot_hash: placed.slot_hash }));
         true
     }

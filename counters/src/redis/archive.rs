@@ -406,18 +406,31 @@ async fn each<T>(
     results.filter_map(|result| result.map_err(|refusal| failed.get_or_insert(refusal).clone()).ok()).collect()
 }
 
+/// A label in the archive; `None`: absent.
+fn some(label: &str) -> Option<Box<str>> {
+    (!label.is_empty()).then(|| label.into())
+}
+
 /// The events of the slots that a pass moves.
 fn archived_events(moved: &Moved) -> Result<Vec<ArchivedEvent>, Refusal> {
     let mut events = Vec::new();
     for (field, slot) in &moved.slots {
-        record::all_events(slot, window_of(field), |counter_id, Event { time_ms, token, change }| {
+        record::all_events(slot, window_of(field), |counter_id, Event { time_ms, token, change, labels }| {
             let delta = match change {
                 Change::Add(delta) => Some(delta),
                 Change::Clear => None,
             };
             let counter = moved.names.get(&counter_id).cloned();
-            let token = token.as_str().into();
-            events.push(ArchivedEvent { shard: moved.shard, counter_id, counter, time_ms, token, delta });
+            events.push(ArchivedEvent {
+                shard: moved.shard,
+                counter_id,
+                counter,
+                time_ms,
+                token: token.as_str().into(),
+                delta,
+                source: some(labels.source()),
+                event_item_key: some(labels.event_item_key()),
+            });
         })?;
     }
     Ok(events)

@@ -8,7 +8,7 @@ use super::layout::{Field, Layout, window_of};
 use super::pace;
 use super::record::{self, read};
 use crate::config::EventArchive;
-use crate::log::{Change, Event, EventScan, WINDOW_MS};
+use crate::log::{Change, Event, EventScan, Labels, WINDOW_MS};
 use crate::names::{CounterName, Token};
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
@@ -300,9 +300,10 @@ fn in_order(events: &mut [Event]) {
     events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
 }
 
-fn event(ArchivedEvent { time_ms, token, delta, .. }: ArchivedEvent) -> Result<Event, Refusal> {
+fn event(ArchivedEvent { time_ms, token, delta, source, event_item_key, .. }: ArchivedEvent) -> Result<Event, Refusal> {
     let change = delta.map_or(Change::Clear, Change::Add);
-    Ok(Event { time_ms, token: Token::parse(&*token)?, change })
+    let labels = Labels::parse(source.unwrap_or_default(), event_item_key.unwrap_or_default())?;
+    Ok(Event { time_ms, token: Token::parse(&*token)?, change, labels })
 }
 
 /// The parts in which to read a bucket; none if no shard has it.

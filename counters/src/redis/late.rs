@@ -32,9 +32,13 @@ impl RedisNamespace {
             // Retention has deleted it, or it is from before the archive.
             (None, _) if event.time_ms.unwrap_or_default() < from_ms => Err(Refusal::TokenExpired),
             (None, _) => Err(Refusal::TooOld),
-            (Some(Found { delta: None }), Change::Clear) => Ok(duplicate(event)),
-            (Some(Found { delta: Some(counted) }), Change::Add(delta)) if counted == delta => Ok(duplicate(event)),
-            (Some(_), _) => Err(Refusal::TokenConflict),
+            (Some(found), change) => match (found.delta, change) {
+                (None, Change::Clear) => Ok(duplicate(event)),
+                (Some(counted), Change::Add(delta)) if counted == delta && has_labels(&found, event) => {
+                    Ok(duplicate(event))
+                }
+                _ => Err(Refusal::TokenConflict),
+            },
         };
         late.iter().zip(found).map(answered).collect()
     }
@@ -52,4 +56,10 @@ impl RedisNamespace {
         let found = reads.find(find).await;
         Ok(self.unless_new(found).await?.unwrap_or_else(|| (vec![None; count], u64::MAX)))
     }
+}
+
+/// Whether an add was counted with the labels of its retry.
+fn has_labels(found: &Found, retry: &NewEvent) -> bool {
+    let of = |label: &Option<Box<str>>, wanted: &str| label.as_deref().unwrap_or_default() == wanted;
+    of(&found.source, retry.labels.source()) && of(&found.event_item_key, retry.labels.event_item_key())
 }

@@ -2,9 +2,10 @@
 //! `counter/lib/slots.lua`, `counter/append.lua` and `counter/commit.lua`.
 
 use super::calls::defect;
-use super::token::{Packed, unpack};
+use super::token::{Packed, pack_text, unpack, unpack_text};
 use crate::checkpoints::{Checkpoint, Epoch, LeaseOrder};
-use crate::log::{Bounds, Change, Closed, Event, Pending, WINDOW_MS, Window};
+use crate::log::{Bounds, Change, Closed, Event, LABEL_BYTES_MAX, Labels, Pending, WINDOW_MS, Window};
+use crate::names::TOKEN_BYTES_MAX;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{
     CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER,
@@ -19,6 +20,13 @@ const CROSSING_HEAD_BYTES: usize = 8 + 6;
 const BEFORE_DELTA: usize = 1 + 1;
 /// The offset in the window and the counter's hash.
 const BEFORE_TOKEN: usize = 2 + ID_BYTES;
+/// A delta in full. What is before it in the delta of a record are labels.
+const DELTA_BYTES: usize = 8;
+/// With the length of the source.
+const LABELS_BYTES_MAX: usize = 1 + 2 * LABEL_BYTES_MAX;
+// The length of a record is one byte. Labels are packed as tokens are.
+const _: () = assert!(1 + LABELS_BYTES_MAX + DELTA_BYTES + BEFORE_TOKEN + TOKEN_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(LABEL_BYTES_MAX <= TOKEN_BYTES_MAX);
 
 /// A big-endian number of up to eight bytes.
 pub(super) fn read(bytes: &[u8]) -> u64 {
@@ -79,7 +87,7 @@ pub(super) fn closed_code(closed: Closed) -> u8 {
 }
 
 /// An event as `append.lua` takes it.
-pub(super) struct Item {
+pub(super) struct Item<'a> {
     /// The number of its counter in the call.
     pub(super) counter: u16,
     pub(super) time_ms: u64,
@@ -90,6 +98,8 @@ pub(super) struct Item {
     pub(super) token: Packed,
     pub(super) change: Change,
     pub(super) bounds: Bounds,
+    /// Of an add.
+    pub(super) labels: &'a Labels,
 }
 
 const CLEAR: u8 = 1;
@@ -102,7 +112,7 @@ const BOUNDED: u8 = 8;
 
 /// Writes an item: what the script needs to place it, then its record up to the id, then its bounds. `next_field`: its field in the next
 /// window; 0 where the caller gave the time.
-pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) {
+pub(super) fn item(out: &mut Vec<u8>, item: &Item<'_>, field: u16, next_field: u16) {
     let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
         Change::Clear => (CLEAR, 0),
@@ -115,8 +125,14 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) 
     // has no delta.
     let sign = if delta < 0 { 0xff } else { 0 };
     let redundant = (0..7).take_while(|at| bytes[*at] == sign && (bytes[at + 1] ^ sign) < 0x80).count();
-    let short = if clear == 0 { &bytes[redundant..] } else { &[] };
-    let before_id = BEFORE_DELTA + short.len();
+    let labels = (clear == 0 && !item.labels.are_none()).then(|| packed(item.labels));
+    let short = match (clear, &labels) {
+        (CLEAR, _) => &[],
+        (_, Some(_)) => &bytes[..],
+        (_, None) => &bytes[redundant..],
+    };
+    let delta_length = short.len() + labels.as_ref().map_or(0, |(source, key)| 1 + source.len() + key.len());
+    let before_id = BEFORE_DELTA + delta_length;
 
     put(out, field.into(), 2);
     put(out, next_field.into(), 2);
@@ -126,7 +142,12 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) 
     out.extend_from_slice(&bytes);
     out.push(before_id as u8);
     out.push((before_id - 1 + BEFORE_TOKEN + item.token.as_bytes().len()) as u8);
-    out.push(short.len() as u8);
+    out.push(delta_length as u8);
+    if let Some((source, key)) = labels {
+        out.push(source.len() as u8);
+        out.extend_from_slice(source.as_bytes());
+        out.extend_from_slice(key.as_bytes());
+    }
     out.extend_from_slice(short);
     if bounded != 0 {
         let Bounds { min, max } = item.bounds;
@@ -135,8 +156,22 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) 
     }
 }
 
+/// The source and the item key.
+fn packed(labels: &Labels) -> (Packed, Packed) {
+    (pack_text(labels.source()), pack_text(labels.event_item_key()))
+}
+
+/// The labels before a delta; no bytes: it has none.
+fn labels(packed: &[u8]) -> Result<Labels, Refusal> {
+    let Some((length, rest)) = packed.split_first() else { return Ok(Labels::default()) };
+    let unreadable = || defect("unreadable labels of an event");
+    let (source, key) = rest.split_at_checked(usize::from(*length)).ok_or_else(unreadable)?;
+    let text = |packed: &[u8]| if packed.is_empty() { Ok(String::new()) } else { unpack_text(packed) };
+    Labels::parse(text(source)?, text(key)?)
+}
+
 /// Writes an item's id, with which its record ends: offset in the window, hash of the counter, token.
-pub(super) fn id(out: &mut Vec<u8>, item: &Item) {
+pub(super) fn id(out: &mut Vec<u8>, item: &Item<'_>) {
     put(out, item.time_ms % WINDOW_MS, 2);
     out.extend_from_slice(&item.id);
     out.extend_from_slice(item.token.as_bytes());
@@ -148,6 +183,16 @@ struct Record<'a> {
     id: &'a [u8],
     token: &'a [u8],
     change: Change,
+    /// Packed; empty: it has none.
+    labels: &'a [u8],
+}
+
+impl Record<'_> {
+    /// The event, in this window.
+    fn event(&self, window: u64) -> Result<Event, Refusal> {
+        let (time_ms, change) = (window * WINDOW_MS + self.offset, self.change);
+        Ok(Event { time_ms, token: unpack(self.token)?, change, labels: labels(self.labels)? })
+    }
 }
 
 /// The records of a slot, in the order in which they were appended.
@@ -166,6 +211,7 @@ fn records(mut slot: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Refusal>>
 fn read_record(record: &[u8]) -> Option<Record<'_>> {
     let (head, rest) = record.split_at_checked(BEFORE_DELTA - 1)?;
     let (delta, rest) = rest.split_at_checked(usize::from(head[0]))?;
+    let (labels, delta) = delta.split_at(delta.len().saturating_sub(DELTA_BYTES));
     let (id, token) = rest.split_at_checked(BEFORE_TOKEN)?;
     let change = match delta.first() {
         None => Change::Clear,
@@ -174,7 +220,7 @@ fn read_record(record: &[u8]) -> Option<Record<'_>> {
             Change::Add(delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte)))
         }
     };
-    Some(Record { offset: read(&id[..2]), id: &id[2..], token, change })
+    Some(Record { offset: read(&id[..2]), id: &id[2..], token, change, labels })
 }
 
 /// The sum of one counter's adds after an offset (`None`: of all its adds), in a slot of one window.
@@ -195,9 +241,9 @@ pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> 
 /// Collects the events of one counter in a slot of one window.
 pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Vec<Event>) -> Result<(), Refusal> {
     for record in records(slot) {
-        let Record { offset, id: of, token, change } = record?;
-        if of == id {
-            into.push(Event { time_ms: window * WINDOW_MS + offset, token: unpack(token)?, change });
+        let record = record?;
+        if record.id == id {
+            into.push(record.event(window)?);
         }
     }
     Ok(())
@@ -206,9 +252,9 @@ pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Ve
 /// Passes every event in a slot of one window on, with the hash of its counter.
 pub(super) fn all_events(slot: &[u8], window: u64, mut each: impl FnMut([u8; ID_BYTES], Event)) -> Result<(), Refusal> {
     for record in records(slot) {
-        let Record { offset, id, token, change } = record?;
-        let id = id.try_into().map_err(|_| defect("an unreadable slot of events"))?;
-        each(id, Event { time_ms: window * WINDOW_MS + offset, token: unpack(token)?, change });
+        let record = record?;
+        let id = record.id.try_into().map_err(|_| defect("an unreadable slot of events"))?;
+        each(id, record.event(window)?);
     }
     Ok(())
 }
@@ -312,22 +358,84 @@ mod tests {
         out
     }
 
+    /// An event of a test in window 2, as it is put into the log.
+    fn written(token: &Token, change: Change, labels: &Labels) -> Vec<u8> {
+        let (id, bounds) = ([7; ID_BYTES], Bounds::default());
+        record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: pack(token), change, bounds, labels })
+    }
+
+    fn read_back(record: &[u8]) -> Vec<Event> {
+        let mut read = Vec::new();
+        events(record, [7; ID_BYTES], 2, &mut read).unwrap();
+        read
+    }
+
+    const DELTAS: [i64; 12] = [0, 1, -1, -128, -129, 127, 128, 255, 1 << 40, -(1 << 55), i64::MIN, i64::MAX];
+
     #[test]
     fn n2_every_delta_reads_back_from_its_record() {
         let bounds = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1), -(1_i64 << (bit % 63))]);
         let token = Token::parse("t").unwrap();
-        for delta in bounds.chain([0, -1, -128, -129, 127, 128, i64::MIN, i64::MAX]) {
-            let (id, change, bounds) = ([7; ID_BYTES], Change::Add(delta), Bounds::default());
-            let record =
-                &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: pack(&token), change, bounds });
+        for delta in bounds.chain(DELTAS) {
+            let (id, change) = ([7; ID_BYTES], Change::Add(delta));
+            let record = &written(&token, change, &Labels::default());
             let twice = [&record[..], record].concat();
             assert_eq!(sum_after(&twice, id, None), Ok(2 * i128::from(delta)), "{delta}");
             assert_eq!(sum_after(record, id, Some(233)), Ok(i128::from(delta)));
             assert_eq!(sum_after(record, id, Some(234)), Ok(0), "not after its own time");
             assert_eq!(sum_after(record, [8; ID_BYTES], None), Ok(0), "another counter's");
-            let mut events_read = Vec::new();
-            events(record, id, 2, &mut events_read).unwrap();
-            assert_eq!(events_read, [Event { time_ms: 1_234, token: token.clone(), change }]);
+            let labels = Labels::default();
+            assert_eq!(read_back(record), [Event { time_ms: 1_234, token: token.clone(), change, labels }]);
+        }
+    }
+
+    /// As servers before N20 read it.
+    fn delta_of_earlier_version(record: &[u8]) -> i64 {
+        let delta = &record[2..2 + usize::from(record[1])];
+        let start: i64 = if delta[0] >= 0x80 { -1 } else { 0 };
+        delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte))
+    }
+
+    #[test]
+    fn n20_labels_read_back_and_change_no_delta_of_an_earlier_version() {
+        let (long, uuid) = ("x".repeat(64), "0198f6a2-7d3c-7b1e-9f20-5a6b7c8d9e0f");
+        let texts = ["", "a", "eu", "77012", uuid, "ü", long.as_str()];
+        for (source, key) in texts.iter().flat_map(|source| texts.map(|key| (*source, key))) {
+            let labels = Labels::parse(source, key).unwrap();
+            let tokens = [long.as_str(), "t"].into_iter();
+            for (token, delta) in tokens.flat_map(|token| DELTAS.map(|delta| (token, delta))) {
+                let (token, change) = (Token::parse(token).unwrap(), Change::Add(delta));
+                let record = written(&token, change, &labels);
+                assert_eq!(delta_of_earlier_version(&record), delta, "{labels:?}");
+                let labels = labels.clone();
+                assert_eq!(read_back(&record), [Event { time_ms: 1_234, token, change, labels }]);
+            }
+        }
+    }
+
+    #[test]
+    fn n20_an_add_without_labels_takes_no_more_bytes_than_before() {
+        let token = Token::parse("t").unwrap();
+        let bytes = |change, labels: &Labels| written(&token, change, labels);
+        let id = [&234_u16.to_be_bytes()[..], &[7; ID_BYTES], b"t"].concat();
+        let one = [&[17, 1, 5][..], &id].concat();
+        assert_eq!(bytes(Change::Add(5), &Labels::default()), one);
+        let labels = Labels::parse("eu", "0198f6a2-7d3c-7b1e-9f20-5a6b7c8d9e0f").unwrap();
+        assert_eq!(bytes(Change::Add(5), &labels).len(), one.len() + 7 + 1 + 2 + 17);
+        let clear = [&[16, 0][..], &id].concat();
+        assert_eq!(bytes(Change::Clear, &labels), clear, "a clear has none");
+    }
+
+    #[test]
+    fn n20_unreadable_labels_are_refused() {
+        let token = Token::parse("t").unwrap();
+        let good = written(&token, Change::Add(5), &Labels::parse("eu", "k").unwrap());
+        // The length of the source; bytes that are no text.
+        for (at, byte) in [(2, 4), (2, 255), (3, 0xff), (4, 0x07)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            let mut read = Vec::new();
+            assert!(events(&bad, [7; ID_BYTES], 2, &mut read).is_err(), "{byte} at {at}: {read:?}");
         }
     }
 

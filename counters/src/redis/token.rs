@@ -1,4 +1,4 @@
-//! Tokens as records store them. Most tokens are numbers in hex or decimal digits, often UUIDs: packed, they take half
+//! Tokens and labels as records store them. Most are numbers in hex or decimal digits, often UUIDs: packed, they take half
 //! the bytes.
 
 use super::calls::defect;
@@ -17,7 +17,7 @@ const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
 /// The shortest text that packing makes shorter.
 const HEX_DIGITS_MIN: usize = 4;
 
-/// A token as a record holds it.
+/// A token or a label as a record holds it.
 pub(super) struct Packed {
     bytes: [u8; TOKEN_BYTES_MAX],
     length: usize,
@@ -28,6 +28,10 @@ impl Packed {
         &self.bytes[..self.length]
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
     fn push(&mut self, byte: u8) {
         self.bytes[self.length] = byte;
         self.length += 1;
@@ -36,7 +40,12 @@ impl Packed {
 
 /// Packs a token. Each packed token reads back, so two tokens with the same bytes are the same token.
 pub(super) fn pack(token: &Token) -> Packed {
-    let text = token.as_str().as_bytes();
+    pack_text(token.as_str())
+}
+
+/// Packs a text of at most [`TOKEN_BYTES_MAX`] bytes, as [`pack`] does.
+pub(super) fn pack_text(text: &str) -> Packed {
+    let text = text.as_bytes();
     let mut packed = Packed { bytes: [0; TOKEN_BYTES_MAX], length: 0 };
     let Some(kind) = kind(text) else {
         packed.bytes[..text.len()].copy_from_slice(text);
@@ -59,11 +68,16 @@ pub(super) fn pack(token: &Token) -> Packed {
 
 /// The token of these bytes.
 pub(super) fn unpack(packed: &[u8]) -> Result<Token, Refusal> {
+    Token::parse(unpack_text(packed)?)
+}
+
+/// The text of these bytes, of which there is at least one.
+pub(super) fn unpack_text(packed: &[u8]) -> Result<String, Refusal> {
     let unreadable = || defect("bytes for a token");
     let (kind, rest) = packed.split_first().ok_or_else(unreadable)?;
     let mut digits =
         rest.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16));
-    let text = match *kind {
+    Ok(match *kind {
         HEX => digits.collect(),
         HEX_ODD => digits.by_ref().take((2 * rest.len()).saturating_sub(1)).collect(),
         UUID if rest.len() == UUID_BYTES => {
@@ -72,8 +86,7 @@ pub(super) fn unpack(packed: &[u8]) -> Result<Token, Refusal> {
             text
         }
         _ => String::from_utf8(packed.to_vec()).map_err(|_| unreadable())?,
-    };
-    Token::parse(text)
+    })
 }
 
 /// How to pack a text, if that makes it shorter.

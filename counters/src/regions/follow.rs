@@ -4,7 +4,7 @@
 //! clear, it becomes the sum of the adds between the two, by compare-and-set. Later adds are not in the count yet, and lose
 //! nothing. A clear of this region in between counts as always.
 
-use crate::audit::{Audit, go_on};
+use crate::audit::{Audit, Groups, go_on};
 use crate::checkpoints::{Checkpoint, Checkpoints, Commit, Deletions, Epoch};
 use crate::log::Events;
 use crate::names::CounterName;
@@ -94,7 +94,7 @@ async fn read_on(
         if audit.is_finished() {
             return Ok(audit);
         }
-        audit = go_on(store, counter, audit).await?;
+        audit = go_on(store, counter, audit, &mut Groups::default()).await?;
     }
 }
 

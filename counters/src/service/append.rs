@@ -3,7 +3,7 @@
 use super::CounterService;
 use super::open::{OpenNamespace, Stored};
 use crate::cache::Cache;
-use crate::log::{Appended, Bounds, Change, Events, NewEvent, Pending, RollupLog};
+use crate::log::{Appended, Bounds, Change, Events, Labels, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, FUTURE_LIMIT_MS};
 use crate::refusal::Refusal;
@@ -34,23 +34,25 @@ pub struct ChangeRequest {
     pub event: Option<(Token, u64)>,
     /// What an add requires of the count (N18).
     pub bounds: Bounds,
+    /// What an add says of itself (N20). BEST_EFFORT counters have no events to keep it with.
+    pub labels: Labels,
 }
 
 impl ChangeRequest {
     /// The memory that it takes while it waits.
     fn bytes(&self) -> usize {
         let token_bytes = self.event.as_ref().map_or(DRAWN_TOKEN_BYTES, |(token, _)| token.as_str().len());
-        ITEM_BYTES + self.counter.as_str().len() + token_bytes
+        ITEM_BYTES + self.counter.as_str().len() + token_bytes + self.labels.bytes()
     }
 }
 
 impl From<ChangeRequest> for NewEvent {
-    fn from(ChangeRequest { counter, change, event, bounds }: ChangeRequest) -> NewEvent {
+    fn from(ChangeRequest { counter, change, event, bounds, labels }: ChangeRequest) -> NewEvent {
         let (token, time_ms) = match event {
             Some((token, time_ms)) => (token, Some(time_ms)),
             None => (Token::drawn(), None),
         };
-        NewEvent { counter, token, time_ms, change, bounds }
+        NewEvent { counter, token, time_ms, change, bounds, labels }
     }
 }
 

@@ -4,7 +4,7 @@ use super::append::STALE_TRIES;
 use super::open::OpenNamespace;
 use super::{ChangeRequest, CounterService};
 use crate::checkpoints::Deletions;
-use crate::log::{Appended, Bounds, Change};
+use crate::log::{Appended, Bounds, Change, Labels};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::redis::{DeletedNamespace, POLL_EVERY};
@@ -35,8 +35,8 @@ impl CounterService {
         event: Option<(Token, u64)>,
     ) -> Result<Appended, Refusal> {
         let open = self.directory.get(namespace).await?;
-        let request =
-            ChangeRequest { counter: counter.clone(), change: Change::Clear, event, bounds: Bounds::default() };
+        let (counter_name, bounds, labels) = (counter.clone(), Bounds::default(), Labels::default());
+        let request = ChangeRequest { counter: counter_name, change: Change::Clear, event, bounds, labels };
         let cleared = self.append(namespace, vec![request]).await?.remove(0)?;
         if open.config.counter_type != CounterType::BestEffort {
             self.mark_deleted(open, counter, cleared.time_ms).await.map_err(Refusal::after_a_change)?;

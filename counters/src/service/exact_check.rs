@@ -165,7 +165,7 @@ fn first_pending(checkpoint: &Checkpoint, sealed: &Sealed) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::checkpoints::LeaseOrder;
-    use crate::log::{Bounds, Change, Events, NewEvent, WINDOW_MS};
+    use crate::log::{Bounds, Change, Events, Labels, NewEvent, WINDOW_MS};
     use crate::names::Token;
     use crate::namespace::{NamespaceConfig, SHARDS};
     use crate::oracle::{Oracle, OracleNamespace};
@@ -211,7 +211,8 @@ mod tests {
 
         async fn append(&self, name: &str, change: Change, time_ms: u64) {
             let (token, bounds) = (Token::drawn(), Bounds::default());
-            let event = NewEvent { counter: counter(name), token, time_ms: Some(time_ms), change, bounds };
+            let labels = Labels::default();
+            let event = NewEvent { counter: counter(name), token, time_ms: Some(time_ms), change, bounds, labels };
             // One that is too old does not count.
             let _ = self.store.append(&[event]).await;
         }

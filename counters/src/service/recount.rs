@@ -2,7 +2,7 @@
 
 use super::append::STALE_TRIES;
 use super::{CounterService, kept_from_ms};
-use crate::audit::{Audit, begin, go_on};
+use crate::audit::{Audit, Groups, begin, go_on};
 use crate::log::RollupSchedule;
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
@@ -18,20 +18,21 @@ pub struct Audited {
 }
 
 impl CounterService {
-    /// A page of an audit. `from`: where the previous page has ended.
+    /// A page of an audit. `from`: where the previous page has ended. `groups` gets its adds (N20).
     pub async fn audit(
         &self,
         namespace: &NamespaceName,
         counter: &CounterName,
         from: Option<Audit>,
+        groups: &mut Groups,
     ) -> Result<Audited, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
         let namespace = open.hash();
         let audit = match from {
-            None => Audit { namespace, ..begin(&open.store, counter).await? },
+            None => Audit { namespace, ..begin(&open.store, counter, groups).await? },
             Some(audit) if audit.namespace != namespace => return Err(other_namespace()),
-            Some(audit) => go_on(&open.store, counter, audit).await?,
+            Some(audit) => go_on(&open.store, counter, audit, groups).await?,
         };
         Ok(Audited { audit, kept_from_ms: kept_from_ms(&open) })
     }

@@ -63,18 +63,20 @@ pub(crate) fn decode(
     if crc32c::crc32c(&bytes) != group.crc {
         return Err(damaged(format!("row group {number} has the wrong checksum")));
     }
-    check_schema(footer.parquet.file_metadata().schema_descr()).map_err(damaged)?;
+    check_schema(footer).map_err(damaged)?;
     let columns = Columns {
         metadata: footer.parquet.row_group(number),
         part: Arc::new(Part { offset: group.offset, bytes }),
         rows: usize::try_from(group.rows).map_err(|error| damaged(error.to_string()))?,
+        has_labels: footer.has_labels,
     };
     columns.events(group, is_wanted).map_err(|error| damaged(error.to_string()))
 }
 
 /// A typed reader of a column of another type would panic.
-fn check_schema(found: &SchemaDescriptor) -> Result<(), String> {
-    let ours = SchemaDescriptor::new(schema().map_err(|error| error.to_string())?);
+fn check_schema(footer: &Footer) -> Result<(), String> {
+    let found = footer.parquet.file_metadata().schema_descr();
+    let ours = SchemaDescriptor::new(schema(footer.has_labels).map_err(|error| error.to_string())?);
     let shape = |schema: &SchemaDescriptor| -> Vec<(String, Type, i16, i32)> {
         let columns = schema.columns().iter();
         let shape = columns.map(|column| {
@@ -89,6 +91,7 @@ struct Columns<'a> {
     metadata: &'a RowGroupMetaData,
     part: Arc<Part>,
     rows: usize,
+    has_labels: bool,
 }
 
 impl Columns<'_> {
@@ -104,11 +107,15 @@ impl Columns<'_> {
         let mut times = self.required::<Int64Type>(3)?.into_iter();
         let mut tokens = self.required::<ByteArrayType>(4)?.into_iter();
         let mut deltas = self.optional::<Int64Type>(5)?.into_iter();
+        let label = |column| if self.has_labels { self.optional::<ByteArrayType>(column) } else { Ok(Vec::new()) };
+        let (mut sources, mut item_keys) = (label(6)?.into_iter(), label(7)?.into_iter());
         let mut events = Vec::new();
         for counter_id in ids {
             let (name, shard) = (names.next().ok_or_else(short)?, shards.next().ok_or_else(short)?);
             let (time_ms, token) = (times.next().ok_or_else(short)?, tokens.next().ok_or_else(short)?);
             let delta = deltas.next().ok_or_else(short)?;
+            // Of an object without these columns there are none.
+            let (source, event_item_key) = (sources.next().flatten(), item_keys.next().flatten());
             if !is_wanted(&counter_id) {
                 continue;
             }
@@ -117,8 +124,10 @@ impl Columns<'_> {
                 counter_id,
                 counter: name.map(|name| Ok::<_, ParquetError>(Arc::from(text(&name)?))).transpose()?,
                 time_ms: time_ms as u64,
-                token: text(&token)?.into(),
+                token: boxed(&token)?,
                 delta,
+                source: source.as_ref().map(boxed).transpose()?,
+                event_item_key: event_item_key.as_ref().map(boxed).transpose()?,
             });
         }
         debug_assert!(events.len() as u64 <= group.rows);
@@ -162,6 +171,10 @@ impl Columns<'_> {
 fn id(bytes: &FixedLenByteArray) -> [u8; COUNTER_ID_BYTES] {
     // The schema was checked: it has this length.
     bytes.data().try_into().unwrap_or_default()
+}
+
+fn boxed(bytes: &ByteArray) -> Result<Box<str>, ParquetError> {
+    text(bytes).map(Box::from)
 }
 
 fn text(bytes: &ByteArray) -> Result<&str, ParquetError> {

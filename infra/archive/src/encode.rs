@@ -2,11 +2,10 @@
 
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, NewObject, ShardSpan};
-use crate::footer::{Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, VERSION, VERSION_KEY, entry};
+use crate::footer::{Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, entry, version};
 use crate::name::ObjectName;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type};
-use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -17,18 +16,22 @@ use std::sync::Arc;
 /// Rows of one row group: what a reader of one event decodes at most.
 pub(crate) const GROUP_ROWS: usize = 16_384;
 /// A clear has no delta.
-const SCHEMA: &str = "message event {
+const COLUMNS: &str = "
     OPTIONAL BYTE_ARRAY counter (UTF8);
     REQUIRED FIXED_LEN_BYTE_ARRAY (12) counter_id;
     REQUIRED INT32 shard;
     REQUIRED INT64 time (TIMESTAMP(MILLIS,true));
     REQUIRED BYTE_ARRAY token (UTF8);
-    OPTIONAL INT64 delta;
-}";
+    OPTIONAL INT64 delta;";
+/// Only in an object with an event that has one.
+const COLUMNS_OF_LABELS: &str = "
+    OPTIONAL BYTE_ARRAY source (UTF8);
+    OPTIONAL BYTE_ARRAY event_item_key (UTF8);";
 
 /// The columns of an object.
-pub(crate) fn schema() -> Result<TypePtr, ArchiveError> {
-    Ok(Arc::new(parse_message_type(SCHEMA)?))
+pub(crate) fn schema(has_labels: bool) -> Result<TypePtr, ArchiveError> {
+    let of_labels = if has_labels { COLUMNS_OF_LABELS } else { "" };
+    Ok(Arc::new(parse_message_type(&format!("message event {{{COLUMNS}{of_labels}}}"))?))
 }
 
 /// An object before it is in the store.
@@ -46,7 +49,7 @@ pub(crate) fn encode(mut object: NewObject) -> Result<(Encoded, Vec<ArchivedEven
     object.events.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
     check(&object)?;
     let NewObject { written_ms, spans, events, .. } = object;
-    let mut encoder = Encoder::new()?;
+    let mut encoder = Encoder::new(events.iter().any(ArchivedEvent::has_labels))?;
     for rows in events.chunks(GROUP_ROWS) {
         encoder.group(rows)?;
     }
@@ -56,15 +59,17 @@ pub(crate) fn encode(mut object: NewObject) -> Result<(Encoded, Vec<ArchivedEven
 /// An object that is being written, row group by row group.
 pub(crate) struct Encoder {
     writer: SerializedFileWriter<Vec<u8>>,
+    has_labels: bool,
     groups: Vec<RowGroup>,
     sums: BTreeMap<u16, ShardSums>,
     last: Option<ArchivedEvent>,
 }
 
 impl Encoder {
-    pub(crate) fn new() -> Result<Encoder, ArchiveError> {
-        let writer = SerializedFileWriter::new(Vec::new(), schema()?, Arc::new(properties()?))?;
-        Ok(Encoder { writer, groups: Vec::new(), sums: BTreeMap::new(), last: None })
+    /// `has_labels`: some row may have labels.
+    pub(crate) fn new(has_labels: bool) -> Result<Encoder, ArchiveError> {
+        let writer = SerializedFileWriter::new(Vec::new(), schema(has_labels)?, Arc::new(properties()?))?;
+        Ok(Encoder { writer, has_labels, groups: Vec::new(), sums: BTreeMap::new(), last: None })
     }
 
     /// Writes the next rows, at most [`GROUP_ROWS`], which follow those before in the order of [`key`].
@@ -83,6 +88,13 @@ impl Encoder {
         let offset = self.writer.bytes_written();
         let mut group = self.writer.next_row_group()?;
         write_group(&mut group, rows)?;
+        if self.has_labels {
+            write_labels(&mut group, rows)?;
+        } else if let Some(event) = rows.iter().find(|event| event.has_labels()) {
+            return Err(ArchiveError::invalid(format!(
+                "the event {event:?} has labels, and the object has no columns for them"
+            )));
+        }
         group.close()?;
         self.writer.flush().map_err(|error| ArchiveError::invalid(error.to_string()))?;
         self.groups.push(described(rows, offset, self.writer.inner().get(offset..).unwrap_or_default()));
@@ -96,7 +108,7 @@ impl Encoder {
         let (Some(from_ms), Some(to_ms)) = (from_ms, to_ms) else {
             return Err(ArchiveError::invalid("an object needs a span"));
         };
-        self.writer.append_key_value_metadata(KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_owned()));
+        self.writer.append_key_value_metadata(version(self.has_labels));
         for entry in [entry(SPANS_KEY, &spans)?, entry(SUMS_KEY, &self.sums)?, entry(GROUPS_KEY, &self.groups)?] {
             self.writer.append_key_value_metadata(entry);
         }
@@ -161,28 +173,43 @@ fn properties() -> Result<WriterProperties, ArchiveError> {
     Ok(builder.build())
 }
 
-/// Writes the columns in the order of the schema.
-fn write_group(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
-    let bytes = |text: &str| ByteArray::from(text.as_bytes().to_vec());
-    let is_there = |there: bool| i16::from(there);
-    let named = rows.iter().map(|event| is_there(event.counter.is_some())).collect::<Vec<i16>>();
-    let names = rows.iter().filter_map(|event| event.counter.as_deref().map(bytes)).collect::<Vec<ByteArray>>();
-    write_column::<ByteArrayType>(group, &names, Some(&named))?;
+/// A group of rows that is being written.
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
+/// Writes the columns in the order of the schema, without those of labels.
+fn write_group(group: &mut Group<'_>, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+    write_texts(group, rows, |event| event.counter.as_deref())?;
     let ids = rows.iter().map(|event| ByteArray::from(event.counter_id.to_vec()).into());
     write_column::<FixedLenByteArrayType>(group, &ids.collect::<Vec<_>>(), None)?;
     let shards = rows.iter().map(|event| event.shard.into()).collect::<Vec<i32>>();
     write_column::<Int32Type>(group, &shards, None)?;
     let times = rows.iter().map(|event| event.time_ms as i64).collect::<Vec<i64>>();
     write_column::<Int64Type>(group, &times, None)?;
-    let tokens = rows.iter().map(|event| bytes(&event.token)).collect::<Vec<ByteArray>>();
+    let tokens = rows.iter().map(|event| ByteArray::from(event.token.as_bytes().to_vec())).collect::<Vec<ByteArray>>();
     write_column::<ByteArrayType>(group, &tokens, None)?;
-    let added = rows.iter().map(|event| is_there(event.delta.is_some())).collect::<Vec<i16>>();
+    let added = rows.iter().map(|event| i16::from(event.delta.is_some())).collect::<Vec<i16>>();
     let deltas = rows.iter().filter_map(|event| event.delta).collect::<Vec<i64>>();
     write_column::<Int64Type>(group, &deltas, Some(&added))
 }
 
+fn write_labels(group: &mut Group<'_>, rows: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+    write_texts(group, rows, |event| event.source.as_deref())?;
+    write_texts(group, rows, |event| event.event_item_key.as_deref())
+}
+
+/// Writes a column of texts that not every event has.
+fn write_texts(
+    group: &mut Group<'_>,
+    rows: &[ArchivedEvent],
+    text: impl Fn(&ArchivedEvent) -> Option<&str>,
+) -> Result<(), ArchiveError> {
+    let is_there = rows.iter().map(|event| i16::from(text(event).is_some())).collect::<Vec<i16>>();
+    let texts = rows.iter().filter_map(&text).map(|text| ByteArray::from(text.as_bytes().to_vec()));
+    write_column::<ByteArrayType>(group, &texts.collect::<Vec<_>>(), Some(&is_there))
+}
+
 fn write_column<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    group: &mut Group<'_>,
     values: &[T::T],
     is_there: Option<&[i16]>,
 ) -> Result<(), ArchiveError> {

@@ -22,6 +22,17 @@ pub struct ArchivedEvent {
     pub token: Box<str>,
     /// What it adds; `None`: it is a clear.
     pub delta: Option<i64>,
+    /// Where an add came from; `None`: it did not say.
+    pub source: Option<Box<str>>,
+    /// What an add counted; `None`: it did not say.
+    pub event_item_key: Option<Box<str>>,
+}
+
+impl ArchivedEvent {
+    /// Whether it needs the columns that not every object has.
+    pub(crate) fn has_labels(&self) -> bool {
+        self.source.is_some() || self.event_item_key.is_some()
+    }
 }
 
 /// All events of a shard in a span of time.
@@ -92,10 +103,14 @@ pub struct EventKey {
 }
 
 /// An event that the archive has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// What it adds; `None`: it is a clear.
     pub delta: Option<i64>,
+    /// Where an add came from; `None`: it did not say.
+    pub source: Option<Box<str>>,
+    /// What an add counted; `None`: it did not say.
+    pub event_item_key: Option<Box<str>>,
 }
 
 /// The events of one counter in a span of time.

@@ -82,7 +82,8 @@ impl Archive {
                     (*shard, counter_id, *time_ms, token) == (key.shard, &key.counter_id, key.time_ms, &key.token)
                 };
                 if let Some(event) = events.iter().find(is_it) {
-                    found[number] = Some(Found { delta: event.delta });
+                    let (delta, source) = (event.delta, event.source.clone());
+                    found[number] = Some(Found { delta, source, event_item_key: event.event_item_key.clone() });
                 }
             }
         }

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The version of the content.
-pub(crate) const VERSION: &str = "1";
-pub(crate) const VERSION_KEY: &str = "tallystone.version";
+const VERSION: &str = "1";
+/// The version of an object with the columns of labels, which earlier programs do not read.
+const VERSION_WITH_LABELS: &str = "2";
+const VERSION_KEY: &str = "tallystone.version";
 pub(crate) const SPANS_KEY: &str = "tallystone.spans";
 pub(crate) const SUMS_KEY: &str = "tallystone.sums";
 pub(crate) const GROUPS_KEY: &str = "tallystone.row_groups";
@@ -61,6 +63,8 @@ impl RowGroup {
 #[derive(Debug)]
 pub(crate) struct Footer {
     pub(crate) parquet: ParquetMetaData,
+    /// The object has the columns of labels.
+    pub(crate) has_labels: bool,
     pub(crate) spans: Vec<ShardSpan>,
     pub(crate) sums: BTreeMap<u16, ShardSums>,
     pub(crate) groups: Vec<RowGroup>,
@@ -97,10 +101,15 @@ impl Footer {
         let parquet =
             ParquetMetaDataReader::decode_metadata(metadata).map_err(|error| unreadable(error.to_string()))?;
         let version = value(&parquet, VERSION_KEY).unwrap_or_default();
-        if version != VERSION {
-            return Err(unreadable(format!("it has version {version:?} of the archive, this program reads {VERSION}")));
+        let has_labels = version == VERSION_WITH_LABELS;
+        if !has_labels && version != VERSION {
+            let why = format!(
+                "it has version {version:?} of the archive, this program reads {VERSION} and {VERSION_WITH_LABELS}"
+            );
+            return Err(unreadable(why));
         }
         let read = Footer {
+            has_labels,
             spans: json(&parquet, SPANS_KEY).map_err(unreadable)?,
             sums: json(&parquet, SUMS_KEY).map_err(unreadable)?,
             groups: json(&parquet, GROUPS_KEY).map_err(unreadable)?,
@@ -111,6 +120,12 @@ impl Footer {
             false => Err(unreadable("its list of row groups is not that of its metadata".to_owned())),
         }
     }
+}
+
+/// The version of an object.
+pub(crate) fn version(has_labels: bool) -> KeyValue {
+    let version = if has_labels { VERSION_WITH_LABELS } else { VERSION };
+    KeyValue::new(VERSION_KEY.to_owned(), version.to_owned())
 }
 
 fn value<'a>(parquet: &'a ParquetMetaData, key: &str) -> Option<&'a str> {

@@ -134,7 +134,9 @@ async fn merged(reader: &Reader, objects: &[Opened]) -> Result<(Encoded, u64), A
     for (number, input) in inputs.iter_mut().enumerate() {
         fronts.extend(input.next(reader).await?.map(|event| Front { event, input: number }));
     }
-    let (mut encoder, mut digest, mut rows) = (Encoder::new()?, Digest::default(), Vec::with_capacity(GROUP_ROWS));
+    let has_labels = objects.iter().any(|object| object.footer.has_labels);
+    let (mut encoder, mut digest, mut rows) =
+        (Encoder::new(has_labels)?, Digest::default(), Vec::with_capacity(GROUP_ROWS));
     while let Some(Front { event, input }) = fronts.pop() {
         fronts.extend(inputs[input].next(reader).await?.map(|event| Front { event, input }));
         digest.add(&event);

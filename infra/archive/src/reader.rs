@@ -173,6 +173,8 @@ mod tests {
                 time_ms: number,
                 token: "t".into(),
                 delta: Some(1),
+                source: None,
+                event_item_key: None,
             };
             let spans = vec![ShardSpan { shard: 0, from_ms: number, to_ms: number + 1 }];
             let object =

@@ -1,7 +1,7 @@
 //! The archive in a folder, compared with a list of everything that was written.
 
 use crate::event::COUNTER_ID_BYTES;
-use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, NewObject, Reached, Scope, ShardSpan};
+use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, Found, NewObject, Reached, Scope, ShardSpan};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use object_store::memory::InMemory;
@@ -46,6 +46,8 @@ fn event(shard: u16, counter: u8, at_ms: u64, token: &str, delta: Option<i64>) -
         time_ms: NOON_MS + at_ms,
         token: token.into(),
         delta,
+        source: None,
+        event_item_key: None,
     }
 }
 
@@ -73,7 +75,7 @@ fn scope(counter: u8, from_ms: u64, to_ms: u64) -> Scope {
 
 async fn has(archive: &Archive, event: &ArchivedEvent) -> bool {
     let found = archive.find(NS, SLICE_MS, &[key(event)]).await.unwrap().remove(0);
-    assert!(found.is_none_or(|found| found.delta == event.delta), "{event:?}");
+    assert!(found.as_ref().is_none_or(|found| found.delta == event.delta), "{event:?}");
     found.is_some()
 }
 
@@ -121,6 +123,42 @@ async fn n15_what_was_written_reads_back_and_nothing_else() {
     assert_eq!(archive.reached(NS, NOON_MS).await.unwrap(), Reached { written_ms: 1, to_ms: NOON_MS + 10 });
     assert_eq!(archive.reached(NS, 0).await.unwrap(), Reached::default());
     archive.check().await.unwrap();
+}
+
+/// The version and the columns of each object, in the order of their spans.
+async fn columns(archive: &Archive) -> Vec<(bool, usize)> {
+    let all = 0..u64::MAX;
+    let (objects, _) = archive.reader.open(NS, NOON_MS, |_| std::slice::from_ref(&all).to_vec()).await.unwrap();
+    let columns = |footer: &crate::footer::Footer| footer.parquet.file_metadata().schema_descr().num_columns();
+    objects.iter().map(|object| (object.footer.has_labels, columns(&object.footer))).collect()
+}
+
+/// Objects without labels are as they were before there were any, so that earlier programs read them, too.
+#[tokio::test]
+async fn n20_only_an_object_with_labels_has_their_columns_and_others_are_merged_with_it() {
+    let (_folder, archive) = folder().await;
+    let events: Vec<ArchivedEvent> = (0..4).map(|n| event(0, 1, 10 * n + 5, &format!("t{n}"), Some(1))).collect();
+    let write = async |number: usize, event: ArchivedEvent| {
+        let at = 10 * number as u64;
+        archive.write(NS, object(at, vec![span(0, at, at + 10)], vec![event])).await.unwrap();
+    };
+    let mut expected = events.clone();
+    expected[1].source = Some("eu".into());
+    expected[2].event_item_key = Some("0198f6a2".into());
+    for (number, event) in expected.iter().enumerate() {
+        write(number, event.clone()).await;
+    }
+    assert_eq!(columns(&archive).await, [(false, 6), (true, 8), (true, 8), (false, 6)]);
+    let scanned = async || archive.scan(NS, &scope(1, 0, 100), 100, 100).await.unwrap().events;
+    assert_eq!(scanned().await, expected);
+    assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 4);
+    assert_eq!(columns(&archive).await, [(true, 8)]);
+    assert_eq!(scanned().await, expected);
+    let found = archive.find(NS, SLICE_MS, &events.iter().map(key).collect::<Vec<_>>()).await.unwrap();
+    let sources = found.iter().flatten().map(|found| found.source.as_deref());
+    assert_eq!(sources.collect::<Vec<_>>(), [None, Some("eu"), None, None]);
+    let keys = found.iter().flatten().map(|found| found.event_item_key.as_deref());
+    assert_eq!(keys.collect::<Vec<_>>(), [None, None, Some("0198f6a2"), None]);
 }
 
 #[tokio::test]
@@ -467,9 +505,13 @@ fn objects() -> impl Strategy<Value = Vec<Drawn>> {
     prop::collection::vec((prop::collection::vec(span, 1..4), prop::collection::vec(event, 0..60)), 1..9)
 }
 
-/// The event that these numbers make; its delta says which object has it.
+/// The event that these numbers make; its delta says which object has it. Adds of every other object may have labels.
 fn drawn((shard, counter, at_ms, token): Numbers, written: usize) -> ArchivedEvent {
-    event(shard, counter, at_ms, &format!("t{token}"), (!written.is_multiple_of(5)).then_some(written as i64))
+    let delta = (!written.is_multiple_of(5)).then_some(written as i64);
+    let event = event(shard, counter, at_ms, &format!("t{token}"), delta);
+    let has_labels = delta.is_some() && !written.is_multiple_of(2);
+    let source = (has_labels && token > 0).then(|| format!("s{shard}").into());
+    ArchivedEvent { source, event_item_key: (has_labels && token == 1).then(|| "é".into()), ..event }
 }
 
 proptest! {
@@ -522,7 +564,12 @@ async fn compare(drawn_objects: Vec<Drawn>, merges: u32, enough: usize, most: us
     for (wanted, found) in wanted.iter().zip(found) {
         let events = right(wanted.shard, wanted.time_ms).map(Vec::as_slice).unwrap_or_default();
         let is = events.iter().find(|event| key(event) == *wanted);
-        assert_eq!(found.map(|found| found.delta), is.map(|event| event.delta), "{wanted:?}");
+        let is = is.cloned().map(|ArchivedEvent { delta, source, event_item_key, .. }| Found {
+            delta,
+            source,
+            event_item_key,
+        });
+        assert_eq!(found, is, "{wanted:?}");
     }
     for counter in 0..4 {
         let all = written.iter().flat_map(|(_, events)| events).filter(|event| event.counter_id == id(counter));

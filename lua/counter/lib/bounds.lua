@@ -23,8 +23,10 @@ local function sum_after(id, window, offset)
       local length, digits = byte(slot, at, at + 1)
       local id_at = at + 2 + digits
       if digits > 0 and sub(slot, id_at + 2, id_at + 13) == id and unpick('>I2', slot, id_at) > offset then
-        local sign = byte(slot, at + 2) >= 128 and '\255' or '\0'
-        local delta = string.rep(sign, 8 - digits) .. sub(slot, at + 2, id_at - 1)
+        -- Labels stand before a delta of eight bytes.
+        local from = math.max(at + 2, id_at - 8)
+        local sign = byte(slot, from) >= 128 and '\255' or '\0'
+        local delta = string.rep(sign, 8 - digits) .. sub(slot, from, id_at - 1)
         high, low = plus(high, low, unpick('>i4I4', delta))
       end
       at = at + length + 1

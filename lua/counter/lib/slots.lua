@@ -1,7 +1,8 @@
 -- slots: the slots that an append writes to, read with one command for each time bucket and written with another.
 -- Needs counters and counts_at, read from ARGV[4].
 -- A slot is one field of an events hash: the number of a window I5 and the number of a slot I4. It holds records one after
--- the other: length of the rest B, length of the delta B (0: a clear), the delta in as few bytes as hold it, the id.
+-- the other: length of the rest B, length of the delta B (0: a clear), the delta in as few bytes as hold it, the id. The delta
+-- of an add with labels (N20) has more than eight bytes: length of the source B, source, item key, delta i8.
 local find = string.find
 local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 6, 5, 6, 6 + counters
 local fields, slots, before = 0, {}, {}

@@ -5,7 +5,7 @@ use crate::system::program::{Ended, command, run};
 use std::time::Instant;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::{
-    Bounds, Change, CounterName, Events, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
+    Bounds, Change, CounterName, Events, Labels, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
 };
 use tallystone_link::Clock;
 use tallystone_tests::{ClockShift, TestRedis, volatile};
@@ -37,6 +37,7 @@ async fn x6_the_command_shows_how_far_counters_are_ahead_and_sets_them_back() {
         time_ms,
         change: Change::Add(5),
         bounds: Bounds::default(),
+        labels: Labels::default(),
     };
     store.append(&[add(None)]).await.remove(0).expect("it counts");
     store.seal(std::slice::from_ref(&counter)).await.expect("sealed");

@@ -182,7 +182,7 @@ async fn n12_the_events_of_a_window_are_read_in_the_order_of_their_times() {
         let event = event("c", &format!("t{}", number % 13), time_ms, change);
         assert_eq!(ns.append_one(event.clone()).await, counted(time_ms));
         ns.append_one(NewEvent { counter: counter("d"), ..event.clone() }).await.expect("another counter's");
-        expected.push(Event { time_ms, token: event.token, change });
+        expected.push(Event { time_ms, token: event.token, change, labels: Labels::default() });
     }
     for begin_ms in [NOON_MS - 1, NOON_MS + WINDOW_MS] {
         ns.append_one(add("c", "neighbour", begin_ms, 1)).await.expect("of the neighbouring windows");

@@ -109,6 +109,9 @@ fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, sent: &[(N
         if random.random_ratio(1, 8) {
             again.change = Change::Add(random.random_range(-3..=3));
         }
+        if random.random_ratio(1, 8) {
+            again.labels = labels(random);
+        }
         return again;
     }
     let change = match random.random_range(0..12) {
@@ -119,7 +122,21 @@ fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, sent: &[(N
     // One that happens when it is counted may be tried again after the others of its call: its token is its own.
     let token = any_token(random, if is_stamped { &[36, 64] } else { &[1, 3, 36, 64] });
     let bounds = bounds(random, ns, change);
-    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, ns)), change, bounds }
+    let labels = labels(random);
+    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, ns)), change, bounds, labels }
+}
+
+/// Of every other event none. A clear may have some, too, which the log leaves out.
+fn labels(random: &mut StdRng) -> Labels {
+    if random.random() {
+        return Labels::default();
+    }
+    let any = |random: &mut StdRng| match random.random_range(0..5) {
+        0 => String::new(),
+        1 => one(random, &["eu", "0198f6a2-7d3c-7b1e-9f20-5a6b7c8d9e0f", "77012", "é", "A"]).to_owned(),
+        length => (0..[3, 9, 64][length - 2]).map(|_| random.random_range(' '..='~')).collect(),
+    };
+    Labels::parse(any(random), any(random)).expect("labels")
 }
 
 /// Many where the namespace allows them, and elsewhere a few, which are refused.

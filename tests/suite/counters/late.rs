@@ -54,7 +54,8 @@ impl Archived {
     pub(super) async fn add(&self, text: &str, time_ms: u64) -> Result<Appended, Refusal> {
         let event = Some((token(text), time_ms));
         let (change, bounds) = (Change::Add(1), Bounds::default());
-        let request = ChangeRequest { counter: counter("c"), change, event, bounds };
+        let labels = Labels::default();
+        let request = ChangeRequest { counter: counter("c"), change, event, bounds, labels };
         self.service.append(&self.name, vec![request]).await.expect("a namespace").remove(0)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `archived`, `late`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
-//! `hot`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `regions`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
+//! `hot`, `labels`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `regions`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
 //! `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
@@ -23,6 +23,7 @@ mod expired;
 mod hot;
 mod idle;
 mod interrupted;
+mod labels;
 mod late;
 mod recounts;
 mod regions;
@@ -45,7 +46,8 @@ use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
     Appended, ArchiveConfig, Bounds, Change, Checkpoint, Checkpoints, CounterName, Event, EventArchive, Events, Job,
-    LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
+    Labels, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule,
+    roll_up,
 };
 use tallystone_counters::{Refusal, Token};
 use tallystone_link::{Clock, ReplicaWait};
@@ -273,7 +275,8 @@ fn token(text: &str) -> Token {
 }
 
 fn event(name: &str, text: &str, time_ms: u64, change: Change) -> NewEvent {
-    NewEvent { counter: counter(name), token: token(text), time_ms: Some(time_ms), change, bounds: Bounds::default() }
+    let (bounds, labels) = (Bounds::default(), Labels::default());
+    NewEvent { counter: counter(name), token: token(text), time_ms: Some(time_ms), change, bounds, labels }
 }
 
 fn add(name: &str, token: &str, time_ms: u64, delta: i64) -> NewEvent {

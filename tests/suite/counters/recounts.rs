@@ -1,7 +1,7 @@
 //! Audits and recounts (N12): a count is replaced by the sum of its events or adjusted, whatever happens meanwhile.
 
 use super::*;
-use tallystone_counters::audit::{Audit, begin, go_on};
+use tallystone_counters::audit::{Audit, Groups, begin, go_on};
 use tallystone_counters::checkpoints::Epoch;
 use tallystone_counters::recount::{RECOUNTS_MAX, Recount, Recounts, recount};
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
@@ -35,9 +35,9 @@ impl Adjustments {
 
 /// A finished audit.
 pub(super) async fn audited(store: &Compared, name: &CounterName) -> Audit {
-    let mut audit = begin(store, name).await.expect("an audit");
+    let mut audit = begin(store, name, &mut Groups::default()).await.expect("an audit");
     while !audit.is_finished() {
-        audit = go_on(store, name, audit).await.expect("a page");
+        audit = go_on(store, name, audit, &mut Groups::default()).await.expect("a page");
     }
     audit
 }
@@ -109,9 +109,9 @@ async fn n12_a_recount_may_die_at_any_step() {
     let (mut expected, mut died) = (0, 0);
     for steps in 0.. {
         expected += count_another(&mut ns, &format!("before {steps}")).await;
-        let mut audit = begin(&store, &name).await.expect("an audit");
+        let mut audit = begin(&store, &name, &mut Groups::default()).await.expect("an audit");
         while !audit.is_finished() {
-            audit = go_on(&store, &name, audit).await.expect("a page");
+            audit = go_on(&store, &name, audit, &mut Groups::default()).await.expect("a page");
         }
         let text = format!("recount {steps}");
         let request = if steps % 2 == 0 { of_events(&text, audit, 3) } else { of_count(&text, 3) };
@@ -265,12 +265,12 @@ async fn n12_a_counter_without_a_count_is_not_recounted() {
     assert_eq!((nothing.count, nothing.recounted(), nothing.events), (0, 0, 0));
     ns.settled("a").await;
     ns.recount("a", &of_count("r", 1)).await.expect("a recount");
-    let audit = begin(&ns.store, &counter("a")).await.expect("an audit");
+    let audit = begin(&ns.store, &counter("a"), &mut Groups::default()).await.expect("an audit");
     let cleared = ns.append_one(event("a", "clear", ns.now_ms(), Change::Clear)).await.expect("a clear");
     ns.store.delete(&counter("a"), cleared.time_ms).await.expect("a deletion");
     assert_eq!(ns.recount("a", &of_count("s", 1)).await, Err(refused));
     assert_eq!(ns.store.recounts(&counter("a")).await, Ok(Vec::new()), "they are gone with the counter");
-    let changed = go_on(&ns.store, &counter("a"), audit).await;
+    let changed = go_on(&ns.store, &counter("a"), audit, &mut Groups::default()).await;
     assert!(matches!(changed, Err(Refusal::CounterChanged { .. })), "{changed:?}");
     // It lives again, in no epoch.
     ns.pass(1);

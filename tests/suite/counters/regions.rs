@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use tallystone_counters::audit::{begin, go_on};
+use tallystone_counters::audit::{Groups, begin, go_on};
 use tallystone_counters::recount::{Recounts, recount};
 use tallystone_counters::regions::{Followed, GlobalCount, RegionRecord, follow_clear, global};
 use tallystone_counters::{Deletions, RegionName};
@@ -215,9 +215,9 @@ impl Program {
     async fn recount(&mut self, at: usize, name: &'static str) {
         let (store, name) = (&self.regions[at].store, counter(name));
         self.tokens += 1;
-        let mut audit = begin(store, &name).await.expect("an audit");
+        let mut audit = begin(store, &name, &mut Groups::default()).await.expect("an audit");
         while !audit.is_finished() {
-            audit = go_on(store, &name, audit).await.expect("a page");
+            audit = go_on(store, &name, audit, &mut Groups::default()).await.expect("a page");
         }
         assert_eq!(audit.recounted(), i128::from(audit.count), "the audit of '{name}' differs");
         let of_events = super::recounts::of_count(&format!("r{}", self.tokens), 0);

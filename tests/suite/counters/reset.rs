@@ -54,6 +54,7 @@ impl Ahead {
             time_ms: None,
             change: Change::Clear,
             bounds: Bounds::default(),
+            labels: Labels::default(),
         });
         assert!(ahead.old.append(&clears.collect::<Vec<_>>()).await.iter().all(Result::is_ok));
         ahead.clock_ms.fetch_add(1, Ordering::SeqCst);

@@ -119,6 +119,7 @@ async fn n14_adds_of_a_server_that_has_not_noticed_a_deletion_are_not_lost() {
         change,
         event: Some((Token::parse(token).expect("a token"), NOON_MS)),
         bounds: Bounds::default(),
+        labels: Labels::default(),
     };
     let add = |token: &str, delta| vec![of_c(token, Change::Add(delta))];
     one.put(&name, of_type(CounterType::BestEffort)).await.expect("made");

@@ -115,12 +115,23 @@ async fn n2_n3_bad_adds_are_refused_each_for_its_reason_and_change_nothing() {
         (bounded(Some(0), None), invalid("min")),
         (bounded(None, Some(0)), invalid("max")),
     ];
-    for (request, expected) in cases.into_iter().chain(of_bounds) {
+    let labeled = |source: &str, event_item_key: &str, token| {
+        let (source, event_item_key) = (source.to_owned(), event_item_key.to_owned());
+        wire::AddCountRequest { source, event_item_key, ..add(NS, "c", 40, token) }
+    };
+    let of_labels = [
+        (labeled(&"s".repeat(65), "", None), invalid("source")),
+        (labeled("", &"é".repeat(33), None), invalid("event_item_key")),
+        (labeled("a\nb", "", None), invalid("source")),
+        (labeled("s", "", token("first", taken)), saying(Code::AlreadyExists, "TOKEN_CONFLICT", "")),
+    ];
+    for (request, expected) in cases.into_iter().chain(of_bounds).chain(of_labels) {
         let mut counters = wire.counters.clone();
         let refused = counters.add_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
-        let wire::AddCountRequest { namespace, counter, delta, token, min, max } = request;
-        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
+        let wire::AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key } = request;
+        let request =
+            wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max, source, event_item_key };
         let refused = counters.add_and_get_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
     }

@@ -8,8 +8,8 @@ use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Bounds, Change, Checkpoints, CounterName, Events, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent,
-    Refusal, RolledUp, RollupLog, Token, roll_up,
+    Bounds, Change, Checkpoints, CounterName, Events, Job, Labels, LeaseOrder, NamespaceConfig, NamespaceName,
+    NewEvent, Refusal, RolledUp, RollupLog, Token, roll_up,
 };
 use tallystone_link::{Clock, ReplicaWait};
 use tallystone_tests::TestRedis;
@@ -44,7 +44,9 @@ impl TestNamespace {
         let change = Change::Add(1);
         let event = |number: u32| {
             let token = Token::parse(number.to_string()).expect("a token");
-            NewEvent { counter: counter.clone(), token, time_ms: Some(time_ms), change, bounds: Bounds::default() }
+            let (counter, time_ms) = (counter.clone(), Some(time_ms));
+            let (bounds, labels) = (Bounds::default(), Labels::default());
+            NewEvent { counter, token, time_ms, change, bounds, labels }
         };
         for result in self.store.append(&tokens.map(event).collect::<Vec<_>>()).await {
             result.expect("an add");
@@ -190,6 +192,7 @@ async fn n12_a_counter_that_cannot_be_rolled_up_keeps_its_own_events_and_no_othe
         time_ms: Some(NOON_MS + 130_000),
         change: Change::Add(1),
         bounds: Bounds::default(),
+        labels: Labels::default(),
     };
     assert_eq!(ns.store.append(&[late]).await, [Err(Refusal::TokenExpired)]);
     // Nothing more comes of it until the rollup; then it goes, too.

@@ -6,7 +6,7 @@ use crate::system::program::SOON;
 use std::collections::BTreeSet;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Bounds, Change, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Events, LeaseOrder,
+    Bounds, Change, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Events, Labels, LeaseOrder,
     NamespaceConfig, NamespaceName, NewEvent, Token,
 };
 use tallystone_link::{Clock, wall_ms};
@@ -65,6 +65,7 @@ async fn filled(redis: &Redis) -> RedisNamespace {
         time_ms: None,
         change: Change::Add(1),
         bounds: Bounds::default(),
+        labels: Labels::default(),
     };
     let events: Vec<NewEvent> = names("new-").into_iter().map(event).collect();
     for events in events.chunks(500) {

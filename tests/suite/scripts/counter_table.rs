@@ -450,17 +450,27 @@ fn bounds(word: &str) -> (&str, Bounds) {
     (word, Bounds { min, max })
 }
 
-/// `token/counter+delta[min,max][@time]`, either bound or both with their brackets absent; `token/counter!` for a clear; without a time it happens when it is counted.
+/// What is in front of `{source,item key}`, and that.
+fn labels(word: &str) -> (&str, Labels) {
+    let Some((word, labels)) = word.split_once('{') else { return (word, Labels::default()) };
+    let (source, event_item_key) = labels.trim_end_matches('}').split_once(',').expect("{source,item key}");
+    (word, Labels::parse(source, event_item_key).expect("labels"))
+}
+
+/// `token/counter+delta[min,max]{source,item key}[@time]`, either bound or both with their brackets absent, and so are labels;
+/// `token/counter!` for a clear; without a time it happens when it is counted.
 fn event(word: &str) -> NewEvent {
     let (word, time_ms) = word.split_once('@').map_or((word, None), |(word, time)| (word, Some(at(time))));
     let (token, rest) = word.split_once('/').expect("token/counter");
+    let (rest, labels) = labels(rest);
     let (rest, bounds) = bounds(rest);
     let sign = rest.find(['+', '-', '!']).expect("a change");
     let change = match &rest[sign..] {
         "!" => Change::Clear,
         delta => Change::Add(delta.parse().unwrap_or_else(|_| panic!("{delta} is no delta"))),
     };
-    NewEvent { counter: counter(&rest[..sign]), token: Token::parse(token).expect("a token"), time_ms, change, bounds }
+    let (counter, token) = (counter(&rest[..sign]), Token::parse(token).expect("a token"));
+    NewEvent { counter, token, time_ms, change, bounds, labels }
 }
 
 /// `counter time [up|down]`.

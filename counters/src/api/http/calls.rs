@@ -115,9 +115,9 @@ pub(crate) async fn add_and_get_count(
     ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<AddedAndCountedBody> {
-    let wire::AddCountRequest { namespace, counter, delta, token, min, max } =
+    let wire::AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key } =
         request(read::<AddCountBody>(&body)?)?.into_inner();
-    let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max };
+    let request = wire::AddAndGetCountRequest { namespace, counter, delta, token, min, max, source, event_item_key };
     answer(api.add_and_get_count(Request::new(request)).await)
 }
 

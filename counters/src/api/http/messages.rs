@@ -53,6 +53,13 @@ pub(crate) struct AddCountBody {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Int64>)]
     max: Option<i64>,
+    /// Where the add comes from, at most 64 bytes without control characters. It is kept with the event, and audits group by it.
+    /// A retry must send the same one.
+    #[serde(default)]
+    source: String,
+    /// What the add counts; the same limits and rules.
+    #[serde(default)]
+    event_item_key: String,
 }
 
 /// One item of a batch.
@@ -70,6 +77,10 @@ pub(crate) struct AddBody {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Int64>)]
     max: Option<i64>,
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    event_item_key: String,
 }
 
 /// The request of AddCounts and AddAndGetCounts: 1 to 1,000 adds.
@@ -290,6 +301,12 @@ pub(crate) struct EventBody {
     token: String,
     delta: i64,
     clear: bool,
+    /// Only of an add that has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    source: String,
+    /// Only of an add that has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    event_item_key: String,
 }
 
 /// A page of sums.
@@ -354,8 +371,10 @@ impl TryFrom<AddCountBody> for wire::AddCountRequest {
     type Error = Refusal;
 
     fn try_from(body: AddCountBody) -> Result<Self, Refusal> {
-        let AddCountBody { namespace, counter, delta: Int64(delta), token: body, min, max } = body;
-        Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)?, min, max })
+        let AddCountBody { namespace, counter, delta: Int64(delta), token: body, min, max, source, event_item_key } =
+            body;
+        let token = token(body)?;
+        Ok(wire::AddCountRequest { namespace, counter, delta, token, min, max, source, event_item_key })
     }
 }
 
@@ -363,8 +382,8 @@ impl TryFrom<AddBody> for wire::AddCount {
     type Error = Refusal;
 
     fn try_from(body: AddBody) -> Result<Self, Refusal> {
-        let AddBody { counter, delta: Int64(delta), token: body, min, max } = body;
-        Ok(wire::AddCount { counter, delta, token: token(body)?, min, max })
+        let AddBody { counter, delta: Int64(delta), token: body, min, max, source, event_item_key } = body;
+        Ok(wire::AddCount { counter, delta, token: token(body)?, min, max, source, event_item_key })
     }
 }
 
@@ -473,11 +492,9 @@ impl From<wire::CounterEntry> for CounterBody {
 
 impl From<wire::ListEventsResponse> for EventsBody {
     fn from(wire::ListEventsResponse { events, next_page_token }: wire::ListEventsResponse) -> Self {
-        let event = |wire::CounterEvent { event_time_ms, token, delta, clear }| EventBody {
-            event_time_ms,
-            token,
-            delta,
-            clear,
+        let event = |event: wire::CounterEvent| {
+            let wire::CounterEvent { event_time_ms, token, delta, clear, source, event_item_key } = event;
+            EventBody { event_time_ms, token, delta, clear, source, event_item_key }
         };
         EventsBody { events: events.into_iter().map(event).collect(), next_page_token }
     }

@@ -19,6 +19,26 @@ pub(crate) struct AuditCounterBody {
     /// Absent: the audit begins.
     #[serde(default)]
     page_token: String,
+    /// By what the adds are grouped; absent: they are not.
+    group_by: Option<GroupingBody>,
+}
+
+/// By what an audit groups adds.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum GroupingBody {
+    Source,
+    EventItemKey,
+}
+
+/// The adds of a page of an audit that have the same source or item key.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct GroupBody {
+    /// Empty: of the adds that have none.
+    key: String,
+    /// The number of adds.
+    adds: i64,
+    sum: i64,
 }
 
 /// What an audit has found so far.
@@ -48,6 +68,12 @@ pub(crate) struct AuditBody {
     audit_token: String,
     /// Empty: this is the last page.
     next_page_token: String,
+    /// Only with `group_by`: the adds of this page after its last clear. Add up the groups of all pages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<GroupBody>,
+    /// Only with `group_by`, if true: this page has a clear. Forget the groups of earlier pages.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    groups_cleared: bool,
 }
 
 /// The request of RecountCounter.
@@ -107,11 +133,20 @@ pub(crate) struct RecountsBody {
 
 /// Counts the events of a counter again.
 ///
-/// A page at a time. It compares the sum with the count of the last rollup, and changes nothing.
+/// A page at a time. It compares the sum with the count of the last rollup, and changes nothing. It can also group the adds by
+/// their source or their item key.
 #[utoipa::path(post, path = "/v1/audit_counter", request_body = AuditCounterBody, responses((status = 200, body = AuditBody), Faults))]
 pub(crate) async fn audit_counter(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AuditBody> {
-    let AuditCounterBody { namespace, counter, page_token } = read(&body)?;
-    answer(api.audit_counter(Request::new(wire::AuditCounterRequest { namespace, counter, page_token })).await)
+    let AuditCounterBody { namespace, counter, page_token, group_by } = read(&body)?;
+    let group_by = match group_by {
+        None => wire::AuditGrouping::Unspecified,
+        Some(GroupingBody::Source) => wire::AuditGrouping::Source,
+        Some(GroupingBody::EventItemKey) => wire::AuditGrouping::EventItemKey,
+    };
+    let group_by = group_by.into();
+    answer(
+        api.audit_counter(Request::new(wire::AuditCounterRequest { namespace, counter, page_token, group_by })).await,
+    )
 }
 
 /// Replaces the count of a counter.
@@ -146,6 +181,7 @@ pub(crate) async fn list_recounts(ApiState(api): ApiState, JsonBody(body): JsonB
 
 impl From<wire::AuditCounterResponse> for AuditBody {
     fn from(audit: wire::AuditCounterResponse) -> Self {
+        let group = |wire::AuditGroup { key, adds, sum }| GroupBody { key, adds, sum };
         AuditBody {
             count: audit.count,
             recounted: audit.recounted,
@@ -159,6 +195,8 @@ impl From<wire::AuditCounterResponse> for AuditBody {
             kept_from_ms: audit.kept_from_ms,
             audit_token: audit.audit_token,
             next_page_token: audit.next_page_token,
+            groups: audit.groups.into_iter().map(group).collect(),
+            groups_cleared: audit.groups_cleared,
         }
     }
 }
