@@ -8,6 +8,7 @@ use crate::error::CliError;
 use crate::ndjson::Sending;
 use crate::text::visible;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 use std::path::PathBuf;
 use tallystone_client::{Added, AddedAndCounted, CounterType, Error, IdempotencyToken, NewAdd};
@@ -18,7 +19,7 @@ const IN_FLIGHT: usize = 4;
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     /// The counter; `-` reads adds as NDJSON from stdin, with the fields counter, delta [default: 1], token,
-    /// generation_time_ms, min, max
+    /// generation_time_ms, min, max, source, event_item_key
     #[arg(value_name = "COUNTER")]
     pub(crate) counter: String,
     /// The number to add, which may be negative [default: 1]
@@ -31,6 +32,12 @@ pub(crate) struct AddArgs {
     /// Do not add a positive DELTA if the count would become more than this
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) max: Option<i64>,
+    /// Where the add comes from, at most 64 bytes; kept with the event. `counter audit --by source` groups by it
+    #[arg(long, value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) source: Option<String>,
+    /// What the add counts, such as the key of an order, at most 64 bytes; kept with the event
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) item_key: Option<String>,
     /// Show the count after the add
     #[arg(long)]
     pub(crate) get: bool,
@@ -43,10 +50,11 @@ pub(crate) struct AddArgs {
 pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     if args.counter == "-" {
         let has_bounds = args.min.is_some() || args.max.is_some();
-        if args.delta.is_some() || args.get || has_bounds || args.token.is_given() {
+        let has_labels = args.source.is_some() || args.item_key.is_some();
+        if args.delta.is_some() || args.get || has_bounds || has_labels || args.token.is_given() {
             return Err(CliError::usage(concat!(
-                "with `-`, the lines set delta, token, generation_time_ms, min and max; ",
-                "remove DELTA and the flags --get, --min, --max, --token, --at",
+                "with `-`, the lines set delta, token, generation_time_ms, min, max, source and event_item_key; ",
+                "remove DELTA and the flags --get, --min, --max, --source, --item-key, --token, --at",
             )));
         }
         return many(args.within.namespace, session).await;
@@ -76,7 +84,9 @@ struct Counted {
 async fn one(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, delta, token) = (args.within.namespace, args.delta.unwrap_or(1), args.token.into_token());
     let (min, max) = (args.min, args.max);
-    let add = NewAdd { min, max, ..NewAdd::new(&args.counter, delta).token(token.clone()) };
+    let (source, event_item_key) = (args.source.unwrap_or_default(), args.item_key.unwrap_or_default());
+    let add = NewAdd::new(&args.counter, delta).token(token.clone());
+    let add = NewAdd { min, max, source, event_item_key, ..add };
     let (added, counted) = match args.get {
         true => split(session.write(&namespace, &token, session.client.add_and_get(&namespace, add)).await?),
         false => (session.write(&namespace, &token, session.client.add(&namespace, add)).await?, None),

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
         let page = session.call(namespace, page).await?;
         if !page.items.is_empty() {
             empty = false;
-            session.output.many(&page.items, |events| table(&["time", "#delta", "token"], events.iter().map(row)))?;
+            session.output.many(&page.items, |events| listed(events))?;
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -45,6 +45,22 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
         session.output.line(&format!("No events of {} in this time.", visible(&args.counter)))?;
     }
     Ok(())
+}
+
+/// A table. The columns of labels are there only if an add of the page has one (N20).
+fn listed(events: &[CounterEvent]) -> String {
+    let has_source = events.iter().any(|event| !event.source.is_empty());
+    let has_key = events.iter().any(|event| !event.event_item_key.is_empty());
+    let mut header = vec!["time", "#delta", "token"];
+    header.extend(has_source.then_some("source"));
+    header.extend(has_key.then_some("item key"));
+    let row = |event: &CounterEvent| {
+        let mut row = row(event);
+        row.extend(has_source.then(|| event.source.clone()));
+        row.extend(has_key.then(|| event.event_item_key.clone()));
+        row
+    };
+    table(&header, events.iter().map(row))
 }
 
 fn row(event: &CounterEvent) -> Vec<String> {

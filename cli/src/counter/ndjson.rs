@@ -21,6 +21,10 @@ pub(crate) struct Line {
     min: Option<i64>,
     #[serde(default, deserialize_with = "present")]
     max: Option<i64>,
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    event_item_key: String,
 }
 
 fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<i64>, D::Error> {
@@ -41,13 +45,14 @@ impl Item for NewAdd {
             (None, None) => None,
             (Some(_), None) => return Err("token needs generation_time_ms too".to_owned()),
         };
-        let (min, max) = (line.min, line.max);
-        Ok(NewAdd { token, min, max, ..NewAdd::new(line.counter, line.delta) })
+        let Line { counter, delta, min, max, source, event_item_key, .. } = line;
+        Ok(NewAdd { token, min, max, source, event_item_key, ..NewAdd::new(counter, delta) })
     }
 
     fn bytes(&self) -> usize {
         // A new token has 32 characters.
-        self.counter.len() + self.token.as_ref().map_or(32, |token| token.token.len())
+        let token = self.token.as_ref().map_or(32, |token| token.token.len());
+        self.counter.len() + token + self.source.len() + self.event_item_key.len()
     }
 }
 
@@ -63,7 +68,9 @@ mod tests {
             "{\"counter\":\"a\",\"delta\":-9223372036854775808,\"token\":\"t\",\"generation_time_ms\":5}\n",
             "{\"counter\":\"a\",\"generation_time_ms\":5}\n",
             "{\"counter\":\"a\",\"delta\":-1,\"min\":0,\"max\":7}\n",
+            "{\"counter\":\"a\",\"source\":\"s\",\"event_item_key\":\"k\"}\n",
             "{\"counter\":\"a\",\"token\":\"t\"}\n",
+            "{\"counter\":\"a\",\"source\":null}\n",
             "{\"delta\":1}\n",
             "{\"counter\":\"a\",\"min\":null}\n",
             "{\"counter\":\"a\",\"delta\":9223372036854775808}\n",
@@ -76,9 +83,10 @@ mod tests {
         let drawn = lines[2].1.as_ref().unwrap().token.as_ref().unwrap();
         assert_eq!((drawn.generation_time_ms, drawn.token.len()), (5, 32));
         assert_eq!(lines[3].1.as_ref().map(|add| (add.min, add.max)), Ok((Some(0), Some(7))));
-        for (number, line) in &lines[4..] {
+        assert_eq!(lines[4].1, Ok(NewAdd::new("a", 1).source("s").event_item_key("k")));
+        for (number, line) in &lines[5..] {
             assert!(line.is_err(), "line {number}");
         }
-        assert_eq!(lines.len(), 9);
+        assert_eq!(lines.len(), 11);
     }
 }
