@@ -11,7 +11,7 @@ use redis::{Value, cmd, from_redis_value};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A cursor has the number of a table in its upper bits. Only the progress bar relies on it.
+/// A cursor has the number of a table in the upper bits of its lower half. Only the progress bar relies on it.
 const CURSOR_TABLE_SHIFT: u32 = 40;
 /// Faults that are shown to people.
 const SHOWN_MAX: usize = 100;
@@ -50,18 +50,18 @@ pub(super) async fn run(args: CheckArgs, session: &mut CompactSession) -> Result
 pub(super) async fn faults(key: &str, session: &mut CompactSession) -> Result<BTreeSet<String>, CliError> {
     let serials: Vec<u64> = tables(key, session).await?.iter().map(|table| table.number("serial")).collect();
     let progress = bar(serials.len() as u64, session.output.json);
-    let (mut found, mut cursor) = (BTreeSet::new(), 0_u64);
+    let (mut found, mut cursor) = (BTreeSet::new(), 0_u128);
     loop {
         let reply: Vec<Value> = session.call(key, cmd("CT.CHECK").arg(key).arg(cursor)).await?;
         let mut parts = reply.into_iter();
-        let next = parts.next().and_then(|next| from_redis_value::<u64>(next).ok());
+        let next = parts.next().and_then(|next| from_redis_value::<u128>(next).ok());
         let Some(next) = next else { return Err(CliError::unavailable("CT.CHECK replied without a cursor")) };
         found.extend(parts.filter_map(|fault| from_redis_value::<String>(fault).ok()));
         if next == 0 {
             break;
         }
         cursor = next;
-        let passed = serials.iter().filter(|serial| **serial < cursor >> CURSOR_TABLE_SHIFT).count();
+        let passed = serials.iter().filter(|serial| **serial < cursor as u64 >> CURSOR_TABLE_SHIFT).count();
         progress.set_position(passed as u64);
         progress.set_message(format!("of {} tables, {} faults", serials.len(), found.len()));
     }

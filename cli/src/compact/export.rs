@@ -63,12 +63,12 @@ pub(super) async fn run(args: ExportArgs, session: &mut CompactSession) -> Resul
         progress: bar(set.info.number("ids"), session.output.json),
         path: &args.out,
     };
-    let mut cursor = 0_u64;
+    let mut cursor = 0_u128;
     loop {
         let command = cmd("CT.SCAN").arg(&args.key).arg(cursor).arg("COUNT").arg(SCAN_COUNT).to_owned();
         let reply: Vec<Value> = session.call(&args.key, &command).await?;
         let mut parts = reply.into_iter();
-        let next = parts.next().and_then(|next| from_redis_value::<u64>(next).ok());
+        let next = parts.next().and_then(|next| from_redis_value::<u128>(next).ok());
         let Some(next) = next else { return Err(CliError::unavailable("CT.SCAN replied without a cursor")) };
         for row in parts {
             let Value::Array(row) = row else { continue };

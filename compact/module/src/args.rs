@@ -76,6 +76,16 @@ pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     Some(number)
 }
 
+/// A decimal number of up to 128 bits.
+pub(crate) fn wide(text: &[u8]) -> Option<u128> {
+    let mut number = 0_u128;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        number = number.checked_mul(10)?.checked_add(u128::from(digit)).filter(|_| digit <= 9)?;
+    }
+    (!text.is_empty()).then_some(number)
+}
+
 /// A decimal number, negative after a minus sign.
 #[inline]
 pub(crate) fn signed(text: &[u8]) -> Option<i64> {
@@ -100,6 +110,13 @@ mod tests {
         }
         for text in ["", "-", "-1", "+1", " 1", "1 ", "1a", "0x1", "18446744073709551616", "99999999999999999999999"] {
             assert_eq!(unsigned(text.as_bytes()), None, "{text}");
+        }
+        for number in [0, 9, 1 << 64, u128::MAX - 1, u128::MAX] {
+            assert_eq!(wide(format!("00{number}").as_bytes()), Some(number));
+            assert_eq!(wide(format!("{number}0").as_bytes()), number.checked_mul(10));
+        }
+        for text in ["", "-1", " 1", "1a", "340282366920938463463374607431768211456"] {
+            assert_eq!(wide(text.as_bytes()), None, "{text}");
         }
         for number in [0, -1, 1, i64::MAX, i64::MIN, i64::MIN + 1] {
             assert_eq!(signed(number.to_string().as_bytes()), Some(number));

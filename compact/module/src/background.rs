@@ -234,12 +234,12 @@ fn work_on(shared: &Arc<Shared>, held: &mut Held, begin: Instant) -> bool {
 }
 
 fn submit(shared: &Arc<Shared>, held: &mut Held, job: Job) {
-    let (source, file) = match &job {
-        Job::Merge(_, merge) => (held.files.get(merge.file()).cloned(), Draft::new_id_after(merge.file())),
-        Job::Spill(_) => (None, Draft::new_id()),
+    let source = match &job {
+        Job::Merge(_, merge) => held.files.get(merge.file()).cloned(),
+        Job::Spill(_) => None,
     };
     held.has_job = true;
-    let task = Task { shared: Arc::downgrade(shared), job, file, source };
+    let task = Task { shared: Arc::downgrade(shared), job, file: Draft::new_id(), source };
     if let Err(unsent) = writer::submit(task) {
         let reason = "there is no thread to write it".to_owned();
         match unsent.job {

@@ -102,6 +102,11 @@ impl Context<'_> {
         self.reply_bytes(&digits[at..]);
     }
 
+    /// Replies with a cursor, as text: few clients have integers of 128 bits.
+    pub(crate) fn reply_cursor(&self, cursor: u128) {
+        self.reply_bytes(cursor.to_string().as_bytes());
+    }
+
     pub(crate) fn reply_ok(&self) {
         self.reply_simple(c"OK");
     }

@@ -97,10 +97,6 @@ impl Drop for PageFile {
     }
 }
 
-fn last_byte_after(before: FileId) -> u64 {
-    before.0.wrapping_add(1) & 0xff
-}
-
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct Draft {
@@ -114,11 +110,6 @@ impl Draft {
     /// A name for a file that does not exist yet. Main thread only.
     pub(crate) fn new_id() -> FileId {
         FileId(random())
-    }
-
-    /// The same for the file that replaces another. A cursor of a scan knows a file by the last byte of its name, so that differs.
-    pub(crate) fn new_id_after(before: FileId) -> FileId {
-        FileId(random() & !0xff | last_byte_after(before))
     }
 
     /// Begins a file.
@@ -228,14 +219,6 @@ impl PageFiles for FileTable {
 mod tests {
     use super::*;
     use tallystone_compact::{PageWriter, Record};
-
-    #[test]
-    fn w3_a_file_that_follows_another_has_another_last_byte() {
-        for before in [0, 255, 256, u64::MAX] {
-            let after = last_byte_after(FileId(before));
-            assert!(after <= 0xff && after != before & 0xff, "{before}: {after}");
-        }
-    }
 
     #[test]
     fn w4_pages_of_a_file_that_is_being_written_can_be_read() {

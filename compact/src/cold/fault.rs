@@ -125,11 +125,12 @@ impl Faults {
         ranges.find(|(_, range)| range.fault != Fault::Repaired).map(|(&first, range)| (first, range.last))
     }
 
-    /// The faults in a range of ids, without those that pages of this file have caused.
-    pub(crate) fn part(&self, first: u64, last: u64, file: FileId) -> Faults {
+    /// The first `most` faults in a range of ids, without those that pages of this file have caused.
+    pub(crate) fn part(&self, first: u64, last: u64, file: FileId, most: usize) -> Faults {
         let mut part = Faults::default();
         let begin = self.at(first).map_or(first, |(begin, ..)| begin);
-        for (&begin, range) in self.ranges.range(begin..=last).filter(|(_, range)| !range.fault.is_of(file)) {
+        let ranges = self.ranges.range(begin..=last).filter(|(_, range)| !range.fault.is_of(file));
+        for (&begin, range) in ranges.take(most) {
             part.insert(begin, range.clone());
         }
         part
@@ -171,7 +172,13 @@ impl Faults {
         });
     }
 
+    /// Where the ranges begin that begin in a range of ids; with the damage, if it is some.
+    pub(crate) fn begins(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, Option<Damage>)> + '_ {
+        self.ranges.range(first..=last).map(|(&first, range)| (first, to_damage(first, range.last, &range.fault)))
+    }
+
     /// All damaged ranges that begin in a range of ids.
+    #[cfg(test)]
     pub(crate) fn damaged(&self, first: u64, last: u64) -> impl Iterator<Item = Damage> + '_ {
         self.ranges.range(first..=last).filter_map(|(&first, range)| to_damage(first, range.last, &range.fault))
     }
@@ -254,7 +261,7 @@ mod tests {
                 for &id in &ids {
                     prop_assert_eq!(faults.at(id).map(|(_, _, fault)| fault), plain.get(&id), "{}", id);
                 }
-                let (part, file) = (faults.part(3, 20, FileId(1)), FileId(1));
+                let (part, file) = (faults.part(3, 20, FileId(1), usize::MAX), FileId(1));
                 for id in 3..=20 {
                     let expected = plain.get(&id).filter(|fault| !fault.is_of(file));
                     prop_assert_eq!(part.at(id).map(|(_, _, fault)| fault), expected, "{}", id);

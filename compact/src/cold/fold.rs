@@ -6,6 +6,9 @@ use super::{FileId, Page, PageFault, PageIndex};
 use crate::record::Record;
 use crate::refusal::Damage;
 
+/// Ids of one step of a fold, and ranges whose records are lost: as many as a page has records at most.
+pub(super) const FOLD_STEP: usize = 1_024;
+
 /// A part of a cold table's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Folded {
@@ -64,7 +67,7 @@ impl<'a> View<'a> {
         (first, last)
     }
 
-    /// Folds a stretch: damaged ranges that begin in it, then its records in order. `read` is what reading its page gave, `None` if
+    /// Folds a stretch: its records and the damaged ranges that begin in it, in order. `read` is what reading its page gave, `None` if
     /// there is no page. Returns the fault of the page. `Err`: it could not be read now, is not known as damaged, and nothing was
     /// visited.
     pub(crate) fn fold(
@@ -73,6 +76,24 @@ impl<'a> View<'a> {
         read: Option<&Result<Page, PageFault>>,
         visit: &mut impl FnMut(Folded),
     ) -> Result<Option<PageFault>, PageFault> {
+        let mut from = 0;
+        loop {
+            match self.fold_from(stretch, from, read, visit)? {
+                (_, Some(next)) => from = next,
+                (fault, None) => return Ok(fault),
+            }
+        }
+    }
+
+    /// The same from an id on, in a time that does not depend on how much was written: visits up to [`FOLD_STEP`] ids and ranges. Also
+    /// returns the id where the next step begins, if the stretch has more.
+    pub(crate) fn fold_from(
+        &self,
+        stretch: u32,
+        from: u64,
+        read: Option<&Result<Page, PageFault>>,
+        visit: &mut impl FnMut(Folded),
+    ) -> Result<(Option<PageFault>, Option<u64>), PageFault> {
         let (first, last) = self.stretch(stretch);
         let records = read.map_or(Ok(Vec::new()), |read| records(self.index, stretch, read));
         let (records, fault) = match records {
@@ -82,13 +103,13 @@ impl<'a> View<'a> {
             }
             Err(fault) => (Vec::new(), Some(fault)),
         };
-        let mut faults = self.faults.part(first, last, self.file);
+        let from = from.max(first);
+        // One may begin before, and one is met by the next step.
+        let mut faults = self.faults.part(from, last, self.file, FOLD_STEP + 2);
         if let (Some(_), Some((first, last))) = (&fault, self.index.range(stretch)) {
             faults.add(first, last, &self.page_damage(stretch));
         }
-        faults.damaged(first, last).for_each(|damage| visit(Folded::Damaged(damage)));
-        self.fold_records(first, last, records, &faults, visit);
-        Ok(fault)
+        Ok((fault, self.fold_ids((from, last), records, &faults, visit)))
     }
 
     /// What a damaged page of this file is recorded as.
@@ -96,43 +117,60 @@ impl<'a> View<'a> {
         Fault::of_page(self.file, self.name, page)
     }
 
-    fn fold_records(
+    /// Visits up to [`FOLD_STEP`] of the ids and the begins of ranges. Returns the next one.
+    fn fold_ids(
         &self,
-        first: u64,
-        last: u64,
+        (first, last): (u64, u64),
         records: Vec<(u64, Record)>,
         faults: &Faults,
         visit: &mut impl FnMut(Folded),
-    ) {
-        let mut written: Vec<u64> = self.layers.iter().flat_map(|layer| layer.ids(first..=last)).collect();
+    ) -> Option<u64> {
+        // Of each layer so many that no later one is among those of this step.
+        let of_layer = |layer: &&'a Overlay| layer.ids(first..=last).take(FOLD_STEP + 1);
+        let mut written: Vec<u64> = self.layers.iter().flat_map(of_layer).collect();
         written.sort_unstable();
         written.dedup();
         let (mut records, mut written) = (records.into_iter().peekable(), written.into_iter().peekable());
-        loop {
-            let id = match (records.peek(), written.peek()) {
-                (None, None) => return,
-                (Some((base, _)), Some(entry)) => *base.min(entry),
-                (Some((base, _)), None) => *base,
-                (None, Some(entry)) => *entry,
-            };
+        while records.next_if(|(base, _)| *base < first).is_some() {}
+        let mut begins = faults.begins(first, last).peekable();
+        for step in 0.. {
+            let nexts = [records.peek().map(|next| next.0), written.peek().copied(), begins.peek().map(|next| next.0)];
+            let id = nexts.into_iter().flatten().min()?;
+            if step == FOLD_STEP {
+                return Some(id);
+            }
+            if let Some((_, Some(damage))) = begins.next_if(|(begin, _)| *begin == id) {
+                visit(Folded::Damaged(damage));
+            }
             let base = records.next_if(|(base, _)| *base == id).map(|(_, record)| record);
             let entry = written.next_if_eq(&id).and_then(|id| entry_of(&self.layers, id));
-            let mut record = match faults.at(id) {
-                Some((_, _, Fault::Damaged { .. })) => {
-                    entry.into_iter().for_each(|entry| visit(Folded::Held(id, entry)));
-                    continue;
-                }
-                Some((_, _, Fault::Repaired)) => Record::default(),
-                None => base.unwrap_or_default(),
-            };
-            match entry {
-                Some(Entry::Absolute(absolute)) => record = absolute,
-                Some(Entry::Patch(patch)) => patch.apply(&mut record),
-                None => {}
+            self.fold_id(id, base, entry, faults, visit);
+        }
+        None
+    }
+
+    fn fold_id(
+        &self,
+        id: u64,
+        base: Option<Record>,
+        entry: Option<Entry>,
+        faults: &Faults,
+        visit: &mut impl FnMut(Folded),
+    ) {
+        let mut record = match faults.at(id) {
+            Some((_, _, Fault::Damaged { .. })) => {
+                return entry.into_iter().for_each(|entry| visit(Folded::Held(id, entry)));
             }
-            if !record.is_zero() {
-                visit(Folded::Record(id, record));
-            }
+            Some((_, _, Fault::Repaired)) => Record::default(),
+            None => base.unwrap_or_default(),
+        };
+        match entry {
+            Some(Entry::Absolute(absolute)) => record = absolute,
+            Some(Entry::Patch(patch)) => patch.apply(&mut record),
+            None => {}
+        }
+        if !record.is_zero() {
+            visit(Folded::Record(id, record));
         }
     }
 }

@@ -23,6 +23,11 @@ impl PageIndex {
         (page > 0 && id <= self.last).then(|| page as u32 - 1)
     }
 
+    /// The page whose stretch an id is in ([`View`](super::fold::View)).
+    pub(super) fn stretch_of(&self, id: u64) -> u32 {
+        self.firsts.partition_point(|&first| first <= id).saturating_sub(1) as u32
+    }
+
     /// The first and last id whose record may be on a page of the file.
     pub fn range(&self, page: u32) -> Option<(u64, u64)> {
         let first = *self.firsts.get(page as usize)?;

@@ -105,6 +105,11 @@ impl ColdTable {
         self.below.pages
     }
 
+    /// The stretch that an id is in, as [`View`] counts them.
+    pub(crate) fn stretch_of(&self, id: u64) -> u32 {
+        self.index.stretch_of(id)
+    }
+
     /// Records of the file, without later writes.
     pub(crate) fn records(&self) -> u64 {
         self.below.records

@@ -228,7 +228,7 @@ impl CounterSet {
     ///
     /// # Errors
     /// This page is needed.
-    pub fn check(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+    pub fn check(&mut self, cursor: u128, fetched: &Fetched) -> Result<(u128, Vec<String>), PageRef> {
         self.check_part_at(cursor, fetched, false)
     }
 
@@ -236,12 +236,12 @@ impl CounterSet {
     ///
     /// # Errors
     /// This page is needed.
-    pub fn give_up(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+    pub fn give_up(&mut self, cursor: u128, fetched: &Fetched) -> Result<(u128, Vec<String>), PageRef> {
         self.check_part_at(cursor, fetched, true)
     }
 
     /// `marks`: a page that cannot be read is damaged from now on.
-    fn check_part_at(&mut self, cursor: u64, fetched: &Fetched, marks: bool) -> Result<(u64, Vec<String>), PageRef> {
+    fn check_part_at(&mut self, cursor: u128, fetched: &Fetched, marks: bool) -> Result<(u128, Vec<String>), PageRef> {
         let from = Cursor::from_number(cursor);
         let place = self.judge(from, fetched, marks);
         let mut seen = Vec::new();

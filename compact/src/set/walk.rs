@@ -10,40 +10,17 @@ use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Dictionary, Table};
-use std::ops::RangeInclusive;
 
-/// How far a walk has come: the serial of a table in the upper 24 bits, a place in the lower 40.
+/// How far a walk has come: the serial of a table in bits 40 to 63, and a place below them. Where ids are visited in order, the next one is
+/// above them: no part of a range is so narrow that writes cannot fill it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cursor(u64);
+pub(crate) struct Cursor(u128);
 
 /// Bits of a place, its kind excepted.
 const PLACE_BITS: u32 = 38;
 /// Of the places of a table: those that are no groups.
 const WAITING: u64 = 1 << 30;
 const FAR: u64 = 1 << 31;
-
-/// The range of a table in parts that a cursor can distinguish: of one id each, if the range has less than 2^38.
-#[derive(Clone, Copy)]
-struct Parts {
-    first: u64,
-    last: u64,
-}
-
-impl Parts {
-    fn shift(self) -> u32 {
-        (u64::BITS - (self.last - self.first).leading_zeros()).saturating_sub(PLACE_BITS)
-    }
-
-    fn of(self, id: u64) -> u64 {
-        (id - self.first) >> self.shift()
-    }
-
-    /// The ids from a part on.
-    fn from(self, part: u64) -> RangeInclusive<u64> {
-        let begin = self.first.saturating_add(part << self.shift());
-        begin.min(self.last)..=self.last
-    }
-}
 
 /// A place in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,37 +34,37 @@ enum TableCursor {
     Far(u32),
     /// A place of the extend dictionary.
     Extend(u32),
-    /// What only the overlay has, from this part of the range on ([`Parts`]).
+    /// What only the overlay has, from this id on.
     Overlay(u64),
-    /// The stretch of a file, with some bits of its number.
-    Stretch(u8, u32),
+    /// What a file and its overlay have, from this id on. A file that replaces another one has the same ids.
+    File(u64),
 }
 
 impl Cursor {
     fn new(serial: u32, place: TableCursor) -> Cursor {
-        let (kind, value) = match place {
-            TableCursor::Group(group) => (0, u64::from(group)),
-            TableCursor::Waiting(entries) => (0, WAITING | u64::from(entries)),
-            TableCursor::Far(entries) => (0, FAR | u64::from(entries)),
-            TableCursor::Extend(entries) => (1, u64::from(entries)),
-            TableCursor::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
-            TableCursor::Overlay(part) => (3, part),
+        let (kind, value, id) = match place {
+            TableCursor::Group(group) => (0, u64::from(group), 0),
+            TableCursor::Waiting(entries) => (0, WAITING | u64::from(entries), 0),
+            TableCursor::Far(entries) => (0, FAR | u64::from(entries), 0),
+            TableCursor::Extend(entries) => (1, u64::from(entries), 0),
+            TableCursor::File(id) => (2, 0, id),
+            TableCursor::Overlay(id) => (3, 0, id),
         };
-        Cursor(u64::from(serial) << 40 | kind << PLACE_BITS | value)
+        Cursor(u128::from(id) << 64 | u128::from(u64::from(serial) << 40 | kind << PLACE_BITS | value))
     }
 
     /// A cursor as a client sends it.
-    pub(crate) fn from_number(number: u64) -> Cursor {
+    pub(crate) fn from_number(number: u128) -> Cursor {
         Cursor(number)
     }
 
     /// 0 only at the begin, so that 0 can mean the end.
-    pub(crate) fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u128 {
         self.0
     }
 
     pub(crate) fn serial(self) -> u32 {
-        (self.0 >> 40) as u32
+        (self.0 as u64 >> 40) as u32
     }
 
     /// Whether the first step of a table with this serial is next.
@@ -97,7 +74,11 @@ impl Cursor {
 
     /// The page of a file that is next, if this is a cold table with this serial.
     pub(super) fn page_of(self, serial: u32, cold: &ColdTable) -> PageRef {
-        PageRef { file: cold.file(), page: stretch_of(cold, self.place_in(serial)) }
+        PageRef { file: cold.file(), page: cold.stretch_of(id_of(self.place_in(serial))) }
+    }
+
+    fn is_in_file(self) -> bool {
+        matches!(self.place(), TableCursor::File(_))
     }
 
     fn place_in(self, serial: u32) -> TableCursor {
@@ -105,14 +86,15 @@ impl Cursor {
     }
 
     fn place(self) -> TableCursor {
-        let value = (self.0 & 0x3fff_ffff) as u32;
-        match self.0 >> PLACE_BITS & 3 {
-            0 if self.0 & WAITING != 0 => TableCursor::Waiting(value),
-            0 if self.0 & FAR != 0 => TableCursor::Far(value),
+        let (place, id) = (self.0 as u64, (self.0 >> 64) as u64);
+        let value = (place & 0x3fff_ffff) as u32;
+        match place >> PLACE_BITS & 3 {
+            0 if place & WAITING != 0 => TableCursor::Waiting(value),
+            0 if place & FAR != 0 => TableCursor::Far(value),
             0 => TableCursor::Group(value),
             1 => TableCursor::Extend(value),
-            2 => TableCursor::Stretch((self.0 >> 30) as u8, value),
-            _ => TableCursor::Overlay(self.0 & ((1 << PLACE_BITS) - 1)),
+            2 => TableCursor::File(id),
+            _ => TableCursor::Overlay(id),
         }
     }
 }
@@ -128,9 +110,8 @@ pub(crate) enum Shelf<'a> {
 /// A table that is met by its serial.
 pub(crate) struct Met<'a> {
     pub(crate) serial: u32,
-    /// The first id of its range, and the last one; 0 for a table by hash.
+    /// The first id of its range; 0 for a table by hash.
     pub(crate) first: u64,
-    last: u64,
     pub(crate) shelf: Shelf<'a>,
     /// The serial of the next one.
     pub(crate) next: Option<u32>,
@@ -180,21 +161,20 @@ impl CounterSet {
             Tables::Rising(rising) => {
                 let place = rising.parts.partition_point(|part| part.serial < serial);
                 let part = rising.parts.get(place)?;
-                let after = rising.parts.get(place + 1);
-                let (next, last) = (after.map(|part| part.serial), after.map_or(u64::MAX, |part| part.first - 1));
-                Some(Met { serial: part.serial, first: part.first, last, shelf: part.body.shelf(), next, place })
+                let next = rising.parts.get(place + 1).map(|part| part.serial);
+                Some(Met { serial: part.serial, first: part.first, shelf: part.body.shelf(), next, place })
             }
             Tables::Random(random) => {
                 let (serial, table, from) = random.table_from(serial)?;
                 let next = random.serial_after(serial);
-                Some(Met { serial, first: 0, last: 0, shelf: Shelf::Slots(table, from), next, place: 0 })
+                Some(Met { serial, first: 0, shelf: Shelf::Slots(table, from), next, place: 0 })
             }
         }
     }
 
-    /// Visits the records of one group, of one stretch of a file, or some of a dictionary.
+    /// Visits the records of one group, up to `FOLD_STEP` of one page with what was written to its ids, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Step {
-        let Some(Met { serial, first, last, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
+        let Some(Met { serial, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
             return Step::End;
         };
         let shelf = &shelf;
@@ -202,7 +182,7 @@ impl CounterSet {
         let walked = match shelf {
             Shelf::Slots(table, from) => Walked::On(self.walk_slots(table, *from, None, place, visit)),
             Shelf::Frozen(table, overlay) => Walked::On(match place {
-                TableCursor::Overlay(part) => self.walk_overlay(table, overlay, (Parts { first, last }, part), visit),
+                TableCursor::Overlay(from) => self.walk_overlay(table, overlay, from, visit),
                 place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(TableCursor::Overlay(0))),
             }),
             Shelf::Cold(cold) => walk_file(cold, place, read, visit),
@@ -263,15 +243,13 @@ impl CounterSet {
         &self,
         table: &Table,
         overlay: &Overlay,
-        (parts, from): (Parts, u64),
+        from: u64,
         visit: &mut impl FnMut(Folded),
     ) -> Option<TableCursor> {
-        let mut part = from;
-        for (count, id) in overlay.ids(parts.from(from)).enumerate() {
-            if count >= OVERLAY_STEP && parts.of(id) != part {
-                return Some(TableCursor::Overlay(parts.of(id)));
+        for (count, id) in overlay.ids(from..=u64::MAX).enumerate() {
+            if count >= OVERLAY_STEP {
+                return Some(TableCursor::Overlay(id));
             }
-            part = parts.of(id);
             // Records of zeros are not met among the groups.
             let hash = Hash::of(id, self.shape.seed);
             let is_new = table.record(id, hash, table.find(id, hash)).is_zero();
@@ -299,18 +277,18 @@ impl CounterSet {
     ///
     /// # Errors
     /// `Err(Ok(page))`: this page is needed. `Err(Err(_))`: `Damaged`, `Unreadable`.
-    pub fn scan(&self, cursor: u64, count: usize, fetched: &Fetched) -> Result<Scan, Result<PageRef, Refusal>> {
+    pub fn scan(&self, cursor: u128, count: usize, fetched: &Fetched) -> Result<Scan, Result<PageRef, Refusal>> {
         let mut scan = Scan { next: cursor, ids: Vec::new(), values: Vec::new() };
         let mut damaged = None;
-        for _ in 0..SCAN_STEPS {
-            let step =
-                self.walk(Cursor::from_number(scan.next), &mut |page| fetched.get(page).cloned(), &mut |folded| {
-                    match folded {
-                        Folded::Record(id, record) => scan.push(id, &record, &self.shape.numbers),
-                        Folded::Damaged(damage) => damaged = Some(damage),
-                        Folded::Held(..) => {}
-                    }
-                });
+        let mut steps = 0;
+        while steps < SCAN_STEPS {
+            let from = Cursor::from_number(scan.next);
+            steps += if from.is_in_file() { FOLD_STEPS } else { 1 };
+            let step = self.walk(from, &mut |page| fetched.get(page).cloned(), &mut |folded| match folded {
+                Folded::Record(id, record) => scan.push(id, &record, &self.shape.numbers),
+                Folded::Damaged(damage) => damaged = Some(damage),
+                Folded::Held(..) => {}
+            });
             match (step, damaged.take()) {
                 (_, Some(damage)) => return Err(Err(Refusal::Damaged(damage))),
                 (Step::Unreadable(refusal, _), _) => return Err(Err(refusal)),
@@ -334,14 +312,16 @@ impl CounterSet {
 const EXTEND_STEP: u32 = 64;
 /// Entries of an overlay that one step visits. Most of them give no record.
 const OVERLAY_STEP: usize = 16;
-/// Steps of one `scan`, each of at most 64 records or a page.
+/// Steps of one `scan`, each of at most 64 records.
 const SCAN_STEPS: usize = 256;
+/// A step in a file is as much work as so many of these.
+const FOLD_STEPS: usize = 64;
 
 /// A page of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Where the next page begins; 0: this was the last one.
-    pub next: u64,
+    pub next: u128,
     /// Ids with a value other than 0.
     pub ids: Vec<u64>,
     /// The live fields of each id.
@@ -357,37 +337,31 @@ impl Scan {
     }
 }
 
-fn file_tag(cold: &ColdTable) -> u8 {
-    cold.file().0 as u8
-}
-
 fn needed_page(shelf: &Shelf<'_>, place: TableCursor) -> PageRef {
     let Shelf::Cold(cold) = shelf else { unreachable!("slots need no page") };
-    PageRef { file: cold.file(), page: stretch_of(cold, place) }
+    PageRef { file: cold.file(), page: cold.stretch_of(id_of(place)) }
 }
 
-/// A walk that began in slots, or in an earlier file, begins this file again.
-fn stretch_of(cold: &ColdTable, place: TableCursor) -> u32 {
-    match place {
-        TableCursor::Stretch(tag, stretch) if tag == file_tag(cold) => stretch,
-        _ => 0,
-    }
+/// A walk that began in slots begins their file again.
+fn id_of(place: TableCursor) -> u64 {
+    if let TableCursor::File(id) = place { id } else { 0 }
 }
 
 fn walk_file(cold: &ColdTable, place: TableCursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Walked {
-    let stretch = stretch_of(cold, place);
+    let from = id_of(place);
+    let stretch = cold.stretch_of(from);
     let page = (stretch < cold.pages()).then(|| read(PageRef { file: cold.file(), page: stretch }));
     if let Some(None) = page {
         return Walked::Page;
     }
     let view = cold.view();
-    let folded = view.fold(stretch, page.flatten().as_ref(), visit);
-    let next = (stretch + 1 < view.stretches()).then(|| TableCursor::Stretch(file_tag(cold), stretch + 1));
-    match folded {
-        Ok(_) => Walked::On(next),
+    let next_stretch = || (stretch + 1 < view.stretches()).then(|| view.stretch(stretch + 1).0);
+    match view.fold_from(stretch, from, page.flatten().as_ref(), visit) {
+        Ok((_, next)) => Walked::On(next.or_else(next_stretch).map(TableCursor::File)),
         Err(fault) => {
             let why = if let PageFault::Unread(why) = fault { why } else { fault.to_string() };
             let file = cold.name().to_owned();
+            let next = next_stretch().map(TableCursor::File);
             Walked::Unreadable(Refusal::Unreadable { file, page: stretch, why }, next)
         }
     }

@@ -71,7 +71,7 @@ async fn each(set: &Set, range: &Range, replica: &mut CompactSession) -> Result<
 
 /// The records of all these ranges, found by a scan.
 async fn scan(set: &Set, ranges: &[&Range], replica: &mut CompactSession) -> Result<Records, CliError> {
-    let (mut records, mut cursor) = (Records::new(), 0_u64);
+    let (mut records, mut cursor) = (Records::new(), 0_u128);
     loop {
         let command = cmd("CT.SCAN").arg(&set.key).arg(cursor).arg("COUNT").arg(SCAN_COUNT).to_owned();
         let reply: Vec<Value> = replica.call(&set.key, &command).await?;

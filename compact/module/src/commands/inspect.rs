@@ -1,6 +1,6 @@
 //! `CT.INFO`, `CT.TABLES`, `CT.CHECK`, `CT.GIVEUP` and `CT.SCAN`.
 
-use super::parse::id;
+use super::parse::{cursor, id};
 use super::{Call, Command, Stop, Unread};
 use crate::value::Shared;
 use std::sync::Arc;
@@ -72,12 +72,12 @@ impl Command for Check {
     const ARGS_MIN: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
-        let cursor = match call.args.len() {
+        let from = match call.args.len() {
             2 => 0,
-            3 => id(call.args.get(2))?,
+            3 => cursor(call.args.get(2))?,
             _ => return Err(Stop::Arity),
         };
-        check(call, call.open_read().set_in_any_state()?, cursor, false)
+        check(call, call.open_read().set_in_any_state()?, from, false)
     }
 }
 
@@ -91,12 +91,12 @@ impl Command for GiveUp {
         if call.args.len() != GiveUp::ARGS_MIN {
             return Err(Stop::Arity);
         }
-        check(call, call.open_write().set_in_any_state()?, id(call.args.get(2))?, true)
+        check(call, call.open_write().set_in_any_state()?, cursor(call.args.get(2))?, true)
     }
 }
 
 /// Checks parts of a set from a cursor on, as many as the time allows. `gives_up`: pages that cannot be read are damaged from now on.
-fn check(call: &Call<'_>, shared: &Arc<Shared>, from: u64, gives_up: bool) -> Result<(), Stop> {
+fn check(call: &Call<'_>, shared: &Arc<Shared>, from: u128, gives_up: bool) -> Result<(), Stop> {
     let mut held = shared.lock().ok_or(Stop::Broken)?;
     let (begin, mut cursor) = (Instant::now(), from);
     let mut faults = Vec::new();
@@ -119,7 +119,7 @@ fn check(call: &Call<'_>, shared: &Arc<Shared>, from: u64, gives_up: bool) -> Re
     }
     drop(held);
     call.context.reply_array(1 + faults.len());
-    call.context.reply_decimal(cursor);
+    call.context.reply_cursor(cursor);
     faults.iter().for_each(|fault| call.context.reply_bytes(fault.as_bytes()));
     Ok(())
 }
@@ -129,7 +129,7 @@ impl Command for Scan {
     const ARGS_MIN: usize = 3;
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
-        let cursor = id(call.args.get(2))?;
+        let from = cursor(call.args.get(2))?;
         let count = match call.args.len() {
             3 => SCAN_COUNT,
             5 if call.args.get(3).eq_ignore_ascii_case(b"COUNT") => id(call.args.get(4))?,
@@ -140,17 +140,17 @@ impl Command for Scan {
         let mut held = shared.lock().ok_or(Stop::Broken)?;
         let set = held.set();
         let fields = set.schema().live().count();
-        // The last group or page that it visits may have up to 1,024 ids more than requested.
+        // The last group, or the last step in a file, may have up to 1,024 ids more than requested.
         let most = (IDS_MAX.min(VALUES_MAX / fields) / 4).max(1) as u64;
         let count = count.clamp(1, most) as usize;
-        let scan = match set.scan(cursor, count, call.fetched) {
+        let scan = match set.scan(from, count, call.fetched) {
             Ok(scan) => scan,
             Err(Ok(page)) => return Err(ahead(shared, page)),
             Err(Err(refusal)) => return Err(refusal.into()),
         };
         drop(held);
         call.context.reply_array(1 + scan.ids.len());
-        call.context.reply_decimal(scan.next);
+        call.context.reply_cursor(scan.next);
         for (id, values) in scan.ids.iter().zip(scan.values.chunks(fields)) {
             call.context.reply_array(1 + fields);
             call.context.reply_decimal(*id);

@@ -2,7 +2,7 @@
 
 use super::token::TOKEN;
 use super::{Call, Stop};
-use crate::args::{Args, signed, unsigned};
+use crate::args::{Args, signed, unsigned, wide};
 use tallystone_compact::{Field, IDS_MAX, Schema, VALUES_MAX};
 
 /// Values of the records that a command writes, at most.
@@ -31,6 +31,11 @@ fn no_field(name: &[u8]) -> Stop {
 #[inline]
 pub(super) fn id(text: &[u8]) -> Result<u64, Stop> {
     unsigned(text).ok_or_else(not_an_id)
+}
+
+/// Where a scan or a check goes on.
+pub(super) fn cursor(text: &[u8]) -> Result<u128, Stop> {
+    wide(text).ok_or(Stop::text("ERR a cursor is 0, or what the command before has returned"))
 }
 
 #[inline]

@@ -187,6 +187,35 @@ fn w3_a_repair_keeps_what_is_known() {
     assert_eq!((bench.table.index().records(), bench.table.overlay_len()), (3, 0));
 }
 
+/// A merge leaves the damage of a whole file above the few pages that follow, and a fold takes it in steps.
+#[test]
+fn w3_no_step_of_a_fold_has_all_damage_of_a_stretch() {
+    let record = Record::new(vec![7]);
+    let mut bench = Bench::new([(5, record.clone()), (100_000, record)].into(), 0);
+    for first in (10..90_000).step_by(30) {
+        bench.table.add_damage(&Damage { file: "an older file".into(), page: first as u32, first, last: first + 9 });
+        bench.table.write(first + 1, Record::new(vec![1]));
+        bench.table.write(first + 20, Record::new(vec![2]));
+    }
+    let view = bench.table.view();
+    let place = PageRef { file: bench.table.file(), page: 0 };
+    let (page, mut all, mut from) = (open(&bench.files, place), Vec::new(), 0);
+    loop {
+        let before = all.len();
+        let (fault, next) = view.fold_from(0, from, Some(&page), &mut |folded| all.push(folded)).unwrap();
+        assert!(fault.is_none() && all.len() - before <= 1_024, "{} at once", all.len() - before);
+        let Some(next) = next else { break };
+        assert!(next > from, "{next}");
+        from = next;
+    }
+    let mut at_once = Vec::new();
+    view.fold(0, Some(&page), &mut |folded| at_once.push(folded)).unwrap();
+    assert_eq!((all.len(), at_once), (2 + 3 * 3_000, all.clone()));
+    let lost = all.iter().filter(|folded| matches!(folded, Folded::Damaged(_))).count();
+    let held = all.iter().filter(|folded| matches!(folded, Folded::Held(..))).count();
+    assert_eq!((lost, held), (3_000, 3_000));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Read(u64),
