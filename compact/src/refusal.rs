@@ -35,6 +35,8 @@ pub enum Refusal {
         /// The reason.
         why: String,
     },
+    /// `TOOLARGE`: a repair changes more than one command may. It has to be sent in parts.
+    TooLarge,
     /// `BUSYKEY`: the set is complete, and takes no piece of a dump.
     Complete,
     /// `COLD`: the record is in a file, and the command was not given its page.
@@ -90,6 +92,10 @@ impl fmt::Display for Refusal {
                 write!(out, "DAMAGED page {page} of {file} is damaged or missing (ids {first} to {last})")
             }
             Refusal::Unreadable { file, page, why } => write!(out, "IOERR page {page} of {file} cannot be read: {why}"),
+            Refusal::TooLarge => write!(
+                out,
+                "TOOLARGE more than 256 damaged ranges, or 1024 written ids in them, are in the range; repair it in parts"
+            ),
             Refusal::Complete => write!(out, "BUSYKEY the counter set is complete, and takes no more pieces of a dump"),
             Refusal::Cold => write!(out, "COLD the record is on disk, and a transaction or script cannot wait for it"),
         }

@@ -353,7 +353,7 @@ fn w4_a_piece_of_any_content_is_taken_or_refused() {
                 break;
             }
         }
-        set.repair(0, u64::MAX, &[5, 500], &[1, 2, 3, 4]).unwrap();
+        set.repair(Mode::Decide, 0, u64::MAX, &[5, 500], &[1, 2, 3, 4]).unwrap();
         for id in [0, 5, 40, 19_999, u64::MAX] {
             let _ = set.increment(Mode::Apply, id, &[(0, 1)], &Fetched::none(), &mut Vec::new());
         }

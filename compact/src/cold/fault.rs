@@ -103,6 +103,13 @@ impl Faults {
         parts
     }
 
+    /// The damaged parts of a range of ids.
+    pub(crate) fn parts(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let begin = self.at(first).map_or(first, |(begin, ..)| begin);
+        let damaged = self.ranges.range(begin..=last).filter(|(_, range)| range.fault != Fault::Repaired);
+        damaged.map(move |(&begin, range)| (begin.max(first), range.last.min(last)))
+    }
+
     /// Adds a range where there is none.
     fn insert(&mut self, first: u64, range: Range) {
         self.damaged += usize::from(range.fault != Fault::Repaired);
@@ -243,7 +250,9 @@ mod tests {
                         }
                     }
                     Step::Repair(first, last) => {
+                        let expected: Vec<_> = faults.parts(first, last).collect();
                         let parts = faults.repair(first, last);
+                        prop_assert_eq!(&parts, &expected);
                         for &id in &ids {
                             let old = plain.get(&id).filter(|_| (first..=last).contains(&id));
                             let is_part = old.is_some_and(|old| *old != Fault::Repaired);

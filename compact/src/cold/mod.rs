@@ -37,7 +37,7 @@ pub(crate) use overlay::Overlay;
 pub use page::{Page, PageFault};
 pub use patch::{Patch, PatchPart};
 pub use sorted::{Unsorted, write_sorted};
-pub(crate) use table::ColdTable;
+pub(crate) use table::{ColdTable, RepairWork};
 pub use writer::PageWriter;
 
 /// Bytes of a page: one read of a disk.

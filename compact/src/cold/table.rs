@@ -45,6 +45,23 @@ impl Below {
     }
 }
 
+/// What a repair changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RepairWork {
+    ranges: usize,
+    written: usize,
+}
+
+impl RepairWork {
+    /// Damaged ranges, and ids in them with an entry of an overlay, that one repair changes at most: some hundred µs of work.
+    const RANGES_MAX: usize = 256;
+    const WRITTEN_MAX: usize = 1_024;
+
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.ranges > RepairWork::RANGES_MAX || self.written > RepairWork::WRITTEN_MAX
+    }
+}
+
 /// Why a record below the overlays is not known.
 enum Unknown {
     Refused(Refusal),
@@ -197,6 +214,21 @@ impl ColdTable {
                 Err(Damage { first, last, ..damage })
             }
         }
+    }
+
+    /// Adds what a repair of a range would change, until it is too much for one command. Returns whether it is anything.
+    pub(crate) fn count_repair(&self, first: u64, last: u64, work: &mut RepairWork) -> bool {
+        let before = work.ranges;
+        for (first, last) in self.faults.parts(first, last) {
+            work.ranges += 1;
+            for layer in [&self.live, &*self.frozen] {
+                work.written += layer.ids(first..=last).take(RepairWork::WRITTEN_MAX + 1).count();
+            }
+            if work.is_too_much() {
+                break;
+            }
+        }
+        work.ranges > before
     }
 
     /// Gives the damaged ids of a range these records, and the others of them 0. Ids whose records are known do not change: they

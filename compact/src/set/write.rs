@@ -2,7 +2,7 @@
 
 use super::rising::Body;
 use super::{CounterSet, Home, Mode, Tables};
-use crate::cold::{Entry, Fetched};
+use crate::cold::{Entry, Fetched, RepairWork};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -118,8 +118,8 @@ impl CounterSet {
     ///
     /// # Errors
     /// `Invalid`: the number of values does not match, an id is not of the range or comes twice, or a value of an unsigned field is
-    /// below 0.
-    pub fn repair(&mut self, first: u64, last: u64, ids: &[u64], values: &[i64]) -> Result<u64, Refusal> {
+    /// below 0. `TooLarge` in [`Mode::Decide`].
+    pub fn repair(&mut self, mode: Mode, first: u64, last: u64, ids: &[u64], values: &[i64]) -> Result<u64, Refusal> {
         let numbers = &self.shape.numbers;
         if values.len() != ids.len() * numbers.len() || first > last {
             return Err(Refusal::invalid("a repair has all fields of each id, and a range from first to last"));
@@ -141,11 +141,22 @@ impl CounterSet {
         }
         let Tables::Rising(rising) = &mut self.tables else { return Ok(0) };
         let (Some(begin), Some(end)) = (rising.place(first), rising.place(last)) else { return Ok(0) };
-        let mut repaired = 0;
-        for part in &mut rising.parts[begin..=end] {
+        let (mut damaged, mut work) = (Vec::new(), RepairWork::default());
+        for place in begin..=end {
             #[cfg(test)]
             super::tests::visited();
-            if let Body::Cold(cold) = &mut part.body {
+            let Body::Cold(cold) = &rising.parts[place].body else { continue };
+            if cold.damaged_len() > 0 && cold.count_repair(first, last, &mut work) {
+                damaged.push(place);
+            }
+            // A replica has damage of other ranges, and repairs what it has of this one.
+            if mode == Mode::Decide && work.is_too_much() {
+                return Err(Refusal::TooLarge);
+            }
+        }
+        let mut repaired = 0;
+        for place in damaged {
+            if let Body::Cold(cold) = &mut rising.parts[place].body {
                 repaired += cold.repair(first, last, &records);
             }
         }

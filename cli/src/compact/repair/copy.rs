@@ -95,23 +95,29 @@ async fn scan(set: &Set, ranges: &[&Range], replica: &mut CompactSession) -> Res
 
 /// Gives a range these records, and 0 to its other ids, in parts that one command has room for.
 async fn repair(set: &Set, range: &Range, records: &Records, primary: &mut CompactSession) -> Result<u64, CliError> {
-    let records: Vec<(&u64, &Vec<i64>)> = records.iter().collect();
     let most = set.ids_per_command();
-    let parts = records.chunks(most).count().max(1);
-    let (mut first, mut copied) = (range.first, 0);
-    for part in 0..parts {
-        let begin = part * most;
-        let within = &records[begin..records.len().min(begin + most)];
-        // A part ends before the first id of the next one.
-        let last = records.get(begin + most).map_or(range.last, |(next, _)| **next - 1);
+    let (mut parts, mut copied) = (vec![(range.first, range.last)], 0);
+    while let Some((first, last)) = parts.pop() {
+        let within: Vec<_> = records.range(first..=last).take(most + 1).collect();
+        if let Some((next, _)) = within.get(most) {
+            // This part ends before the first id of the next one.
+            parts.extend([(**next, last), (first, **next - 1)]);
+            continue;
+        }
         let mut packed = Vec::with_capacity(within.len() * (8 + 8 * set.fields.len()));
         for (id, values) in within {
             packed.extend_from_slice(&id.to_le_bytes());
             packed.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
         let command = cmd("CT.REPAIR").arg(&set.key).arg(first).arg(last).arg(packed).to_owned();
-        copied += primary.call::<u64>(&set.key, &command).await?;
-        first = last.saturating_add(1);
+        match primary.attempt::<u64>(&command).await {
+            Ok(taken) => copied += taken,
+            Err(error) if error.code() == Some("TOOLARGE") && first < last => {
+                let middle = first + (last - first) / 2;
+                parts.extend([(middle + 1, last), (first, middle)]);
+            }
+            Err(error) => return Err(primary.explained(&set.key, &error)),
+        }
     }
     Ok(copied)
 }

@@ -92,7 +92,7 @@ impl Command for Repair {
             ids.push(u64::from_le_bytes(words[0]));
             values.extend(words[1..].iter().map(|word| i64::from_le_bytes(*word)));
         }
-        let repaired = set.repair(first, last, &ids, &values)?;
+        let repaired = set.repair(call.mode(), first, last, &ids, &values)?;
         drop(held);
         call.context.reply_integer(repaired as i64);
         call.context.replicate_verbatim();

@@ -260,14 +260,51 @@ fn w3_a_repair_visits_the_tables_of_its_range() {
     disk.0.get_mut(&file).unwrap()[0][77] ^= 1;
     let page = PageRef { file, page: 0 };
     assert!(matches!(set.read(first, &disk.fetch(page), &mut Vec::new()), Err(Refusal::Damaged(_))));
-    let (repaired, visited) = visits(|| set.repair(first, first + 1, &[first + 1, first], &[7, 0, 8, 0]));
+    let (repaired, visited) = visits(|| set.repair(Mode::Decide, first, first + 1, &[first + 1, first], &[7, 0, 8, 0]));
     assert_eq!((repaired, visited), (Ok(2), 1));
     let value = |set: &mut CounterSet, id: u64| set.read_field(id, 0, &Fetched::none());
     assert_eq!((value(&mut set, first), value(&mut set, first + 1)), (Ok(8), Ok(7)));
     assert!(matches!(value(&mut set, first + 2), Err(Refusal::Damaged(_))), "it is not of the range");
     // A range over all tables has an id here, too.
-    assert_eq!(set.repair(0, u64::MAX, &[5, first + 2, u64::MAX], &[1, 0, 9, 0, 1, 0]), Ok(1));
+    assert_eq!(set.repair(Mode::Decide, 0, u64::MAX, &[5, first + 2, u64::MAX], &[1, 0, 9, 0, 1, 0]), Ok(1));
     assert_eq!(value(&mut set, first + 2), Ok(9));
+    assert_eq!(set.totals().damaged, 0);
+}
+
+/// Damage of a whole file, and writes that came since, are repaired in parts.
+#[test]
+fn w3_a_repair_changes_a_bounded_number_of_ranges_and_ids() {
+    let mut disk = Disk::default();
+    let mut set = many(TABLES, 1_000, &mut disk);
+    for number in 1..=1_000 {
+        disk.0.get_mut(&FileId(number)).unwrap()[0][77] ^= 1;
+    }
+    let (mut cursor, mut fetched) = (0, Fetched::none());
+    while set.totals().damaged < 1_000 {
+        match set.check(cursor, &fetched) {
+            Ok((next, _)) => cursor = next,
+            Err(page) => fetched = disk.fetch(page),
+        }
+    }
+    let before = set.totals().damaged;
+    assert_eq!(set.repair(Mode::Decide, 0, u64::MAX, &[], &[]), Err(Refusal::TooLarge));
+    assert_eq!(set.totals().damaged, before, "nothing has changed");
+    let first_id = |set: &CounterSet, serial: u32| figure(&set.tables(serial, 1)[0], "first_id") as u64;
+    let middle = first_id(&set, 256);
+    assert_eq!(set.repair(Mode::Decide, 0, middle - 1, &[3], &[7, 0]), Ok(1));
+    assert_eq!(set.totals().damaged, before - 256);
+    // Each id of a few ranges was written since: a set of all fields does not read the page.
+    let (from, to) = (first_id(&set, 256), first_id(&set, 400));
+    let fits = first_id(&set, 320);
+    for id in from..to {
+        set.set(Mode::Decide, id, &[(0, 9), (1, -9)], &Fetched::none()).unwrap();
+    }
+    assert!(to - from > 1_024 && fits - from < 1_024, "{from} to {to}");
+    assert_eq!(set.repair(Mode::Decide, from, to - 1, &[], &[]), Err(Refusal::TooLarge));
+    assert_eq!(set.repair(Mode::Decide, from, fits - 1, &[], &[]), Ok(0));
+    assert_eq!(set.read_field(from, 0, &Fetched::none()), Ok(9));
+    // A replica applies what its primary has accepted.
+    assert_eq!(set.repair(Mode::Apply, 0, u64::MAX, &[], &[]), Ok(0));
     assert_eq!(set.totals().damaged, 0);
 }
 
