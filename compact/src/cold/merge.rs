@@ -1,8 +1,8 @@
 //! A merge: the file and its frozen overlay become the next file, on a thread of the host.
 
-use super::fault::Faults;
+use super::fault::{Fault, Faults};
 use super::fold::{Folded, View};
-use super::overlay::{Entry, Overlay};
+use super::overlay::Overlay;
 use super::{FileId, PAGE_BYTES, Page, PageFault, PageIndex, PageRef, PageWriter};
 use crate::schema::Schema;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct MergeJob {
     pub(super) name: String,
     pub(super) index: Arc<PageIndex>,
     pub(super) frozen: Arc<Overlay>,
-    pub(super) faults: Faults,
+    pub(super) faults: Arc<Faults>,
     /// As it was when the merge began. A field that is retired meanwhile is left to the next merge: its number is never used again.
     pub(super) schema: Schema,
 }
@@ -28,9 +28,11 @@ pub struct Merged {
     /// The damaged pages, with their range of ids. Nothing of them is in the new file.
     pub(super) damaged: Vec<(u32, u64, u64)>,
     /// What was written to damaged ranges. It stays in the overlay.
-    pub(super) held: Vec<(u64, Entry)>,
+    pub(super) held: Overlay,
     /// The faults when the merge began.
-    pub(super) faults: Faults,
+    pub(super) faults: Arc<Faults>,
+    /// What they are with the new file, unless they have changed since.
+    pub(super) after: Arc<Faults>,
 }
 
 /// A file that a table no longer needs. The rest of it may be large: drop it on another thread than the engine's.
@@ -40,7 +42,7 @@ pub struct Replaced {
     pub file: FileId,
     /// Its name.
     pub name: String,
-    pub(super) _rest: (Arc<Overlay>, Arc<PageIndex>),
+    pub(super) _rest: (Arc<Overlay>, Arc<PageIndex>, [Arc<Faults>; 2]),
 }
 
 impl MergeJob {
@@ -70,7 +72,7 @@ impl MergeJob {
     ) -> Result<Merged, E> {
         let view = View::new(self.file, &self.name, &self.index, vec![&self.frozen], &self.faults);
         let mut writer = PageWriter::new(file);
-        let (mut damaged, mut held) = (Vec::new(), Vec::new());
+        let (mut damaged, mut held) = (Vec::new(), Overlay::default());
         for stretch in 0..view.stretches() {
             let place = PageRef { file: self.file, page: stretch };
             let page = (stretch < self.index.pages()).then(|| read(place));
@@ -82,7 +84,7 @@ impl MergeJob {
                         written = writer.push(id, &record, write);
                     }
                 }
-                Folded::Held(id, entry) => held.push((id, entry)),
+                Folded::Held(id, entry) => held.insert(id, entry),
                 Folded::Record(..) | Folded::Damaged(_) => {}
             })?;
             written?;
@@ -91,7 +93,10 @@ impl MergeJob {
             }
         }
         let index = Arc::new(writer.finish(write)?);
-        Ok(Merged { file, from: self.file, index, damaged, held, faults: self.faults.clone() })
+        let mut merged =
+            Merged { file, from: self.file, index, damaged, held, faults: self.faults.clone(), after: Arc::default() };
+        merged.after = Arc::new(merged.faults_after(&self.faults, &self.name));
+        Ok(merged)
     }
 }
 
@@ -99,6 +104,17 @@ impl Merged {
     /// The file that was written.
     pub fn file(&self) -> FileId {
         self.file
+    }
+
+    /// The faults of the table that reads the new file. What the job has judged is replaced by its judgement: the pages of the old
+    /// file, and the ranges that were repaired before.
+    pub(super) fn faults_after(&self, now: &Faults, old_name: &str) -> Faults {
+        let mut faults = now.without(self.from);
+        for (page, first, last) in &self.damaged {
+            faults.add(*first, *last, &Fault::of_page(self.from, old_name, *page));
+        }
+        faults.forget_repaired(&self.faults);
+        faults
     }
 
     /// Pages of the old file that are damaged.

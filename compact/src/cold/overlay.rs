@@ -47,6 +47,23 @@ impl Overlay {
         self.heap_bytes -= before;
     }
 
+    /// Puts later writes above these.
+    pub(crate) fn append(&mut self, later: Overlay) {
+        for (id, entry) in later.entries {
+            self.change(id, |below| below.append(&entry));
+        }
+    }
+
+    /// Puts these writes below those that are there.
+    pub(crate) fn put_below(&mut self, earlier: Overlay) {
+        for (id, mut entry) in earlier.entries {
+            if let Some(later) = self.get(id) {
+                entry.append(later);
+            }
+            self.insert(id, entry);
+        }
+    }
+
     /// Ids with entries, in order.
     pub(crate) fn ids(&self, range: RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
         self.entries.range(range).map(|(&id, _)| id)

@@ -23,7 +23,8 @@ pub(crate) struct ColdTable {
     frozen: Arc<Overlay>,
     merging: bool,
     below: Below,
-    faults: Faults,
+    /// Shared with a merge that runs.
+    faults: Arc<Faults>,
     /// Entries that the last merge could not take over, because their range is damaged.
     held: usize,
 }
@@ -91,7 +92,7 @@ impl ColdTable {
             live: Overlay::default(),
             frozen: Arc::default(),
             merging: false,
-            faults: Faults::default(),
+            faults: Arc::default(),
             held: 0,
         }
     }
@@ -179,7 +180,7 @@ impl ColdTable {
     /// Refuses the ids that a dump says are lost.
     pub(crate) fn add_damage(&mut self, damage: &Damage) {
         let fault = Fault::Damaged { origin: None, file: damage.file.clone(), page: damage.page };
-        self.faults.add(damage.first, damage.last, &fault);
+        Arc::make_mut(&mut self.faults).add(damage.first, damage.last, &fault);
     }
 
     /// The ids that are refused.
@@ -206,7 +207,9 @@ impl ColdTable {
         if matches!(fault, Some(PageFault::Unread(_))) && !unread_is_damaged {
             return Ok(());
         }
-        self.faults.forget_page(self.file, page, first, last);
+        if self.faults.has_page(self.file, page, first, last) {
+            Arc::make_mut(&mut self.faults).forget_page(self.file, page, first, last);
+        }
         match fault {
             None => Ok(()),
             Some(_) => {
@@ -234,7 +237,7 @@ impl ColdTable {
     /// Gives the damaged ids of a range these records, and the others of them 0. Ids whose records are known do not change: they
     /// are later than any copy. Returns how many records were taken.
     pub(crate) fn repair(&mut self, first: u64, last: u64, records: &BTreeMap<u64, Record>) -> u64 {
-        let parts = self.faults.repair(first, last);
+        let parts = Arc::make_mut(&mut self.faults).repair(first, last);
         let layers = [&self.live, &*self.frozen];
         let written = parts.iter().flat_map(|&(first, last)| layers.map(|layer| layer.ids(first..=last)));
         let written: Vec<u64> = written.flatten().collect();
@@ -317,25 +320,30 @@ impl ColdTable {
         if !self.merging || merged.from != self.file {
             return Err(Box::new(merged));
         }
-        // What the job has judged is replaced by its judgement: the pages of the old file, and the ranges that were repaired before.
-        let mut faults = self.faults.without(self.file);
-        let old = self.view();
-        merged.damaged.iter().for_each(|&(page, first, last)| faults.add(first, last, &old.page_damage(page)));
-        faults.forget_repaired(&merged.faults);
-        self.faults = faults;
+        // A check or a repair during the merge is rare, and takes its time here.
+        let after = match Arc::ptr_eq(&self.faults, &merged.faults) {
+            true => merged.after,
+            false => Arc::new(merged.faults_after(&self.faults, &self.name)),
+        };
+        let before = std::mem::replace(&mut self.faults, after);
         self.held = merged.held.len();
         let frozen = std::mem::take(&mut self.frozen);
-        for (id, mut entry) in merged.held {
-            if let Some(later) = self.live.get(id) {
-                entry.append(later);
-            }
-            self.live.insert(id, entry);
+        let mut held = merged.held;
+        if held.len() > self.live.len() {
+            held.append(std::mem::take(&mut self.live));
+            self.live = held;
+        } else {
+            self.live.put_below(held);
         }
         self.merging = false;
         let index = std::mem::replace(&mut self.index, merged.index);
         self.below = Below::of(&self.index, &self.frozen);
         let file = std::mem::replace(&mut self.file, merged.file);
-        Ok(Replaced { file, name: std::mem::replace(&mut self.name, name), _rest: (frozen, index) })
+        Ok(Replaced {
+            file,
+            name: std::mem::replace(&mut self.name, name),
+            _rest: (frozen, index, [before, merged.faults]),
+        })
     }
 
     /// Gives up a merge. Its overlay stays below the live one until another merge succeeds.
@@ -391,7 +399,7 @@ impl ColdTable {
     fn note_damage(&mut self, page: u32, id: u64) -> Damage {
         let (first, last) = self.index.range(page).unwrap_or((id, id));
         let fault = Fault::of_page(self.file, &self.name, page);
-        self.faults.add(first, last, &fault);
+        Arc::make_mut(&mut self.faults).add(first, last, &fault);
         let unknown = || Damage { file: self.name.clone(), page, first, last };
         self.faults.damage_at(id).unwrap_or_else(unknown)
     }

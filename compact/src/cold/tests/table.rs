@@ -187,6 +187,31 @@ fn w3_a_repair_keeps_what_is_known() {
     assert_eq!((bench.table.index().records(), bench.table.overlay_len()), (3, 0));
 }
 
+proptest! {
+    #![proptest_config(config())]
+
+    /// The end of a merge puts the fewer writes to the others, whichever are earlier.
+    #[test]
+    fn w3_writes_are_put_together_from_both_sides(steps in prop::collection::vec((any::<bool>(), 0..20_u64, 0..3_u8, -9..9_i64), 0..60)) {
+        let (mut earlier, mut later) = (Overlay::default(), Overlay::default());
+        for (is_later, id, kind, value) in steps {
+            let overlay = if is_later { &mut later } else { &mut earlier };
+            match kind {
+                0 => overlay.insert(id, Entry::Absolute(Record::new(vec![value, 1]))),
+                1 => overlay.change(id, |entry| entry.add(0, value)),
+                _ => overlay.change(id, |entry| entry.set(1, value)),
+            }
+        }
+        let layered: Vec<_> = (0..20).map(|id| overlay::entry_of(&[&later, &earlier], id)).collect();
+        let (mut above, mut below) = (earlier.clone(), later.clone());
+        above.append(later);
+        below.put_below(earlier);
+        for overlay in [above, below] {
+            prop_assert_eq!(&(0..20).map(|id| overlay.get(id).cloned()).collect::<Vec<_>>(), &layered);
+        }
+    }
+}
+
 /// A merge leaves the damage of a whole file above the few pages that follow, and a fold takes it in steps.
 #[test]
 fn w3_no_step_of_a_fold_has_all_damage_of_a_stretch() {
