@@ -152,8 +152,10 @@ impl Random {
 
     /// Finds the paths of all tables, after a restore has made the tree.
     pub(crate) fn find_paths(&mut self) {
-        self.paths.clear();
-        find_paths(&self.root, Hash::first(), 0, &mut self.paths);
+        let mut paths = Vec::with_capacity(self.leaves as usize);
+        find_paths(&self.root, Hash::first(), 0, &mut paths);
+        // Of a sorted list, a map is made at once.
+        self.paths = paths.into_iter().collect();
     }
 
     /// Whether there is one table, which no id has needed yet.
@@ -369,9 +371,9 @@ impl Random {
     }
 }
 
-fn find_paths(node: &Node, hash: Hash, depth: u32, paths: &mut BTreeMap<u32, Hash>) {
+fn find_paths(node: &Node, hash: Hash, depth: u32, paths: &mut Vec<(u32, Hash)>) {
     match node {
-        Node::Leaf(leaf) => drop(paths.insert(leaf.serial, hash)),
+        Node::Leaf(leaf) => paths.push((leaf.serial, hash)),
         Node::Inner(halves) => {
             let [lower, upper] = &**halves;
             find_paths(lower, hash.in_half(depth, false), depth + 1, paths);

@@ -51,7 +51,7 @@ pub(crate) struct Groups {
     pub(crate) geometry: Geometry,
     pub(crate) layout: Arc<Layout>,
     packing: Packing,
-    /// `None`: no id has needed it, so all its slots are empty.
+    /// None, until an id needs one. `None`: no id has needed it, so all its slots are empty.
     segments: Vec<Option<Box<[u8]>>>,
     allocated_bytes: usize,
 }
@@ -66,27 +66,35 @@ pub(crate) struct Conversion {
 impl Groups {
     pub(crate) fn new(geometry: Geometry, layout: Arc<Layout>) -> Groups {
         let packing = Packing::new(geometry, layout.bytes, PAD_BYTES);
-        Groups { geometry, layout, packing, segments: vec![None; packing.segments], allocated_bytes: 0 }
+        Groups { geometry, layout, packing, segments: Vec::new(), allocated_bytes: 0 }
     }
 
     /// The memory of a group and of those after it in its segment.
     #[inline]
     pub(crate) fn bytes(&self, group: u32) -> Option<&[u8]> {
         let (segment, at) = self.packing.place(group);
-        self.segments[segment].as_deref().map(|bytes| &bytes[at..])
+        self.segments.get(segment)?.as_deref().map(|bytes| &bytes[at..])
     }
 
     #[inline]
     fn bytes_mut(&mut self, group: u32) -> &mut [u8] {
         let (segment, at) = self.packing.place(group);
-        if self.segments[segment].is_none() {
+        if !self.is_allocated(segment) {
             self.allocate(segment);
         }
         &mut self.segments[segment].as_deref_mut().expect("it is allocated")[at..]
     }
 
+    #[inline]
+    fn is_allocated(&self, segment: usize) -> bool {
+        self.segments.get(segment).is_some_and(Option::is_some)
+    }
+
     #[cold]
     fn allocate(&mut self, segment: usize) {
+        if self.segments.is_empty() {
+            self.segments = vec![None; self.packing.segments];
+        }
         let bytes = self.packing.segment_bytes(segment, PAD_BYTES);
         self.segments[segment] = Some(vec![0; bytes].into_boxed_slice());
         self.allocated_bytes += bytes;
@@ -94,7 +102,7 @@ impl Groups {
 
     /// Allocates a segment that no id has needed yet, and writes to each of its pages: a page costs most when it is first written to.
     pub(crate) fn preallocate(&mut self) -> bool {
-        let missing = self.segments.iter().position(Option::is_none);
+        let missing = if self.segments.is_empty() { Some(0) } else { self.segments.iter().position(Option::is_none) };
         missing.inspect(|segment| self.make_ready(*segment)).is_some()
     }
 
@@ -107,14 +115,14 @@ impl Groups {
     /// Makes the memory of a group ready, if it is not.
     pub(crate) fn preallocate_group(&mut self, group: u32) {
         let (segment, _) = self.packing.place(group);
-        if self.segments[segment].is_none() {
+        if !self.is_allocated(segment) {
             self.make_ready(segment);
         }
     }
 
     /// The segments of all slots.
     pub(crate) fn segments_len(&self) -> usize {
-        self.segments.len()
+        self.packing.segments
     }
 
     /// Whether a share of all memory is allocated.
@@ -295,7 +303,8 @@ impl Groups {
         let (segment, at) = self.packing.place(group.min(self.geometry.groups - 1));
         let done = if group >= self.geometry.groups { segment + 1 } else { segment };
         let ends_one = (at == 0 || group >= self.geometry.groups) && done > 0;
-        if let Some(bytes) = ends_one.then(|| self.segments[done - 1].take()).flatten() {
+        let freed = self.segments.get_mut(done.wrapping_sub(1)).filter(|_| ends_one);
+        if let Some(bytes) = freed.and_then(Option::take) {
             self.allocated_bytes -= bytes.len();
         }
     }

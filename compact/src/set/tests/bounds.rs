@@ -162,6 +162,33 @@ fn w2_a_larger_set_is_taken_only_from_a_primary_or_a_snapshot() {
     }
 }
 
+/// The payload of a RESTORE may be anything. Tables without records take little memory, and are not without number.
+#[test]
+fn w4_a_hostile_piece_takes_little_memory() {
+    let begin = |order: Order| {
+        let (mut pieces, mut restored) = (Vec::new(), None);
+        set(order, 1 << 26).dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec())).unwrap();
+        CounterSet::restore(&mut restored, Mode::Apply, &pieces[0], &mut NoFiles).unwrap();
+        restored
+    };
+    let tree = |depth: u32| piece(kind::TREE, std::iter::repeat_n(u64::from(depth), 1 << depth));
+    let mut restored = begin(Order::Random);
+    CounterSet::restore(&mut restored, Mode::Decide, &tree(12), &mut NoFiles).unwrap();
+    let memory = restored.unwrap().memory_bytes();
+    assert!(memory < 4 << 20, "{memory} bytes for 4,096 tables without a record");
+    let refused = |refusal: Result<(), Refusal>| refusal.unwrap_err().to_string();
+    let reason = "ERR a set has at most 65536 tables";
+    let mut restored = begin(Order::Random);
+    assert_eq!(refused(CounterSet::restore(&mut restored, Mode::Apply, &tree(17), &mut NoFiles)), reason);
+    let mut restored = begin(Order::Rising);
+    let mut tables = (0..).map(|serial| {
+        let table = piece(kind::TABLE, [serial, 100 * serial, 0, 100 * serial, 8]);
+        CounterSet::restore(&mut restored, Mode::Apply, &table, &mut NoFiles)
+    });
+    assert_eq!(tables.by_ref().take(65_536).find_map(Result::err), None);
+    assert_eq!(refused(tables.next().unwrap()), reason);
+}
+
 #[test]
 fn w2_tables_in_memory_are_counted_as_they_come_and_go() {
     let mut disk = Disk::default();
