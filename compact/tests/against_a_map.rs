@@ -93,6 +93,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just("CACHE_BYTES"), Just("TABLES_PREALLOCATED")].prop_flat_map(|name| {
             (0..4_u64).prop_map(move |value| Step::Option(name, value * if name == "CACHE_BYTES" { 1_000 } else { 1 }))
         }),
+        1 => (10..=95_u64).prop_map(|percent| Step::Option("FILL_PERCENT", percent)),
+        1 => (0..6_u64).prop_map(|tables| Step::Option("TABLES_MAX", tables)),
         3 => (0..9_u8, 0..10_000_u64, any::<bool>(), 0..2_000_u64)
             .prop_map(|(number, age_ms, content, passes_ms)| Step::Token(number, age_ms, content, passes_ms)),
         1 => prop_oneof![Just(1_000), Just(WINDOW_MS), Just(60_000)].prop_map(Step::Window),
@@ -121,21 +123,13 @@ struct World {
 const WINDOW_MS: u64 = 8_000;
 
 impl World {
-    fn new(order: Order, slots: u64, probe_max: u64) -> World {
+    fn new(options: Options) -> World {
         let parse = |(name, width): (&str, &str)| Field::parse(name.as_bytes(), width.as_bytes()).unwrap();
         let fields = [("likes", "7"), ("views", "u17"), ("balance", "i9"), ("time", "41"), ("flag", "1")].map(parse);
         // Some groups in a segment, so that a table has many: ids wait for the first one.
         let segment_bytes = 700;
         let (cache_bytes, token_window_ms) = (2_000, WINDOW_MS);
-        let options = Options {
-            order,
-            table_slots: slots,
-            probe_max,
-            cache_bytes,
-            segment_bytes,
-            token_window_ms,
-            ..Options::default()
-        };
+        let options = Options { cache_bytes, segment_bytes, token_window_ms, ..options };
         let set = CounterSet::new(Schema::new(fields.into()).unwrap(), options, 42).unwrap();
         let (disk, plain) = (Disk::default(), BTreeMap::new());
         World {
@@ -199,6 +193,17 @@ impl World {
         Some(sums)
     }
 
+    /// Whether a set refuses a new id because of `TABLES_MAX`. Then it has changed nothing.
+    fn is_full<T>(&self, id: u64, done: &Result<T, Refusal>) -> bool {
+        let is_full = matches!(done, Err(Refusal::Full));
+        if is_full {
+            let (most, hot) = (self.set.options().tables_max, self.set.totals().hot_tables as u64);
+            assert!(most > 0 && hot >= most, "{hot} tables of {most}");
+            assert!(self.row(id).iter().all(|value| *value == 0), "{id} has a place");
+        }
+        is_full
+    }
+
     fn fetched(&mut self, ids: &[u64]) -> Fetched {
         self.disk.fetch(self.set.unread(ids.iter().copied(), &Fetched::none()))
     }
@@ -219,6 +224,9 @@ impl World {
                 let newer = self.set.set_newer(Mode::Decide, id, (number, value), (time_number, time), &fetched);
                 let is_newer = time > self.value(id, &time_field.name);
                 let in_range = (field.signed || value >= 0) && (time_field.signed || time >= 0);
+                if is_newer && in_range && self.is_full(id, &newer) {
+                    return;
+                }
                 assert_eq!(newer.ok(), if is_newer && !in_range { None } else { Some(is_newer) });
                 if is_newer && in_range {
                     self.put(id, &field.name, value);
@@ -319,6 +327,10 @@ impl World {
         let numbers: Vec<(u8, i64)> = deltas.iter().map(|(number, _, delta)| (*number, *delta)).collect();
         let mut results = vec![7];
         let done = self.set.increment(mode, id, &numbers, &fetched, &mut results);
+        if mode == Mode::Decide && expected.is_some() && self.is_full(id, &done) {
+            assert_eq!(results, [7]);
+            return;
+        }
         assert_eq!(done.is_ok(), expected.is_some(), "{done:?}");
         let values: Vec<i64> = expected.iter().flatten().map(|(_, value)| *value).collect();
         if mode == Mode::Decide {
@@ -334,6 +346,9 @@ impl World {
         let (number, field) = self.field(place);
         let fetched = if mode == Mode::Decide { self.fetched(&[id]) } else { Fetched::none() };
         let set = self.set.set(mode, id, &[(number, value)], &fetched);
+        if mode == Mode::Decide && (field.signed || value >= 0) && self.is_full(id, &set) {
+            return;
+        }
         assert_eq!(set.is_ok(), field.signed || value >= 0);
         if set.is_ok() {
             self.put(id, &field.name, value);
@@ -449,8 +464,8 @@ fn pieces(set: &CounterSet, disk: &Disk) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn run(order: Order, slots: u64, probe_max: u64, steps: Vec<Step>) {
-    let mut world = World::new(order, slots, probe_max);
+fn run(options: Options, steps: Vec<Step>) {
+    let mut world = World::new(options);
     for step in steps {
         world.take(step);
     }
@@ -460,7 +475,7 @@ fn run(order: Order, slots: u64, probe_max: u64, steps: Vec<Step>) {
 /// While a table splits, an id whose record became 0 before its group moved is counted again.
 #[test]
 fn w2_an_id_that_was_zero_when_its_table_split_counts_on() {
-    let mut world = World::new(Order::Random, 48, 3);
+    let mut world = World::new(Options { order: Order::Random, table_slots: 48, probe_max: 3, ..Options::default() });
     let count = |world: &mut World, id: u64, delta: i64| world.increment(Mode::Decide, Id::Any(id), &[(0, delta)]);
     for id in 0..1_000 {
         count(&mut world, id, 1);
@@ -478,34 +493,50 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: if long { 20_000 } else { 1_000 }, ..ProptestConfig::default() }
 }
 
+/// Small tables, of all sizes of keys, fill thresholds and bounds of their number.
+fn options(order: Order) -> impl Strategy<Value = Options> {
+    let slots = prop_oneof![6 => 16..70_u64, 1 => Just(400), 1 => Just(1_000)];
+    let key_bytes = prop_oneof![2 => Just(0), 3 => 4..=8_u64];
+    let fill_percent = prop_oneof![2 => Just(90), 1 => 10..=95_u64];
+    let tables_max = prop_oneof![3 => Just(0), 1 => 1..6_u64];
+    (slots, 1..4_u64, key_bytes, fill_percent, tables_max).prop_map(
+        move |(table_slots, probe_max, key_bytes, fill_percent, tables_max)| Options {
+            order,
+            table_slots,
+            key_bytes,
+            fill_percent,
+            probe_max,
+            tables_max,
+            ..Options::default()
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
     fn w2_w3_rising_tables_answer_like_a_map(
-        slots in prop_oneof![16..70_u64, Just(400)],
-        probe_max in 1..4_u64,
+        options in options(Order::Rising),
         steps in prop::collection::vec(step(), 1..400),
     ) {
-        run(Order::Rising, slots, probe_max, steps);
+        run(options, steps);
     }
 
     #[test]
     fn w2_wild_ids_that_come_and_go_answer_like_a_map(
-        slots in prop_oneof![16..70_u64, Just(400), Just(1_000)],
-        probe_max in 1..4_u64,
+        options in options(Order::Rising),
         wild in prop::collection::vec(wild_step(), 1..300),
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        run(Order::Rising, slots, probe_max, wild.into_iter().chain(steps).collect());
+        run(options, wild.into_iter().chain(steps).collect());
     }
 
     #[test]
     fn w2_tables_by_hash_answer_like_a_map(
-        slots in prop_oneof![16..70_u64, Just(400)],
-        probe_max in 1..4_u64,
+        options in options(Order::Random),
         steps in prop::collection::vec(step(), 1..400),
     ) {
-        run(Order::Random, slots, probe_max, steps);
+        run(options, steps);
     }
 }
