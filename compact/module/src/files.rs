@@ -7,18 +7,23 @@ use crate::context::random;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tallystone_compact::{FileId, PAGE_BYTES, Page, PageFault, PageFiles, PageRef};
 
 const PREFIX: &str = "tallystone-";
 const SUFFIX: &str = ".cold";
 /// Bytes that are collected before a write.
 const BUFFER_BYTES: usize = 64 * PAGE_BYTES;
+/// The time until files of another process are examined again: at first, and at most. They may be those of an engine that lives.
+const SWEEP_FIRST: Duration = Duration::from_secs(1);
+const SWEEP_LAST: Duration = Duration::from_secs(60);
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 /// Files that are open.
@@ -44,23 +49,44 @@ pub(crate) fn raise_open_files_limit() -> u64 {
     now - lowest
 }
 
-/// Takes a folder for the files, and removes those whose process is gone. Returns how many.
-pub(crate) fn open_folder(folder: &Path) -> Result<usize, String> {
+/// Takes a folder for the files, and removes those whose process is gone. Returns how many, and those that a process holds.
+pub(crate) fn open_folder(folder: &Path) -> Result<(usize, Vec<PathBuf>), String> {
     let failed = |error: std::io::Error| format!("the folder '{}' for cold tables: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut removed = 0;
-    for entry in std::fs::read_dir(folder).map_err(failed)?.flatten() {
-        let name = entry.file_name();
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
-        if is_ours
-            && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok())
-            && std::fs::remove_file(entry.path()).is_ok()
-        {
-            removed += 1;
-        }
-    }
+    let entries = std::fs::read_dir(folder).map_err(failed)?.flatten();
+    let is_ours = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+    let found: Vec<PathBuf> = entries.filter(|entry| is_ours(&entry.file_name())).map(|entry| entry.path()).collect();
+    let count = found.len();
+    let held = sweep(found);
     let _ = FOLDER.set(folder.to_owned());
-    Ok(removed)
+    Ok((count - held.len(), held))
+}
+
+/// Removes the files that no process holds. Returns the others.
+fn sweep(mut files: Vec<PathBuf>) -> Vec<PathBuf> {
+    files.retain(|path| match File::open(path) {
+        Ok(file) => file.try_lock().is_err() || std::fs::remove_file(path).is_err(),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    });
+    files
+}
+
+/// Removes these files once no process holds them. A process that was killed may have left a child that writes a snapshot: it shares the
+/// locks of its parent, and ends later.
+pub(crate) fn sweep_later(mut files: Vec<PathBuf>) {
+    if files.is_empty() {
+        return;
+    }
+    let sweep_on = move || {
+        let mut wait = SWEEP_FIRST;
+        while !files.is_empty() {
+            std::thread::sleep(wait);
+            wait = (2 * wait).min(SWEEP_LAST);
+            files = sweep(std::mem::take(&mut files));
+        }
+    };
+    // Without a thread the next start removes them.
+    let _ = std::thread::Builder::new().name("ct-sweeper".to_owned()).spawn(sweep_on);
 }
 
 /// A file of pages. It is deleted when nothing refers to it any more.
@@ -219,6 +245,21 @@ impl PageFiles for FileTable {
 mod tests {
     use super::*;
     use tallystone_compact::{PageWriter, Record};
+
+    #[test]
+    fn w3_files_are_removed_once_no_process_holds_them() {
+        let folder = std::env::temp_dir().join(format!("tallystone-sweep-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [held, free] = ["tallystone-1.cold", "tallystone-2.cold"].map(|name| folder.join(name));
+        let file = File::create(&held).unwrap();
+        file.try_lock().unwrap();
+        File::create(&free).unwrap();
+        assert_eq!(sweep(vec![held.clone(), free.clone()]), std::slice::from_ref(&held));
+        assert!(held.exists() && !free.exists());
+        drop(file);
+        assert_eq!(sweep(vec![held.clone(), free]), Vec::<PathBuf>::new(), "one is gone already");
+        std::fs::remove_dir(&folder).expect("the file was removed");
+    }
 
     #[test]
     fn w4_pages_of_a_file_that_is_being_written_can_be_read() {

@@ -83,7 +83,9 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut raw::Ctx, argv: *mu
 fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     main_thread::note();
     let config = config::Config::parse(args)?;
-    let removed = files::open_folder(&config.dir)?;
+    let (removed, held) = files::open_folder(&config.dir)?;
+    let held_files = held.len();
+    files::sweep_later(held);
     let files_max = files::raise_open_files_limit();
     readers::start(config.readers);
     context.set_module_options(
@@ -100,7 +102,8 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     context::log(
         context::Level::Notice,
         &format!(
-            "at most {files_max} cold tables in {folder}, {} readers; {removed} files of an earlier process removed",
+            "at most {files_max} cold tables in {folder}, {} readers; {removed} files of an earlier process removed, \
+             {held_files} of another one left until it ends",
             config.readers
         ),
     );
