@@ -150,7 +150,7 @@ const TABLE: [Row; 18] = [
     row::<write::Set>(c"ct.set", WRITE_FAST, UPDATE, (c"Sets fields of an id.", PER_FIELD), &[KEY, ID, VALUES]),
     row::<write::Del>(
         c"ct.del",
-        c"write",
+        WRITE,
         UPDATE_AND_READ,
         (c"Sets all fields of each id to 0.", PER_ID),
         &[KEY, ID.multiple()],
