@@ -1,4 +1,5 @@
-/* While the file that TALLYSTONE_TEST_EIO names exists, reads of cold files (*.cold) fail in the process that preloads this. */
+/* While the file that TALLYSTONE_TEST_EIO names exists, reads of cold files (*.cold) fail in the process that preloads this; while
+   the one that TALLYSTONE_TEST_STALL names exists, they do not return. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,9 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static int fails(int file) {
-    const char *mark = getenv("TALLYSTONE_TEST_EIO");
-    if (!mark || access(mark, F_OK) != 0) return 0;
+static int is_marked(const char *name) {
+    const char *mark = getenv(name);
+    return mark && access(mark, F_OK) == 0;
+}
+
+static int is_cold(int file) {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path);
@@ -19,7 +23,8 @@ static int fails(int file) {
 ssize_t pread64(int file, void *bytes, size_t count, off64_t at) {
     static ssize_t (*real)(int, void *, size_t, off64_t);
     if (!real) real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
-    if (!fails(file)) return real(file, bytes, count, at);
+    while (is_marked("TALLYSTONE_TEST_STALL") && is_cold(file)) usleep(1000);
+    if (!is_marked("TALLYSTONE_TEST_EIO") || !is_cold(file)) return real(file, bytes, count, at);
     errno = EIO;
     return -1;
 }

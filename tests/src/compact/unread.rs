@@ -1,4 +1,5 @@
-//! A Redis whose disk fails to read cold files when a test wants it: a small library that the C compiler makes and the process preloads.
+//! A Redis whose disk fails to read cold files, or does not answer, when a test wants it: a small library that the C compiler makes and
+//! the process preloads.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,10 @@ impl FailingDisk {
     /// A program that starts this one with such a disk.
     pub fn program(&self, program: &Path) -> PathBuf {
         let path = self.path("redis-server");
-        let [library, mark] = ["unread.so", "fails"].map(|name| self.path(name).display().to_string());
-        let program = program.display();
-        let text = format!("#!/bin/sh\nLD_PRELOAD={library} TALLYSTONE_TEST_EIO={mark} exec {program} \"$@\"\n");
+        let names = ["unread.so", "fails", "stalls"];
+        let [library, fails, stalls] = names.map(|name| self.path(name).display().to_string());
+        let marks = format!("TALLYSTONE_TEST_EIO={fails} TALLYSTONE_TEST_STALL={stalls}");
+        let text = format!("#!/bin/sh\nLD_PRELOAD={library} {marks} exec {} \"$@\"\n", program.display());
         std::fs::write(&path, text).expect("a file");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
         path
@@ -38,11 +40,20 @@ impl FailingDisk {
 
     /// Whether reads fail from now on.
     pub fn set_fails(&self, fails: bool) {
-        let mark = self.path("fails");
-        if fails {
+        self.set("fails", fails);
+    }
+
+    /// Whether reads wait from now on until this is taken back.
+    pub fn set_stalls(&self, stalls: bool) {
+        self.set("stalls", stalls);
+    }
+
+    fn set(&self, name: &str, is_set: bool) {
+        let mark = self.path(name);
+        if is_set {
             std::fs::write(mark, "").expect("a file");
         } else {
-            std::fs::remove_file(mark).expect("it failed before");
+            std::fs::remove_file(mark).expect("it was set before");
         }
     }
 

@@ -27,6 +27,7 @@ mod program;
 mod replicas;
 mod snapshots;
 mod tokens;
+mod waits;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
