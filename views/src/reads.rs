@@ -3,7 +3,6 @@
 
 use crate::Refusal;
 use crate::metrics;
-use futures::future::join_all;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +31,7 @@ const CALL_MAX: usize = 1_000;
 pub(crate) type CounterKey = (Arc<str>, String);
 
 /// A count, and when it was read from the counters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct KnownCount {
     pub(crate) count: i64,
     pub(crate) read_at: Instant,
@@ -51,14 +50,20 @@ type Read = Result<Vec<(String, Result<i64, String>)>, String>;
 /// Reads counts.
 pub(crate) struct Reads {
     known: Arc<Known>,
+    /// By namespace: none of them waits for the call of another one, or is away because another one is.
+    queues: HashMap<Arc<str>, Queue>,
+}
+
+/// What is to be read of one namespace.
+struct Queue {
     requests: mpsc::UnboundedSender<Request>,
+    failed_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// The counts that this process has read, in two generations: when the younger one is full, the older one is dropped.
 struct Known {
     generations: Mutex<[Generation; 2]>,
     generation_max: usize,
-    failed_at: Mutex<Option<Instant>>,
 }
 
 type Generation = HashMap<CounterKey, Entry>;
@@ -71,27 +76,34 @@ struct Entry {
 }
 
 impl Reads {
-    /// Calls the counters until it is dropped. At most `counts_max` counts are kept, and at least half as many of
-    /// those that were read last. `counters` repeats no call by itself.
-    pub(crate) fn start(counters: CounterClient, counts_max: usize) -> Reads {
+    /// Calls the counters until it is dropped, for counters of these namespaces. At most `counts_max` counts are kept, and at least half
+    /// as many of those that were read last. `counters` repeats no call by itself.
+    pub(crate) fn start(
+        counters: CounterClient,
+        namespaces: impl Iterator<Item = Arc<str>>,
+        counts_max: usize,
+    ) -> Reads {
         let call = move |namespace, names| {
             let counters = counters.clone();
             async move { read(&counters, namespace, names).await }
         };
-        Reads::start_with(call, counts_max)
+        Reads::start_with(call, namespaces, counts_max)
     }
 
     /// `call` reads counters of one namespace.
-    fn start_with<F, C>(call: C, counts_max: usize) -> Reads
+    fn start_with<F, C>(call: C, namespaces: impl Iterator<Item = Arc<str>>, counts_max: usize) -> Reads
     where
-        C: Fn(Arc<str>, Vec<String>) -> F + Send + Sync + 'static,
+        C: Fn(Arc<str>, Vec<String>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Read> + Send + 'static,
     {
-        let (generations, failed_at) = (Mutex::default(), Mutex::default());
-        let known = Arc::new(Known { generations, generation_max: counts_max / 2, failed_at });
-        let (requests, received) = mpsc::unbounded_channel();
-        tokio::spawn(run(call, known.clone(), received));
-        Reads { known, requests }
+        let known = Arc::new(Known { generations: Mutex::default(), generation_max: counts_max / 2 });
+        let queue = |namespace: Arc<str>| {
+            let (requests, received) = mpsc::unbounded_channel();
+            let failed_at = Arc::default();
+            tokio::spawn(run(call.clone(), namespace.clone(), known.clone(), Arc::clone(&failed_at), received));
+            (namespace, Queue { requests, failed_at })
+        };
+        Reads { queues: namespaces.map(queue).collect(), known }
     }
 
     /// The count of a counter. If the counters answer within 3 ms, it is at most 1 s old, or 100 ms if it is read all the time.
@@ -99,10 +111,11 @@ impl Reads {
     /// # Errors
     /// [`Refusal::NoCount`]: they do not answer, and this process has no earlier count.
     pub(crate) async fn get(&self, key: CounterKey) -> Result<KnownCount, Refusal> {
+        let queue = self.queues.get(&key.0).ok_or_else(|| Refusal::NamespaceNotFound(key.0.to_string()))?;
         let Some(earlier) = self.known.get(&key) else {
             // It is requested also then, so that it is there when the counters are.
-            let is_away = self.known.is_away();
-            let count = self.request(key);
+            let is_away = queue.is_away();
+            let count = queue.request(key);
             let read = if is_away { timeout(PATIENCE, count).await.ok() } else { Some(count.await) };
             return read.and_then(Result::ok).ok_or(Refusal::NoCount);
         };
@@ -110,15 +123,15 @@ impl Reads {
         if age < FRESH {
             return Ok(earlier);
         }
-        if !self.known.is_away() {
+        if !queue.is_away() {
             if age < SERVED {
                 if self.known.is_to_be_requested(&key) {
-                    drop(self.request(key));
+                    drop(queue.request(key));
                 }
                 return Ok(earlier);
             }
             let patience = if age < RECENT { BRIEF_PATIENCE } else { PATIENCE };
-            match timeout(patience, self.request(key)).await {
+            match timeout(patience, queue.request(key)).await {
                 Ok(Ok(count)) => return Ok(count),
                 // It is read meanwhile.
                 Err(_) if age < RECENT => return Ok(earlier),
@@ -133,13 +146,20 @@ impl Reads {
     pub(crate) async fn get_soon(&self, key: CounterKey) -> Option<KnownCount> {
         timeout(SOON, self.get(key)).await.ok()?.ok()
     }
+}
 
+impl Queue {
     /// Requests a count, which comes when the counters have answered. Without a reader it is read, too.
     fn request(&self, key: CounterKey) -> oneshot::Receiver<KnownCount> {
         let (reader, count) = oneshot::channel();
         // If nothing receives, the reader is dropped.
         let _ = self.requests.send(Request { key, reader });
         count
+    }
+
+    /// Whether a call of this namespace has just failed.
+    fn is_away(&self) -> bool {
+        lock(&self.failed_at).is_some_and(|failed_at| failed_at.elapsed() < AWAY)
     }
 }
 
@@ -176,56 +196,53 @@ impl Known {
         }
         generations[0].insert(key, entry);
     }
-
-    fn is_away(&self) -> bool {
-        lock(&self.failed_at).is_some_and(|failed_at| failed_at.elapsed() < AWAY)
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes requests, many at once, and reads their counters.
+/// Takes requests of one namespace, many at once, and reads their counters.
 async fn run<F: Future<Output = Read>>(
     call: impl Fn(Arc<str>, Vec<String>) -> F,
+    namespace: Arc<str>,
     known: Arc<Known>,
+    failed_at: Arc<Mutex<Option<Instant>>>,
     mut requests: mpsc::UnboundedReceiver<Request>,
 ) {
     let mut received = Vec::new();
     while requests.recv_many(&mut received, CALL_MAX).await > 0 {
-        let mut wanted: HashMap<Arc<str>, HashSet<String>> = HashMap::new();
-        for Request { key: (namespace, counter), .. } in &received {
-            wanted.entry(namespace.clone()).or_default().insert(counter.clone());
-        }
+        let names: HashSet<String> = received.iter().map(|Request { key, .. }| key.1.clone()).collect();
         let read_at = Instant::now();
-        let calls = wanted.into_iter().map(async |(namespace, names)| {
-            let mut refused = None;
-            for (counter, result) in call(namespace.clone(), names.into_iter().collect()).await? {
-                match result {
-                    Ok(count) => known.set((namespace.clone(), counter), KnownCount { count, read_at }),
-                    Err(why) => refused = Some(why),
+        let (mut failed, mut has_read) = (None, false);
+        match call(namespace.clone(), names.into_iter().collect()).await {
+            Ok(results) => {
+                for (counter, result) in results {
+                    match result {
+                        Ok(count) => {
+                            has_read = true;
+                            known.set((namespace.clone(), counter), KnownCount { count, read_at });
+                        }
+                        Err(why) => failed = Some(why),
+                    }
                 }
             }
-            Ok(refused)
-        });
-        let ended: Vec<Result<Option<String>, String>> = join_all(calls).await;
-        let mut has_read = false;
+            Err(why) => failed = Some(why),
+        }
         for Request { key, reader } in received.drain(..) {
             if let Some(count) = known.get(&key).filter(|known| known.read_at >= read_at) {
-                has_read = true;
                 // The reader may have gone.
                 let _ = reader.send(count);
             }
         }
         // A counter that is refused is no failure of the others.
-        let failed = ended.into_iter().find_map(|ended| ended.map_or_else(Some, |why| why.filter(|_| !has_read)));
+        let failed = failed.filter(|_| !has_read);
         if let Some(why) = &failed {
-            tracing::debug!(why, "the counters do not answer");
+            tracing::debug!(%namespace, why, "the counters do not answer");
             // Also for those that have come meanwhile: each call that fails can take a while.
             while requests.try_recv().is_ok() {}
         }
-        *lock(&known.failed_at) = failed.map(|_| Instant::now());
+        *lock(&failed_at) = failed.map(|_| Instant::now());
     }
 }
 
@@ -256,6 +273,10 @@ mod tests {
         ("n".into(), counter.to_owned())
     }
 
+    fn namespaces() -> impl Iterator<Item = Arc<str>> {
+        ["n", "other"].into_iter().map(Into::into)
+    }
+
     /// Counts that are as high as the number of the call, which takes so long.
     fn slow(call_time: Duration) -> (Reads, Arc<AtomicI64>) {
         let calls = Arc::new(AtomicI64::new(0));
@@ -267,7 +288,7 @@ mod tests {
                 Ok(names.into_iter().map(|name| (name, Ok(count))).collect())
             }
         };
-        (Reads::start_with(call, 1_000), calls)
+        (Reads::start_with(call, namespaces(), 1_000), calls)
     }
 
     #[tokio::test(start_paused = true)]
@@ -306,7 +327,7 @@ mod tests {
         let began = Instant::now();
         assert!(reads.get_soon(key("v")).await.is_none());
         assert_eq!(began.elapsed(), SOON);
-        *lock(&reads.known.failed_at) = Some(Instant::now());
+        *lock(&reads.queues["n"].failed_at) = Some(Instant::now());
         let began = Instant::now();
         assert_eq!(reads.get(key("v")).await.unwrap_err(), Refusal::NoCount);
         assert_eq!(began.elapsed(), PATIENCE);
@@ -319,18 +340,47 @@ mod tests {
             let results = names.into_iter().map(|name| (name.clone(), result(&name))).collect();
             async { Ok(results) }
         };
-        let reads = Reads::start_with(call, 1_000);
+        let reads = Reads::start_with(call, namespaces(), 1_000);
         for round in 0..2 {
             let (good, bad) = tokio::join!(reads.get(key("good")), reads.get(key("bad")));
             let good = good.unwrap();
             assert_eq!((good.count, good.read_at.elapsed()), (7, Duration::ZERO), "round {round}");
             assert_eq!(bad.unwrap_err(), Refusal::NoCount);
-            assert!(!reads.known.is_away());
+            assert!(!reads.queues["n"].is_away());
             advance(Duration::from_secs(2)).await;
         }
         // Nothing was read at all.
         assert_eq!(reads.get(key("bad")).await.unwrap_err(), Refusal::NoCount);
         tokio::task::yield_now().await;
-        assert!(reads.known.is_away());
+        assert!(reads.queues["n"].is_away());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn v5_a_namespace_that_is_refused_or_slow_is_no_failure_of_the_others() {
+        for other_ms in [0, 5_000] {
+            let call = move |namespace: Arc<str>, names: Vec<String>| async move {
+                if &*namespace == "other" {
+                    sleep(Duration::from_millis(other_ms)).await;
+                    return Err("the right is missing".to_owned());
+                }
+                // As long as the failed call of the other one is under way.
+                sleep(Duration::from_millis(1)).await;
+                Ok(names.into_iter().map(|name| (name, Ok(7))).collect())
+            };
+            let reads = Reads::start_with(call, namespaces(), 1_000);
+            let of_other = |video: &str| (Arc::from("other"), video.to_owned());
+            for round in 0..10 {
+                let (cold, known, other) = tokio::join!(
+                    reads.get(key(&format!("cold-{round}"))),
+                    reads.get(key("known")),
+                    timeout(SOON, reads.get(of_other("v"))),
+                );
+                assert_eq!(cold.unwrap().count, 7, "{other_ms} ms, round {round}");
+                // Older than 1 s before, so it was read again, and that takes less than 3 ms.
+                let known = known.unwrap();
+                assert!(known.read_at.elapsed() <= SOON + Duration::from_millis(1), "{:?}", known.read_at.elapsed());
+                assert!(other.is_err() || other.is_ok_and(|other| other == Err(Refusal::NoCount)));
+                advance(SERVED).await;
+            }
+        }
     }
 }

@@ -143,8 +143,10 @@ impl ViewService {
         log: LogHandle,
     ) -> Arc<ViewService> {
         let ingest = Ingest::start(appends, config.waiting_bytes_max as usize, appended);
-        let reads = Reads::start(counters.clone(), config.counts_kept_max as usize);
-        let namespaces = config.namespaces.iter().map(|one| (one.name.clone(), read_kinds(one))).collect();
+        let namespaces: HashMap<String, Vec<ReadKind>> =
+            config.namespaces.iter().map(|one| (one.name.clone(), read_kinds(one))).collect();
+        let of_counters = namespaces.values().flatten().map(|kind| kind.counters.clone());
+        let reads = Reads::start(counters.clone(), of_counters, config.counts_kept_max as usize);
         Arc::new(ViewService { status, ingest, reads, namespaces, _log: log })
     }
 
