@@ -16,8 +16,9 @@ pub enum Refusal {
     /// No namespace has this name. Nothing has changed.
     #[error("there is no namespace {0:?} in the configuration of this server")]
     NamespaceNotFound(String),
-    /// Too many views wait for the log, or the owner of the partition has no memory for more pairs. Nothing has changed.
-    #[error("too many views wait for the log, or too many pairs are in memory")]
+    /// Too many views wait for the log, the owner of the partition has no memory for more pairs, or too many counts wait to be read.
+    /// Nothing has changed.
+    #[error("too many views wait for the log, too many pairs are in memory, or too many counts wait to be read")]
     Overloaded,
     /// The log did not accept the view, or its answer was lost.
     #[error("{why}")]
