@@ -24,7 +24,7 @@
 
 // What lives here: the mapped file (`map`, `cells`, `cell`, `stripes`), the other files of the folder (`names`, `push_file`,
 // `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`), and the work in the background
-// (`push`, `pull`, `background`). What may not: `unsafe` outside of `map`; a call of the network on the path of `add` and `get`.
+// (`push`, `pull`, `types`, `background`). What may not: `unsafe` outside of `map`; a call of the network on the path of `add` and `get`.
 mod background;
 mod cell;
 mod cells;
@@ -48,6 +48,7 @@ mod steps;
 mod stripes;
 #[cfg(test)]
 mod tests;
+mod types;
 mod unresolved;
 
 pub use counters::LocalCounters;

@@ -5,7 +5,7 @@ use super::push_file::Push;
 use super::service::{CALL_MAX, Service};
 use super::slot::{Pulled, Slot};
 use super::stats::Tally;
-use crate::counter::CounterType;
+use super::types::Types;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ pub(super) async fn pull(
     folder: &Folder,
     service: &impl Service,
     pushes: &BTreeMap<String, Push>,
-    types: &mut HashMap<String, CounterType>,
+    types: &mut Types,
 ) -> Result<(), String> {
     let mut failed = Vec::new();
     for (namespace, slots) in wanted(folder) {
@@ -37,7 +37,7 @@ pub(super) async fn pull(
             for (slot, result) in slots.iter().zip(results) {
                 match result {
                     Ok(counted) => {
-                        types.insert(namespace.clone(), counted.counter_type);
+                        types.set(&namespace, counted.counter_type, at.into());
                         let in_flight = in_flight.get(&slot.index).copied().unwrap_or(0);
                         slot.state().pull(Pulled { counted, at, at_time, in_flight });
                     }

@@ -18,8 +18,9 @@ use super::push_file::{Item, Push};
 use super::service::{CALL_MAX, Service};
 use super::slot::unix_ms;
 use super::stats::Tally;
+use super::types::Types;
 use super::unresolved::{self, Unresolved};
-use crate::counter::{Added, CounterType, IdempotencyToken, NewAdd};
+use crate::counter::{Added, IdempotencyToken, NewAdd};
 use crate::error::Refused;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,13 +30,12 @@ use tokio::task::spawn_blocking;
 
 /// How often a round sends a push with a new time: after the second time the clock is probably wrong.
 const SENT_PER_ROUND: usize = 2;
-
 pub(super) struct Pusher<S> {
     folder: Arc<Folder>,
     service: Arc<S>,
     /// Those that have not ended, by namespace: each namespace has at most one.
     pub(super) pushes: BTreeMap<String, Push>,
-    pub(super) types: HashMap<String, CounterType>,
+    pub(super) types: Types,
 }
 
 /// What an add that did not count means.
@@ -69,7 +69,7 @@ impl<S: Service> Pusher<S> {
     /// `pushes` are those of a process before this one.
     pub(super) fn new(folder: Arc<Folder>, service: Arc<S>, pushes: Vec<Push>) -> Self {
         let pushes = pushes.into_iter().map(|push| (push.namespace.clone(), push)).collect();
-        Pusher { folder, service, pushes, types: HashMap::new() }
+        Pusher { folder, service, pushes, types: Types::default() }
     }
 
     /// Pushes everything that was added before the call.
@@ -107,11 +107,8 @@ impl<S: Service> Pusher<S> {
         let Some(mut new) = blocking(failed, move || Ok(capture(&folder, &held))).await else { return };
         let mut begun = Vec::new();
         for push in new.drain(..) {
-            match self.type_of(&push).await {
-                Ok(CounterType::BestEffort) => {
-                    failed.push(format!("the namespace {} is BEST_EFFORT: a push could count twice", push.namespace));
-                }
-                Ok(_) => begun.push(push),
+            match self.types.check(&*self.service, &push).await {
+                Ok(()) => begun.push(push),
                 Err(error) => failed.push(error),
             }
         }
@@ -125,27 +122,26 @@ impl<S: Service> Pusher<S> {
         }
     }
 
-    /// The type of a namespace: with BEST_EFFORT the service ignores tokens.
-    async fn type_of(&mut self, push: &Push) -> Result<CounterType, String> {
-        if let Some(counter_type) = self.types.get(&push.namespace) {
-            return Ok(*counter_type);
-        }
-        let counters = push.items.first().map(|item| item.counter.clone()).into_iter().collect();
-        let counted =
-            self.service.get(&push.namespace, counters).await.map_err(|error| error.to_string())?.into_iter().next();
-        let counted = counted.ok_or("a count without a result")?.map_err(|refused| refused.to_string())?;
-        self.types.insert(push.namespace.clone(), counted.counter_type);
-        Ok(counted.counter_type)
-    }
-
     /// Steps 4 and 5.
     async fn send_all(&mut self, failed: &mut Vec<String>) {
         let namespaces: Vec<String> = self.pushes.keys().cloned().collect();
         for namespace in namespaces {
             for attempt in 1..=SENT_PER_ROUND {
-                let Some(push) = self.pushes.get(&namespace) else { break };
+                let Some(push) = self.pushes.get(&namespace).filter(|push| rest(&self.folder, push).next().is_some())
+                else {
+                    break;
+                };
+                // Also of a push that an earlier process has begun.
+                if let Err(error) = self.types.check(&*self.service, push).await {
+                    failed.push(error);
+                    break;
+                }
                 let Sent { too_old, unresolved, later } = self.send(push).await;
                 let is_late = later.is_some() || too_old > 0;
+                if later.is_some() {
+                    // Before a repetition the type is read again: only repetitions could count twice.
+                    self.types.forget(&namespace);
+                }
                 if !unresolved.is_empty() {
                     let (folder, push) = (self.folder.clone(), push.clone());
                     if blocking(failed, move || set_aside(&folder, &push, &unresolved)).await.is_none() {
@@ -215,7 +211,7 @@ impl<S: Service> Pusher<S> {
             folder.cells.set_pushed_ms(index, push.time_ms.max(folder.cells.pushed_ms(index)));
             folder.cells.set_base(index, item.base);
             if let Some(state) = &mut state {
-                state.count(push.time_ms, item.delta, self.types.get(&push.namespace).copied());
+                state.count(push.time_ms, item.delta, self.types.get(&push.namespace));
             }
         }
         Tally::count(&folder.tally.pushed_adds);

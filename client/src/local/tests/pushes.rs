@@ -4,6 +4,7 @@ use super::fake::{Answer, Fake};
 use super::{folder, handle, open, open_as, options};
 use crate::counter::CounterType;
 use crate::local::{LocalError, LocalOptions};
+use std::time::Duration;
 
 #[tokio::test]
 async fn l2_adds_of_threads_are_pushed_once_each_as_one_add_for_each_counter() {
@@ -140,6 +141,32 @@ async fn l2_a_namespace_that_is_refused_holds_up_no_other() {
     let refused = counters.push().await.expect_err("a push to BEST_EFFORT could count twice");
     assert!(refused.to_string().contains("BEST_EFFORT"), "{refused}");
     assert_eq!((fake.count("a"), rough.unpushed(), fake.calls().len()), (2, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn l2_a_namespace_that_becomes_best_effort_gets_no_push_that_could_count_twice() {
+    // A push is found at open, or is repeated by the process that has begun it.
+    for by_the_next_process in [false, true] {
+        let fake = Fake::answering(&[Answer::Lost]);
+        let folder = folder();
+        let mut counters = open(folder.path(), &fake).await;
+        handle(&counters, "a").add(5);
+        counters.push().await.expect_err("a lost answer");
+        // It is deleted, and made again with another type.
+        fake.state().types.insert("ads".to_owned(), CounterType::BestEffort);
+        if by_the_next_process {
+            drop(counters);
+            counters = open(folder.path(), &fake).await;
+        }
+        let refused = counters.push().await.expect_err("it could count twice");
+        assert!(refused.to_string().contains("BEST_EFFORT"), "{refused}");
+        assert_eq!((fake.count("a"), fake.calls().len()), (5, 1), "by the next process: {by_the_next_process}");
+        // It was a mistake.
+        fake.state().types.insert("ads".to_owned(), CounterType::Accurate);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        counters.push().await.expect("a service that heeds tokens");
+        assert_eq!((fake.count("a"), handle(&counters, "a").unpushed()), (5, 0));
+    }
 }
 
 #[tokio::test]
