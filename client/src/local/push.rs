@@ -5,8 +5,10 @@
 //! 1. The totals are read. A crash: nothing has happened.
 //! 2. The cells are written to disk. From here on a loss of power leaves totals that are at least those of the push.
 //! 3. The push is written to disk, under its name. A crash: the next process sends it.
-//! 4. The adds are sent. A crash: the next process sends them again with the same token and time, and they count once.
-//! 5. For each answer, the base of its slot is set to the number in the push. A crash: the next process sets it again.
+//! 4. The adds are sent, in several calls at once. A crash: the next process sends those whose base was not set again, with the same token and
+//!    time, and they count once.
+//! 5. For each answer, the base of its slot is set to the number in the push; the slots need no order. A crash: the next process sets
+//!    it again.
 //! 6. The bases are written to disk. Before this, a loss of power could bring back a base without its push.
 //! 7. The push is removed, and the removal is written to disk. Before this, a loss of power could bring the push back after the next
 //!    one had moved the bases on.
@@ -26,10 +28,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 
 /// How often a round sends a push with a new time: after the second time the clock is probably wrong.
 const SENT_PER_ROUND: usize = 2;
+/// Calls of a push that are under way at once. Each of them waits for a write to the disk of the service.
+const CALLS_MAX: usize = 8;
+
 pub(super) struct Pusher<S> {
     folder: Arc<Folder>,
     service: Arc<S>,
@@ -172,23 +177,45 @@ impl<S: Service> Pusher<S> {
     async fn send(&self, push: &Push) -> Sent {
         let (steps, mut sent) = (&self.folder.options.steps, Sent::default());
         let rest: Vec<&Item> = rest(&self.folder, push).collect();
-        for items in rest.chunks(CALL_MAX) {
-            let add = |item: &&Item| {
-                let token = IdempotencyToken::new(push.token.clone(), push.time_ms);
-                NewAdd::new(item.counter.clone(), item.delta).token(token)
+        let (mut unsent, mut calls, mut has_failed) = (rest.chunks(CALL_MAX).enumerate(), JoinSet::new(), false);
+        loop {
+            // A failed call: the service is unavailable, or refuses the namespace. Further calls would have the same answer.
+            while !has_failed
+                && calls.len() < CALLS_MAX
+                && let Some((number, items)) = unsent.next()
+            {
+                let add = |item: &&Item| {
+                    let token = IdempotencyToken::new(push.token.clone(), push.time_ms);
+                    NewAdd::new(item.counter.clone(), item.delta).token(token)
+                };
+                let adds = items.iter().map(add).collect();
+                steps.reach("adds are not sent");
+                let (service, namespace) = (self.service.clone(), push.namespace.clone());
+                calls.spawn(async move { (number, service.add(&namespace, adds).await) });
+            }
+            // Each call that is under way is waited for: only then it is certain which adds are not definite.
+            let Some(called) = calls.join_next().await else { return sent };
+            let (number, answer) = match called {
+                Ok(called) => called,
+                Err(ended) => {
+                    if let Ok(panic) = ended.try_into_panic() {
+                        std::panic::resume_unwind(panic);
+                    }
+                    has_failed = true;
+                    sent.later = Some("the runtime is being shut down".to_owned());
+                    continue;
+                }
             };
-            steps.reach("adds are not sent");
-            let answer = self.service.add(&push.namespace, items.iter().map(add).collect()).await;
             steps.reach("adds are answered");
             let results = match answer {
                 Ok(results) => results,
                 Err(error) => {
-                    // The service is unavailable, or refuses the namespace. The other calls would have the same answer.
+                    has_failed = true;
                     sent.later = Some(format!("{}: {error}", push.namespace));
-                    return sent;
+                    continue;
                 }
             };
-            for (item, result) in items.iter().zip(results) {
+            for (item, result) in rest[number * CALL_MAX..].iter().zip(results) {
                 match result {
                     Ok(added) => self.count(push, item, &added),
                     Err(refused) => match classify(&refused) {
@@ -199,7 +226,6 @@ impl<S: Service> Pusher<S> {
                 }
             }
         }
-        sent
     }
 
     fn count(&self, push: &Push, item: &Item, added: &Added) {

@@ -37,6 +37,8 @@ pub(super) struct State {
     events: HashMap<Event, i64>,
     too_old: HashSet<Event>,
     calls: Vec<Vec<NewAdd>>,
+    /// Calls that are under way, and the most that were.
+    under_way: [usize; 2],
     /// The counters of each read.
     pub(super) reads: Vec<Vec<String>>,
 }
@@ -58,6 +60,11 @@ impl Fake {
     /// What was sent: the adds of each call.
     pub(super) fn calls(&self) -> Vec<Vec<NewAdd>> {
         self.state().calls.clone()
+    }
+
+    /// The most calls of adds that were under way at once.
+    pub(super) fn most_under_way(&self) -> usize {
+        self.state().under_way[1]
     }
 
     /// By namespace and counter.
@@ -113,7 +120,14 @@ impl State {
 
 impl Service for Fake {
     async fn add(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<Added> {
+        {
+            let under_way = &mut self.state().under_way;
+            *under_way = [under_way[0] + 1, under_way[1].max(under_way[0] + 1)];
+        }
+        // Other calls arrive before this one is answered.
+        tokio::task::yield_now().await;
         let mut state = self.state();
+        state.under_way[0] -= 1;
         state.calls.push(adds.clone());
         let answer = state.answers.pop_front().unwrap_or(Answer::Count);
         if answer == Answer::Away {

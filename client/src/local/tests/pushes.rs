@@ -1,10 +1,27 @@
 //! What happens to a push for each answer that it may get (L2).
 
+use super::episode::dying_at;
 use super::fake::{Answer, Fake};
-use super::{folder, handle, open, open_as, options};
+use super::{Handle, LocalCounters, folder, handle, open, open_as, options};
 use crate::counter::CounterType;
 use crate::local::{LocalError, LocalOptions};
+use std::path::Path;
 use std::time::Duration;
+
+/// A folder with so many counters.
+async fn many(folder: &Path, fake: &Fake, count: usize) -> (LocalCounters, Vec<Handle>) {
+    let counters = open_as(folder, fake, LocalOptions { slots_max: count as u32, ..options() }).await;
+    let handles = counters.handles("ads", &strs(&names(count))).expect("room");
+    (counters, handles)
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("c{number}")).collect()
+}
+
+fn strs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
 
 #[tokio::test]
 async fn l2_adds_of_threads_are_pushed_once_each_as_one_add_for_each_counter() {
@@ -118,7 +135,7 @@ async fn l2_what_cannot_be_known_is_kept_and_reported_and_not_sent_again() {
         counters.push().await.expect("each add has an answer");
         let unresolved = counters.unresolved().expect("a file");
         assert_eq!((unresolved.len(), unresolved[0].delta, unresolved[0].reason.as_str()), (1, 3, reason));
-        assert_eq!(handles.each_ref().map(super::Handle::unpushed), [0, 0]);
+        assert_eq!(handles.each_ref().map(Handle::unpushed), [0, 0]);
         drop(handles);
         counters.close().await.expect("nothing is left");
         let counters = open(folder.path(), &fake).await;
@@ -170,20 +187,52 @@ async fn l2_a_namespace_that_becomes_best_effort_gets_no_push_that_could_count_t
 }
 
 #[tokio::test]
-async fn l2_a_push_has_many_calls_of_at_most_a_thousand_adds() {
-    let fake = Fake::answering(&[Answer::Count, Answer::Away]);
+async fn l2_a_push_has_several_calls_of_at_most_a_thousand_adds_under_way() {
+    // Of ten calls, the first eight are sent at once. A failed one is the last that is sent; the others are waited for.
+    let fake = Fake::answering(&[Answer::Count, Answer::Away, Answer::Lost]);
     let folder = folder();
-    let counters = open_as(folder.path(), &fake, LocalOptions { slots_max: 3_000, ..options() }).await;
-    let names: Vec<String> = (0..2_500).map(|number| format!("c{number}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let handles = counters.handles("ads", &names).expect("room");
+    let (counters, handles) = many(folder.path(), &fake, 9_500).await;
     handles.iter().for_each(|handle| handle.add(1));
     counters.push().await.expect_err("the second call does not arrive");
-    assert_eq!(fake.counts().len(), 1_000);
+    let sent = fake.calls().len();
+    assert!((8..10).contains(&sent), "{sent}");
+    assert_eq!((fake.most_under_way(), fake.counts().len()), (8, (sent - 1) * 1_000));
+    let unpushed: i64 = handles.iter().map(Handle::unpushed).sum();
+    assert_eq!(unpushed as usize, 9_500 - (sent - 2) * 1_000, "also the answers that came after the failure are used");
     counters.push().await.expect("a service that answers");
-    let lengths: Vec<usize> = fake.calls().iter().map(Vec::len).collect();
-    assert_eq!(lengths, [1_000, 1_000, 1_000, 500]);
-    assert!(fake.counts().len() == 2_500 && fake.counts().values().all(|count| *count == 1));
+    assert!(fake.calls().iter().all(|call| call.len() <= 1_000) && fake.calls().len() > sent);
+    assert!(fake.counts().len() == 9_500 && fake.counts().values().all(|count| *count == 1));
+    assert_eq!(counters.stats().duplicates, 1_000);
+}
+
+#[tokio::test]
+async fn l2_a_process_that_dies_with_several_calls_under_way_loses_no_add_and_doubles_none() {
+    use Answer::{Away, Count, Half, Lost, Refuse};
+    const COUNTERS: usize = 4_200;
+    let scripts = [
+        vec![],
+        vec![Count, Lost, Away, Count, Lost],
+        vec![Half("TOO_OLD"), Count, Refuse("TOO_OLD"), Lost, Half("TOO_OLD")],
+        vec![Half("STORE_UNAVAILABLE"), Lost, Half("OVERLOADED"), Refuse("TOO_OLD")],
+    ];
+    for answers in scripts {
+        // Before the calls, between their answers, and between the bases of an answer.
+        for step in (0..16).chain((16..COUNTERS + 60).step_by(1_301)) {
+            let (folder, fake) = (folder(), Fake::answering(&answers));
+            let (counters, handles) = many(folder.path(), &fake, COUNTERS).await;
+            drop((handles, counters));
+            let (dying, _) = dying_at(step);
+            let counters = open_as(folder.path(), &fake, LocalOptions { slots_max: COUNTERS as u32, ..dying }).await;
+            let handles = counters.handles("ads", &strs(&names(COUNTERS))).expect("they are there");
+            handles.iter().enumerate().for_each(|(number, handle)| handle.add(number as i64 + 1));
+            drop(counters.push().await);
+            drop((handles, counters));
+            let (counters, _) = many(folder.path(), &fake, COUNTERS).await;
+            while counters.push().await.is_err() {}
+            let expected = |number: usize| fake.count(&format!("c{number}")) == number as i64 + 1;
+            assert!((0..COUNTERS).all(expected), "{answers:?}, died at {step}");
+        }
+    }
 }
 
 #[tokio::test]
