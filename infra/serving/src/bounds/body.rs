@@ -57,12 +57,7 @@ pub(super) struct BoundedBody {
 }
 
 impl BoundedBody {
-    pub(super) fn new(
-        inner: Body,
-        form: Form,
-        of: Option<(Arc<Methods>, usize)>,
-        caller: Arc<Caller>,
-    ) -> BoundedBody {
+    pub(super) fn new(inner: Body, form: Form, of: Option<(Arc<Methods>, usize)>, caller: Arc<Caller>) -> BoundedBody {
         let (held, kept, charged, too_late) = (BytesMut::new(), 0, 0, None);
         BoundedBody { inner, form, of, caller, held, kept, charged, too_late, has_begun: false, has_ended: false }
     }

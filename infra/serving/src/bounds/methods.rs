@@ -76,7 +76,9 @@ fn shape(message: &DescriptorProto, numbers: &HashMap<&str, usize>) -> Shape {
         let is_list = field.label() == Label::Repeated;
         let of = match (field.r#type(), is_list) {
             // A message of another package, such as a timestamp, has no lists.
-            (Type::Message | Type::Group, _) => Field::Message { is_list, shape: numbers.get(field.type_name()).copied() },
+            (Type::Message | Type::Group, _) => {
+                Field::Message { is_list, shape: numbers.get(field.type_name()).copied() }
+            }
             (Type::String | Type::Bytes, true) => Field::Texts,
             (_, true) => Field::Numbers,
             (_, false) => return None,
