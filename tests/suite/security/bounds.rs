@@ -352,7 +352,8 @@ async fn s1_empty_requests_of_work_streams_keep_no_caller_waiting() {
         streams.extend(unfinished(&victim, &calls, 1, "Work", &first).await);
     }
     // Five zeros are an empty request.
-    let flood = streams.iter_mut().map(|(_, body)| send(body, BYTES));
+    let zeros = zeros(BYTES);
+    let flood = streams.iter_mut().map(|(_, body)| send(body, zeros.clone()));
     let mut flood = std::pin::pin!(join_all(flood));
     let (mut meanwhile, mut grown) = (0, 0);
     loop {
