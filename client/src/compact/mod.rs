@@ -41,6 +41,6 @@ mod packed;
 mod reply;
 mod spread;
 
-pub use packed::{IDS_MAX, Increments, NewerValues, TooMany, pack_ids};
+pub use packed::{IDS_MAX, Increments, NewerValues, TooMany, WRITTEN_IDS_MAX, pack_ids};
 pub use reply::{Applied, Malformed, RefusedIncrement, VALUES_MAX, Values, ids_per_reply, unpack_values};
 pub use spread::{Group, group, key, key_of, partition};

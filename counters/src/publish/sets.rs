@@ -17,6 +17,8 @@ const TIME_WIDTH: &str = "41";
 const TOO_MANY_VALUES: &str = "a command writes at most";
 /// Counts that a command may always have, in a set of 256 fields too.
 const COUNTS_ALWAYS: usize = 64;
+/// Ids that one command writes at most.
+const COUNTS_MAX: usize = 512;
 /// Commands that find out which counts of a batch the set refuses. One of a thousand takes twenty.
 const SPLITS_MAX: usize = 64;
 
@@ -133,6 +135,18 @@ impl CounterSets {
 
     /// The number of counts that were set.
     async fn set_newer(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
+        let mut set = 0;
+        for counts in counts.chunks(COUNTS_MAX) {
+            set += self.set_newer_of_one_command(to, counts).await?;
+        }
+        Ok(set)
+    }
+
+    async fn set_newer_of_one_command(
+        &self,
+        to: &PublishedTo,
+        counts: &[PublishedCount],
+    ) -> Result<usize, Unpublished> {
         match self.set_newer_at_once(to, counts).await {
             Err(Unpublished::Refused(why)) if counts.len() > COUNTS_ALWAYS && why.contains(TOO_MANY_VALUES) => {
                 let mut set = 0;

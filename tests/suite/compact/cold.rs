@@ -48,7 +48,7 @@ fn w3_pages_for_commands_that_wait_take_bounded_memory() {
     wire.done("CT.CREATE k TABLE_SLOTS 65536 MEMORY_MAX 1 CACHE_BYTES 0 SCHEMA a 64 b 64");
     // So that a page has few records.
     let value = |id: u64| (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3).cast_signed();
-    for ids in (0..250_000).collect::<Vec<u64>>().chunks(400) {
+    for ids in (0..250_000).collect::<Vec<u64>>().chunks(250) {
         let item =
             |id: &u64| ["a", "b"].map(|field| [id.to_string(), field.to_owned(), value(*id).to_string()]).concat();
         wire.call(

@@ -20,36 +20,38 @@ fn w1_a_command_has_bounds() {
         wire.done("CT.CREATE five SCHEMA a 8 b 8 c 8 d 8 e 8");
         let ids = |count: u64| (0..count).map(|id| id.to_string());
         let triples = |count: u64| (0..count).flat_map(|id| [id.to_string(), "a".to_owned(), "1".to_owned()]);
-        assert_eq!(wire.call(&command(&["CT.MINCRBY", "four"], triples(1_024))).items().len(), 1_024);
+        assert_eq!(wire.call(&command(&["CT.MINCRBY", "four"], triples(512))).items().len(), 512);
+        let too_many = "a command writes at most 512 ids";
+        refused(&mut wire, &command(&["CT.MINCRBY", "four"], triples(513)), too_many);
         refused(&mut wire, &command(&["CT.MINCRBY", "four"], triples(1_025)), "a command has at most 1024 ids");
         assert_eq!(wire.call(&command(&["CT.MGET", "four"], ids(1_024))).items().len(), 1_024);
         refused(&mut wire, &command(&["CT.MGET", "four"], ids(1_025)), "a command has at most 1024 ids");
         assert_eq!(wire.call(&command(&["CT.MGET", "five"], ids(819))).items().len(), 819);
         refused(&mut wire, &command(&["CT.MGET", "five"], ids(820)), "a reply has at most 4096 values");
-        assert_eq!(wire.call(&command(&["CT.DEL", "four"], ids(1_024))).int(), 1_024);
-        refused(&mut wire, &command(&["CT.DEL", "four"], ids(1_025)), "a command has at most 1024 ids");
-        let wide: String = (0..32).map(|field| format!(" f{field} 8")).collect();
+        assert_eq!(wire.call(&command(&["CT.DEL", "four"], ids(512))).int(), 512);
+        refused(&mut wire, &command(&["CT.DEL", "four"], ids(513)), too_many);
+        let wide: String = (0..33).map(|field| format!(" f{field} 8")).collect();
         wire.done(&format!("CT.CREATE wide SCHEMA{wide}"));
         let wide_triples = |count: u64| (0..count).flat_map(|id| [id.to_string(), "f0".to_owned(), "1".to_owned()]);
         let too_much = "a command writes at most 16384 values";
-        assert_eq!(wire.call(&command(&["CT.MINCRBY", "wide"], wide_triples(512))).items().len(), 512);
-        refused(&mut wire, &command(&["CT.MINCRBY", "wide"], wide_triples(513)), too_much);
-        refused(&mut wire, &command(&["CT.DEL", "wide"], ids(513)), too_much);
-        let reply = wire.call(&[b"CT.PINCRBY".as_slice(), b"wide", &vec![0; 13 * 513]]).to_string();
+        assert_eq!(wire.call(&command(&["CT.MINCRBY", "wide"], wide_triples(496))).items().len(), 496);
+        refused(&mut wire, &command(&["CT.MINCRBY", "wide"], wide_triples(497)), too_much);
+        refused(&mut wire, &command(&["CT.DEL", "wide"], ids(497)), too_much);
+        let reply = wire.call(&[b"CT.PINCRBY".as_slice(), b"wide", &vec![0; 13 * 497]]).to_string();
         assert!(reply.contains(too_much), "{reply}");
         let mut newer =
             |count: usize| wire.call(&[b"CT.PSETNEWER".as_slice(), b"wide", b"f0", b"f1", &vec![0; 24 * count]]);
-        assert_eq!(newer(512).int(), 0, "no time is later than 0");
-        assert!(newer(513).to_string().contains(too_much));
+        assert_eq!(newer(496).int(), 0, "no time is later than 0");
+        assert!(newer(497).to_string().contains(too_much) && newer(513).to_string().contains(too_many));
         let names = |count: usize| std::iter::repeat_n("a".to_owned(), count);
         assert_eq!(wire.call(&command(&["CT.GET", "four", "1"], names(256))).items().len(), 256);
         refused(&mut wire, &command(&["CT.GET", "four", "1"], names(257)), "a command has at most 256 fields");
         let pairs = |count: usize| std::iter::repeat_n(["a".to_owned(), "1".to_owned()], count).flatten();
         assert_eq!(wire.call(&command(&["CT.INCRBY", "four", "1"], pairs(256))).items().len(), 256);
         refused(&mut wire, &command(&["CT.INCRBY", "four", "1"], pairs(257)), "a command has at most 256 fields");
-        for (name, bytes) in [("CT.PINCRBY", 13), ("CT.PGET", 8)] {
+        for (name, bytes, most) in [("CT.PINCRBY", 13, 512), ("CT.PGET", 8, 1_024)] {
             let packed = |count: usize| vec![0; bytes * count];
-            for (length, is_right) in [(1, true), (1_024, true), (1_025, false), (0, false)] {
+            for (length, is_right) in [(1, true), (most, true), (most + 1, false), (1_025, false), (0, false)] {
                 let reply = wire.call(&[name.as_bytes(), b"four", &packed(length)]);
                 assert_eq!(reply.code().is_none(), is_right, "{name} of {length}: {reply:.100}");
             }

@@ -37,7 +37,7 @@ impl Command for PSetNewer {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            check_records(items.len(), set.schema())?;
+            check_records(call, items.len(), set.schema())?;
             let fields = fields(call, set, items)?;
             scratch.ids.extend(items.iter().filter_map(|packed| item(packed).ok()).map(|item| item.id));
             let pages = set.unread(scratch.ids.iter().copied(), call.fetched);

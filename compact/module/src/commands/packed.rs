@@ -174,7 +174,7 @@ fn count_all(
     scratch: &mut Scratch,
     token: Option<&Given<'_>>,
 ) -> Result<Counted, Stop> {
-    check_records(scratch.ids.len(), set.schema())?;
+    check_records(call, scratch.ids.len(), set.schema())?;
     let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
     if !pages.is_empty() && call.mode() == Mode::Decide {
         return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));

@@ -3,7 +3,7 @@
 use super::token::TOKEN;
 use super::{Call, Stop};
 use crate::args::{Args, signed, unsigned, wide};
-use tallystone_compact::{Field, IDS_MAX, Schema, VALUES_MAX};
+use tallystone_compact::{Field, IDS_MAX, Mode, Schema, VALUES_MAX, WRITTEN_IDS_MAX};
 
 /// Values of the records that a command writes, at most.
 const WRITTEN_MAX: usize = 16_384;
@@ -107,8 +107,12 @@ pub(super) fn chunks<const BYTES: usize>(packed: &[u8]) -> Result<&[[u8; BYTES]]
     if items.len() > IDS_MAX { Err(TOO_MANY_IDS) } else { Ok(items) }
 }
 
-/// Refuses writes that may move too much to the aux dictionary, which has all fields of a record.
-pub(super) fn check_records(ids: usize, schema: &Schema) -> Result<(), Stop> {
+/// Refuses writes of too many ids, unless the primary has accepted them, and writes that may move too much to the aux dictionary,
+/// which has all fields of a record.
+pub(super) fn check_records(call: &Call<'_>, ids: usize, schema: &Schema) -> Result<(), Stop> {
+    if ids > WRITTEN_IDS_MAX && call.mode() == Mode::Decide {
+        return Err(Stop::text("ERR a command writes at most 512 ids"));
+    }
     if ids * schema.live().count() <= WRITTEN_MAX {
         return Ok(());
     }

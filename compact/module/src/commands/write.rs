@@ -47,7 +47,7 @@ impl Command for Del {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            check_records(scratch.ids.len(), set.schema())?;
+            check_records(call, scratch.ids.len(), set.schema())?;
             if call.mode() == Mode::Apply {
                 // The primary has checked whether there was something to delete.
                 let zeros: Vec<(u8, i64)> = set.schema().live().map(|(number, _)| (number, 0)).collect();
