@@ -109,6 +109,33 @@ fn w3_a_page_that_the_file_has_no_more_is_refused_and_the_others_are_served() {
     }
 }
 
+/// A repair of all damage at once would hold the engine.
+#[test]
+fn w3_a_repair_of_too_much_is_refused_and_done_in_parts() {
+    const WRITTEN: u64 = 1_500;
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync());
+    let mut wire = node.wire();
+    wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+    node.cold_files().iter().for_each(|path| flip(path, 100, 3));
+    assert!(node.faults("k").len() > 10);
+    // A set of all fields does not read the page.
+    for id in 0..WRITTEN {
+        wire.done(&format!("CT.SET k {id} likes 1 balance -1 views 1"));
+    }
+    let repair = |first: u64, last: u64| {
+        let words = ["CT.REPAIR".to_owned(), "k".to_owned(), first.to_string(), last.to_string(), String::new()];
+        node.wire().call(&words)
+    };
+    assert_eq!(repair(0, u64::MAX).code(), Some("TOOLARGE"));
+    assert!(node.faults("k").len() > 10, "nothing has changed");
+    for (first, last) in [(0, WRITTEN / 2), (WRITTEN / 2 + 1, WRITTEN - 1), (WRITTEN, u64::MAX)] {
+        assert_eq!(repair(first, last).to_string(), "0", "{first} to {last}");
+    }
+    assert_eq!(node.faults("k"), Vec::<String>::new());
+    let likes: Vec<i64> = node.scan("k").into_iter().filter(|(id, _)| *id < WRITTEN).map(|(_, row)| row[0]).collect();
+    assert_eq!(likes, vec![1; WRITTEN as usize]);
+}
+
 /// A read that fails says nothing of the bytes: nothing is lost, and no snapshot leaves records out.
 #[test]
 fn w3_a_disk_that_fails_to_read_loses_nothing() {
