@@ -1,10 +1,10 @@
 //! kill -9 at random moments under load, with fsync before each reply: nothing that was acknowledged is lost, nothing counts twice
 //! (W4). Some kills come while the engine rewrites its log, or while tables move to files.
 
-use super::cold::cold_node;
 use super::load::{Load, SCHEMA, judge};
 use super::{is_long, random};
 use rand::Rng;
+use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
 use tallystone_tests::compact::{Engine, Setup, eventually};
@@ -52,25 +52,19 @@ fn w4_kills_lose_nothing_while_tables_are_cold() {
     }
 }
 
-/// The child that writes a snapshot has the open files of its parent, and the locks on them. It may outlive the parent.
+/// As the child of a killed engine does that writes a snapshot: it has the open files of its parent, and the locks on them.
 #[test]
-fn w3_files_of_a_killed_engine_are_removed_when_its_child_has_ended() {
+fn w3_files_that_another_process_holds_are_removed_when_it_has_ended() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let setup = || Setup::new(Engine::Redis).without_fsync().cold(folder.path());
-    // The child waits after each key.
-    let node = cold_node(setup().args("--rdb-key-save-delay 600000000"));
-    node.wire().done("BGSAVE");
-    let log = node.log();
-    let child = log.rsplit_once("Background saving started by pid ").expect("a child").1;
-    let child = child.split_ascii_whitespace().next().expect("a number").to_owned();
-    let kill =
-        |pid: &str| assert!(Command::new("kill").args(["-9", pid]).status().is_ok_and(|killed| killed.success()));
-    kill(&node.pid().to_string());
-    eventually("the engine is gone", || !node.answers());
-    let left = node.cold_files().len();
-    assert!(left > 10, "{left} files");
-    let next = setup().without_log().start();
-    assert_eq!(next.cold_files().len(), left, "the child has them");
-    kill(&child);
-    eventually("they are removed", || next.cold_files().is_empty());
+    let file = folder.path().join("tallystone-1.cold");
+    let path = file.to_str().expect("a plain path");
+    File::create(&file).expect("a file");
+    let holder = Command::new("flock").args(["--exclusive", "--no-fork", path, "sleep", "600"]).spawn();
+    let mut holder = holder.expect("flock of util-linux");
+    eventually("it is held", || File::open(&file).is_ok_and(|file| file.try_lock().is_err()));
+    let node = Setup::new(Engine::Redis).without_log().cold(folder.path()).start();
+    assert_eq!(node.cold_files(), [file], "another process has it");
+    holder.kill().expect("it runs");
+    holder.wait().expect("an end");
+    eventually("it is removed", || node.cold_files().is_empty());
 }

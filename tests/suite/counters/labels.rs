@@ -133,7 +133,7 @@ async fn n20_a_clear_removes_the_groups_before_it_and_has_no_labels() {
 async fn n20_an_audit_of_very_many_items_takes_several_pages() {
     const ADDS: u64 = 12_000;
     let mut ns = TestNamespace::new("items", NamespaceConfig::default()).await;
-    // Past the oracle, which looks at all events for each.
+    // Past the oracle, which reads all events for each.
     let store = ns.store.redis.clone();
     for numbers in (0..ADDS).collect::<Vec<_>>().chunks(1_000) {
         let one = |number: &u64| labeled(&format!("t{number}"), NOON_MS - number % 4_000, 1, "", &format!("i{number}"));

@@ -1,6 +1,6 @@
 //! The counts that this process has read.
 
-use super::{CounterKey, KnownCount, lock};
+use super::count::{CounterKey, KnownCount, lock};
 use std::collections::HashMap;
 use std::sync::Mutex;
 

@@ -1,9 +1,10 @@
 //! Counts for readers. Reads that arrive together become one call of the counters; while the counters are away, readers get
 //! the last known count with its age (V5).
 //!
-//! What lives here: what a reader gets (this file), which counters wait to be read (`queue`), which counts were read (`known`). What may
-//! not: HTTP.
+//! What lives here: what a reader gets (this file), which counters wait to be read (`queue`), which counts were read (`known`), and
+//! what a count is (`count`). What may not: HTTP.
 
+mod count;
 mod known;
 mod queue;
 #[cfg(test)]
@@ -11,10 +12,12 @@ mod tests;
 
 use crate::Refusal;
 use crate::metrics;
+use count::CALL_MAX;
+pub(crate) use count::{CounterKey, KnownCount};
 use known::Known;
 use queue::Queue;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{Counted, CounterClient, Error, Refused};
 use tokio::time::{Instant, timeout};
@@ -34,19 +37,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const LONG_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a reader waits for a count that it can do without.
 const SOON: Duration = Duration::from_secs(1);
-/// Counters of one call.
-const CALL_MAX: usize = 1_000;
-
-/// Namespace and name of a counter.
-pub(crate) type CounterKey = (Arc<str>, String);
-
-/// A count, and when it was read from the counters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct KnownCount {
-    pub(crate) count: i64,
-    pub(crate) read_at: Instant,
-}
-
 /// What a call of the counters has read: each counter by itself, or why none of them.
 type Read = Result<Vec<(String, Result<i64, String>)>, String>;
 
@@ -133,10 +123,6 @@ impl Reads {
     pub(crate) async fn get_soon(&self, key: CounterKey) -> Option<KnownCount> {
         timeout(SOON, self.get(key)).await.ok()?.ok()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the counters of one namespace that wait, many at once.

@@ -135,7 +135,7 @@ async fn v5_a_counter_waits_once_however_often_it_is_requested() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn v5_readers_of_names_that_nobody_has_counted_hold_up_no_known_count() {
+async fn v5_readers_of_random_names_hold_up_no_known_count() {
     let (reads, _) = slow(Duration::from_millis(5));
     assert_eq!(reads.get(key("v")).await.unwrap().count, 1);
     advance(Duration::from_secs(20)).await;

@@ -1,9 +1,8 @@
 //! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
 //! room: silent connections shut no caller out.
 
-use super::body::MESSAGE_BYTES_MAX;
 use super::files::{FILE_PLACES, FilePlace};
-use super::limits::Limits;
+use super::limits::{Limits, MESSAGE_BYTES_MAX};
 use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
 use super::unread::{UNREAD, Unread, locked};
 use crate::tls::ClientCertificate;

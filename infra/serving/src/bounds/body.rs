@@ -5,6 +5,7 @@
 
 use super::admission::Caller;
 use super::elements::ELEMENTS_MAX;
+use super::limits::MESSAGE_BYTES_MAX;
 use super::methods::Methods;
 use super::metrics::note_unfinished;
 use super::refusal::{body_too_slow, too_many_elements, too_many_unfinished_bytes, too_many_unfinished_requests};
@@ -19,8 +20,6 @@ use tonic::Status;
 
 /// Before each gRPC message: a flag, and the length of the message.
 const PREFIX_BYTES: usize = 5;
-/// A longer message is refused by its service as soon as its length is known.
-pub(super) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The decoder of a stream keeps the memory of its largest message until the stream ends. So much of it is not charged: usual
 /// messages have less.
 const KEPT_UNCHARGED_BYTES: usize = 64 * 1024;

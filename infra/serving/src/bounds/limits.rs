@@ -74,8 +74,10 @@ impl Default for Limits {
     }
 }
 
+/// A longer message is refused by its service as soon as its length is known.
+pub(super) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A batch of the largest size must fit.
-const BYTES_MIN: u64 = 8 * 1024 * 1024;
+const BYTES_MIN: u64 = MESSAGE_BYTES_MAX as u64;
 const BYTES_MAX: u64 = 1 << 40;
 
 impl Limits {
