@@ -33,7 +33,7 @@ async fn kill_again_and_again(client: &CounterClient, url: &str, number: u64, ki
     let (mut folder, mut ends) = (Folder::new(&format!("f{number}")), Ends::default());
     let mut until_settled = 1;
     for life in 0..kills {
-        // Each step is the end of some life.
+        // Half of the lives end at a step. With 1,000 kills each step is the end of several lives; with 100, five of six steps are.
         let die_at = (life % 2 == 0).then_some((life / 2) as usize * FOLDERS as usize % STEPS + number as usize);
         let mut process = adder::start(url, folder.dir.path(), &folder.prefix, life, die_at);
         let give_up_at = Instant::now() + SOON;

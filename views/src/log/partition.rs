@@ -237,7 +237,8 @@ impl Partition {
     pub async fn pairs(&self, name: &str, mut pair: impl FnMut(&Pair, u64)) -> Result<(), Refusal> {
         /// Entries that are read at once.
         const PAGE_MAX: usize = 64;
-        /// About so many bytes are read at once: between two pages the owner renews its lease.
+        /// About so many bytes are read at once, if entries are as large as those of the page before: between two pages the owner renews
+        /// its lease.
         const PAGE_BYTES: usize = 1_048_576;
         let (mut after, mut entries_max) = (StreamId::default(), 1);
         loop {

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 /// Counters that wait or are being read. Beyond that, the next calls would take longer than readers wait for them.
 pub(super) const WAITING_MAX: usize = 8 * CALL_MAX;
-/// Of these, counters that were never read may be so many when the next one comes: a caller that reads random names delays no known
-/// count.
+/// Of these, counters that were never read may be so many when the next one comes: a client that reads random names holds up
+/// none of the known ones.
 pub(super) const NEW_WAITING_MAX: usize = WAITING_MAX / 2;
 /// After a failed call, readers with an earlier count get it at once for so long.
 const AWAY: Duration = Duration::from_secs(1);
