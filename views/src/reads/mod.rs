@@ -12,7 +12,6 @@ mod tests;
 
 use crate::Refusal;
 use crate::metrics;
-use count::CALL_MAX;
 pub(crate) use count::{CounterKey, KnownCount};
 use known::Known;
 use queue::Queue;
