@@ -1,5 +1,6 @@
 //! Which key has an id.
 
+use super::packed::WRITTEN_IDS_MAX;
 use super::reply::ids_per_reply;
 use std::collections::BTreeMap;
 
@@ -43,7 +44,8 @@ pub struct Group {
 }
 
 /// Groups ids by their key. `fields`: how many fields the schema has, retired ones excepted; a group has at most so many ids that
-/// `CT.PGET` takes all of them ([`ids_per_reply`]), and with them the commands that write one increment or value for each.
+/// `CT.PGET` takes all of them ([`ids_per_reply`]), and so do the commands that write one increment or value for each
+/// ([`WRITTEN_IDS_MAX`]).
 ///
 /// # Panics
 /// If there are no partitions.
@@ -57,7 +59,7 @@ pub fn group(name: &str, partitions: u32, fields: usize, ids: &[u64]) -> Vec<Gro
         ids: places.iter().map(|place| ids[*place]).collect(),
         places: places.to_vec(),
     };
-    let most = ids_per_reply(fields);
+    let most = ids_per_reply(fields).min(WRITTEN_IDS_MAX);
     places.iter().flat_map(|(partition, places)| places.chunks(most).map(|some| group(*partition, some))).collect()
 }
 
@@ -81,7 +83,7 @@ mod tests {
     #[test]
     fn w4_groups_have_all_ids_once_with_their_places() {
         let ids: Vec<u64> = (0..50_000).map(|n| n * 7 % 30_000).collect();
-        for (fields, most) in [(1, 1_024), (4, 1_024), (5, 819), (20, 204), (256, 16)] {
+        for (fields, most) in [(1, 512), (4, 512), (8, 512), (9, 455), (20, 204), (256, 16)] {
             let groups = group("posts", 3, fields, &ids);
             let mut seen = vec![false; ids.len()];
             assert!(groups.iter().any(|group| group.ids.len() == most), "{fields} fields");

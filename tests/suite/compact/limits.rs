@@ -30,7 +30,7 @@ fn w1_a_command_has_bounds() {
         refused(&mut wire, &command(&["CT.MGET", "five"], ids(820)), "a reply has at most 4096 values");
         assert_eq!(wire.call(&command(&["CT.DEL", "four"], ids(512))).int(), 512);
         refused(&mut wire, &command(&["CT.DEL", "four"], ids(513)), too_many);
-        let wide: String = (0..33).map(|field| format!(" f{field} 8")).collect();
+        let wide: String = (0..33).map(|field| format!(" f{field} 7")).collect();
         wire.done(&format!("CT.CREATE wide SCHEMA{wide}"));
         let wide_triples = |count: u64| (0..count).flat_map(|id| [id.to_string(), "f0".to_owned(), "1".to_owned()]);
         let too_much = "a command writes at most 16384 values";
