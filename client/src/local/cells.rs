@@ -6,13 +6,13 @@
 use super::cell;
 use super::error::{IoContext as _, LocalError};
 use super::files;
-use super::map::{Map, OwnWord, WORD_BYTES};
+use super::map::{Map, WORD_BYTES};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 const NAME: &str = "cells";
 /// "TSCELLS2" as this machine writes numbers: on a machine that writes them differently the file is refused.
@@ -39,7 +39,7 @@ pub(super) const SHARED_STRIPE: usize = 0;
 
 /// The mapped file.
 pub(super) struct Cells {
-    map: Arc<Map>,
+    map: Map,
     file: File,
     slots: usize,
     stripes: usize,
@@ -130,7 +130,7 @@ impl Cells {
         }
         let map = Map::new(&file, words(slots, stripes)).map_err(|error| damaged(&error.to_string()))?;
         let (stripes_used, syncing, has_failed) = (AtomicUsize::new(used), Mutex::default(), AtomicBool::new(false));
-        Ok(Cells { map: Arc::new(map), file, slots, stripes, stripes_used, syncing, has_failed })
+        Ok(Cells { map, file, slots, stripes, stripes_used, syncing, has_failed })
     }
 
     /// A number that all files of the folder share.
@@ -145,16 +145,6 @@ impl Cells {
 
     pub(super) fn set_names_mark(&self, mark: u64) {
         self.map.words()[AT_NAMES_MARK].store(mark.cast_signed(), Ordering::Relaxed);
-    }
-
-    /// The cell of a slot in the stripe of whichever thread uses it.
-    pub(super) fn own_cell<K>(&self, slot: u32, more: K) -> OwnWord<K> {
-        OwnWord::new(self.map.clone(), slot, more)
-    }
-
-    /// From here on this thread adds to the stripe that begins at this word.
-    pub(super) fn own_stripe_is(&self, first: usize) {
-        self.map.own_words_are(first..first + self.slots);
     }
 
     pub(super) fn slots(&self) -> usize {

@@ -2,12 +2,10 @@
 #![allow(unsafe_code, reason = "a mapping is a pointer")]
 
 use memmap2::{MmapOptions, MmapRaw};
-use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::AtomicI64;
 
 /// Bytes of a word.
 pub(super) const WORD_BYTES: usize = size_of::<AtomicI64>();
@@ -16,75 +14,6 @@ pub(super) const WORD_BYTES: usize = size_of::<AtomicI64>();
 pub(super) struct Map {
     mapping: MmapRaw,
     words: usize,
-    /// No other mapping of this process has it, or will have it. Never 0.
-    id: u32,
-}
-
-/// Some words of a map, which need not exist any more.
-#[derive(Clone, Copy)]
-struct Words {
-    /// 0: none.
-    map: u32,
-    length: u32,
-    first: *const AtomicI64,
-}
-
-const NONE: Words = Words { map: 0, length: 0, first: std::ptr::null() };
-
-thread_local! {
-    /// The words to which this thread adds.
-    static OWN: Cell<Words> = const { Cell::new(NONE) };
-}
-
-/// From here on this thread has no own words.
-pub(super) fn forget_own() {
-    OWN.set(NONE);
-}
-
-/// One of the own words of whichever thread uses it, together with what its user needs. It keeps the map mapped. An add reads these 16
-/// bytes, the place of the thread's words, and the word: programs with very many counters have more handles than fit into the caches
-/// of a core, and each line that an add need not read makes it faster.
-pub(super) struct OwnWord<K> {
-    kept: Arc<Kept<K>>,
-    map: u32,
-    index: u32,
-}
-
-struct Kept<K> {
-    _map: Arc<Map>,
-    more: K,
-}
-
-impl<K> Clone for OwnWord<K> {
-    fn clone(&self) -> OwnWord<K> {
-        OwnWord { kept: self.kept.clone(), ..*self }
-    }
-}
-
-impl<K> OwnWord<K> {
-    pub(super) fn new(map: Arc<Map>, index: u32, more: K) -> OwnWord<K> {
-        OwnWord { map: map.id, index, kept: Arc::new(Kept { _map: map, more }) }
-    }
-
-    pub(super) fn index(&self) -> usize {
-        self.index as usize
-    }
-
-    pub(super) fn more(&self) -> &K {
-        &self.kept.more
-    }
-
-    /// The word, if the own words of this thread are in the same map.
-    #[inline]
-    pub(super) fn get(&self) -> Option<&AtomicI64> {
-        let own = OWN.get();
-        if own.map != self.map || self.index >= own.length {
-            return None;
-        }
-        // SAFETY: `own_words_are` has checked that these words are in the map with this number. Numbers are never given again,
-        // so it is the map that `self.kept` keeps mapped for as long as the reference lives.
-        Some(unsafe { &*own.first.add(self.index as usize) })
-    }
 }
 
 impl Map {
@@ -102,17 +31,7 @@ impl Map {
         // In a child after a fork, an add is a SIGSEGV: two processes that load and store the same cells would lose adds.
         #[cfg(target_os = "linux")]
         mapping.advise(memmap2::Advice::DontFork)?;
-        static IDS: AtomicU32 = AtomicU32::new(1);
-        let id = IDS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
-        let id = id.map_err(|_| io::Error::other("this process has mapped files too often"))?;
-        Ok(Map { mapping, words, id })
-    }
-
-    /// From here on these are the own words of this thread.
-    pub(super) fn own_words_are(&self, words: Range<usize>) {
-        let words = &self.words()[words];
-        let length = u32::try_from(words.len()).unwrap_or(u32::MAX);
-        OWN.set(Words { map: self.id, length, first: words.as_ptr() });
+        Ok(Map { mapping, words })
     }
 
     /// All words.

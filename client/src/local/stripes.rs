@@ -1,7 +1,6 @@
 //! Which thread adds to which stripe. A thread keeps its stripe while it lives; then the next thread continues with its cells.
 
 use super::cells::{Cells, SHARED_STRIPE};
-use super::map;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -44,7 +43,6 @@ impl Drop for Owned {
     fn drop(&mut self) {
         // What this thread adds from here on, while it ends, goes to the shared stripe.
         CURRENT.set(NONE);
-        map::forget_own();
         for (stripes, stripe, _) in self.0.drain(..) {
             if let Some(stripes) = stripes.upgrade() {
                 stripes.free.lock().unwrap_or_else(PoisonError::into_inner).push(stripe);
@@ -75,13 +73,11 @@ impl Stripes {
             owned.0.retain(|(stripes, ..)| stripes.strong_count() > 0);
             let known = owned.0.iter().find(|(stripes, ..)| stripes.as_ptr() == Arc::as_ptr(self));
             if let Some((_, _, first)) = known {
-                cells.own_stripe_is(*first);
                 return Place::Own(*first);
             }
             let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(stripe) = free.or_else(|| cells.add_stripe()) else { return Place::Shared };
             owned.0.push((Arc::downgrade(self), stripe, cells.first_of(stripe)));
-            cells.own_stripe_is(cells.first_of(stripe));
             Place::Own(cells.first_of(stripe))
         });
         // The thread is ending, and has given its stripes back: it remembers nothing more.

@@ -51,42 +51,6 @@ async fn l2_adds_of_threads_are_pushed_once_each_as_one_add_for_each_counter() {
 }
 
 #[tokio::test]
-async fn l2_a_thread_that_adds_to_several_folders_adds_to_the_right_cells() {
-    let (folders, fakes) = ([folder(), folder(), folder()], [Fake::default(), Fake::default(), Fake::default()]);
-    let [first, second, third] = [0, 1, 2].map(|number| (folders[number].path(), &fakes[number]));
-    // In the third folder all threads share their cells.
-    let counters = [
-        open(first.0, first.1).await,
-        open(second.0, second.1).await,
-        open_as(third.0, third.1, LocalOptions { stripes_max: 1, ..options() }).await,
-    ];
-    let handles = counters.each_ref().map(|counters| ["a", "b"].map(|name| handle(counters, name)));
-    let add_all = |times: i64| {
-        for round in 0..times {
-            for (number, [a, b]) in handles.iter().enumerate() {
-                a.add(1 + number as i64);
-                b.clone().add(round);
-            }
-        }
-    };
-    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| add_all(1_000)))));
-    // A folder that is closed and opened again is another one.
-    let [closed, .., last] = counters;
-    drop(handles);
-    closed.close().await.expect("a service that answers");
-    let closed = open(first.0, first.1).await;
-    handle(&closed, "b").add(5);
-    handle(&last, "b").add(7);
-    handle(&closed, "a").add(5);
-    for counters in [closed, last] {
-        counters.close().await.expect("a service that answers");
-    }
-    let sum = 3 * 999 * 1_000 / 2;
-    assert_eq!((first.1.count("a"), first.1.count("b")), (3_005, sum + 5));
-    assert_eq!((third.1.count("a"), third.1.count("b")), (9_000, sum + 7));
-}
-
-#[tokio::test]
 async fn l2_adds_next_to_pushes_are_neither_lost_nor_doubled() {
     let (folder, fake) = (folder(), Fake::default());
     let counters = open(folder.path(), &fake).await;
