@@ -104,8 +104,9 @@ impl<'a> View<'a> {
             Err(fault) => (Vec::new(), Some(fault)),
         };
         let from = from.max(first);
-        // One may begin before, and one is met by the next step.
-        let mut faults = self.faults.part(from, last, self.file, FOLD_STEP + 2);
+        // One may begin before, and one is met by the next step. One that ends right before this step divides what the page adds, as it
+        // did in the step before.
+        let mut faults = self.faults.part(from.saturating_sub(1).max(first), last, self.file, FOLD_STEP + 3);
         if let (Some(_), Some((first, last))) = (&fault, self.index.range(stretch)) {
             faults.add(first, last, &self.page_damage(stretch));
         }

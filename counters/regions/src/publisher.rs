@@ -108,8 +108,11 @@ impl Publisher {
                     let next_at = due_at.min(heartbeat_at.max(Instant::now() + PAUSE));
                     tokio::select! {
                         () = sleep_until(next_at) => {}
-                        // Its sender may be gone: the loop finds that out.
-                        _ = self.led.changed() => {}
+                        changed = self.led.changed() => {
+                            if changed.is_err() {
+                                return;
+                            }
+                        }
                     }
                 }
                 _ => sleep(PAUSE_AFTER_FAILURE).await,

@@ -303,7 +303,7 @@ impl Caller {
         let of_peer = self.of_peer.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let of_port = self.bounds.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bounds.metrics.unfinished.increment(bytes as f64);
-        let peer_max = (limits.unfinished_bytes_max / 2).max(MESSAGE_BYTES_MAX as u64);
+        let peer_max = (limits.unfinished_bytes_max / 2).max(MESSAGE_BYTES_MAX as u64 + 1_024);
         let fits = of_connection <= limits.connection_unfinished_bytes_max
             && of_peer <= peer_max
             && of_port <= limits.unfinished_bytes_max;

@@ -4,11 +4,13 @@
 //! five bytes would cost megabytes; what is held here never exceeds what has arrived.
 
 use super::admission::Caller;
-use super::elements::ELEMENTS_MAX;
+use super::elements::{Count, ELEMENTS_MAX};
 use super::limits::MESSAGE_BYTES_MAX;
 use super::methods::Methods;
 use super::metrics::note_unfinished;
-use super::refusal::{body_too_slow, too_many_elements, too_many_unfinished_bytes, too_many_unfinished_requests};
+use super::refusal::{
+    body_too_slow, too_many_elements, too_many_unfinished_bytes, too_many_unfinished_requests, unreadable,
+};
 use axum::body::{Body, Bytes, HttpBody};
 use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -101,11 +103,15 @@ impl BoundedBody {
                 return Ok(bytes.len());
             }
             let Some(message) = rest.get(PREFIX_BYTES..PREFIX_BYTES + length) else { break };
-            if let Some((methods, input)) = &self.of
-                && methods.shapes.has_too_many(*input, message)
-            {
-                note_unfinished("too_many_elements");
-                return Err(too_many_elements(ELEMENTS_MAX));
+            if let Some((methods, input)) = &self.of {
+                match methods.shapes.count(*input, message) {
+                    Count::Fits => {}
+                    Count::TooMany => {
+                        note_unfinished("too_many_elements");
+                        return Err(too_many_elements(ELEMENTS_MAX));
+                    }
+                    Count::Malformed => return Err(unreadable()),
+                }
             }
             if self.form == Form::Messages {
                 self.kept = self.kept.max(length.saturating_sub(KEPT_UNCHARGED_BYTES) as u64);
@@ -185,6 +191,10 @@ impl HttpBody for BoundedBody {
                     Ok(arrived) => match this.take(arrived) {
                         Ok(Some(passed_on)) => {
                             this.has_begun = true;
+                            if this.form == Form::Messages {
+                                // What is held belongs to the next message, whose time begins now.
+                                this.stop_waiting();
+                            }
                             return Poll::Ready(Some(Ok(Frame::data(passed_on))));
                         }
                         Ok(None) => {}
@@ -314,6 +324,23 @@ mod tests {
         }
         sender.unbounded_send(Ok(Bytes::from_static(&[0, 0]))).unwrap();
         assert_eq!(refused(passed_on.next().await.unwrap().unwrap_err()).code(), Code::ResourceExhausted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_the_time_of_a_message_begins_with_its_first_byte() {
+        let (sender, mut passed_on) = body(Form::Messages, &caller());
+        let all = messages(&[5, 5]);
+        let send = |bytes: &[u8]| sender.unbounded_send(Ok(Bytes::copy_from_slice(bytes))).unwrap();
+        send(&all[..3]);
+        assert!(futures::poll!(passed_on.next()).is_pending());
+        tokio::time::advance(Duration::from_millis(900)).await;
+        send(&all[3..12]);
+        assert_eq!(passed_on.next().await.unwrap().unwrap(), messages(&[5]));
+        assert!(futures::poll!(passed_on.next()).is_pending());
+        tokio::time::advance(Duration::from_millis(900)).await;
+        assert!(futures::poll!(passed_on.next()).is_pending(), "the second message has begun 900 ms ago");
+        send(&all[12..]);
+        assert_eq!(passed_on.next().await.unwrap().unwrap(), messages(&[5]));
     }
 
     #[tokio::test]

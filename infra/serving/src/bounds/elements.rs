@@ -29,17 +29,17 @@ pub(super) enum Field {
 }
 
 impl Shapes {
-    /// Whether a message of this shape has more elements than [`ELEMENTS_MAX`]. Of one that is malformed, those before the error
-    /// count: the decoder refuses it.
-    pub(super) fn has_too_many(&self, input: usize, message: &[u8]) -> bool {
+    /// Whether a message of this shape has more elements than [`ELEMENTS_MAX`]. One that is malformed must be refused, too: the decoder
+    /// takes elements beyond the end of the message that has them, and refuses them only then.
+    pub(super) fn count(&self, input: usize, message: &[u8]) -> Count {
         if message.len() <= ELEMENTS_MAX * ELEMENT_BYTES_MIN {
-            return false;
+            return Count::Fits;
         }
         let mut left = ELEMENTS_MAX;
-        self.count(input, message, DEPTH_MAX, &mut left) == Count::TooMany
+        self.count_within(input, message, DEPTH_MAX, &mut left)
     }
 
-    fn count(&self, shape: usize, mut message: &[u8], depth: usize, left: &mut usize) -> Count {
+    fn count_within(&self, shape: usize, mut message: &[u8], depth: usize, left: &mut usize) -> Count {
         let Shape(fields) = &self.0[shape];
         while !message.is_empty() {
             let Ok((number, wire_type)) = decode_key(&mut message) else { return Count::Malformed };
@@ -66,7 +66,7 @@ impl Shapes {
                 if depth == 0 {
                     return Count::Malformed;
                 }
-                match self.count(shape, value, depth - 1, left) {
+                match self.count_within(shape, value, depth - 1, left) {
                     Count::Fits => {}
                     found => return found,
                 }
@@ -76,8 +76,9 @@ impl Shapes {
     }
 }
 
+/// What a message has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Count {
+pub(super) enum Count {
     Fits,
     TooMany,
     Malformed,
@@ -102,7 +103,10 @@ mod tests {
     fn has_too_many(path: &str, message: &impl prost::Message) -> bool {
         let methods = Methods::new();
         let input = methods.of(path).expect(path).input;
-        methods.shapes.has_too_many(input, &message.encode_to_vec())
+        match methods.shapes.count(input, &message.encode_to_vec()) {
+            Count::Malformed => panic!("it is well-formed"),
+            count => count == Count::TooMany,
+        }
     }
 
     fn calls(calls: usize, messages: usize) -> EnqueueStreamRequest {
@@ -139,14 +143,26 @@ mod tests {
     }
 
     #[test]
-    fn s1_malformed_messages_are_left_to_the_decoder() {
+    fn s1_malformed_messages_are_refused() {
         let methods = Methods::new();
-        let input = methods.of("/tallystone.queue.v1.Queue/Enqueue").expect("a method").input;
-        for byte in [0x00, 0x07, 0x0b, 0x12, 0xff] {
-            let message = vec![byte; 4 * ELEMENTS_MAX];
-            let _ = methods.shapes.has_too_many(input, &message);
+        let count = |method: &str, message: &[u8]| {
+            methods
+                .shapes
+                .count(methods.of(&format!("/tallystone.queue.v1.Queue/{method}")).expect("a method").input, message)
+        };
+        // The last is a group in a group …
+        for byte in [0x00, 0x07, 0xff, 0x0b] {
+            assert_eq!(count("Enqueue", &vec![byte; 4 * ELEMENTS_MAX]), Count::Malformed, "{byte}");
         }
-        // A group in a group …
-        assert!(!methods.shapes.has_too_many(input, &vec![0x0b; 4 * ELEMENTS_MAX]));
+        // A call of five bytes whose request has all that follows: the decoder would read its messages first.
+        let messages = [0x12, 0].repeat(2 * ELEMENTS_MAX);
+        let length = [
+            0x80 | messages.len() as u8 & 0x7f,
+            0x80 | (messages.len() >> 7) as u8,
+            0x80 | (messages.len() >> 14) as u8,
+            0,
+        ];
+        let call = [&[0x0a, 5, 0x12][..], &length, &messages].concat();
+        assert_eq!(count("EnqueueStream", &call), Count::Malformed);
     }
 }

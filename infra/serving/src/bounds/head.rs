@@ -1,8 +1,8 @@
 //! The head of a request over HTTP/1: the transport holds up to 400 KiB of one, also without a credential. Here the connection ends
 //! before that.
 
-/// The begin of a connection with HTTP/2, which has its own bound. No method of HTTP/1 has these letters.
-const HTTP2: &[u8; 3] = b"PRI";
+/// The begin of a connection with HTTP/2, which has its own bound. The transport compares all of it.
+const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The most bytes of a head, about: it may have those of one more read.
 pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
 
@@ -18,14 +18,17 @@ pub(super) struct Head {
     has_gone_on: bool,
     /// The calls that had begun when they were last counted.
     begun: u64,
+    /// One of them had not ended then: what was read since may be of its body.
+    was_open: bool,
 }
 
 impl Head {
     /// Whether a connection must end instead of reading on: what was read so far is no whole head, unless a call has begun.
     pub(super) fn is_too_large(&mut self, begun: u64, is_open: bool) -> bool {
-        if is_open || self.begun != begun || self.first == *HTTP2 {
+        if is_open || self.was_open || self.begun != begun || self.first == *HTTP2 {
             (self.bytes, self.has_gone_on, self.begun) = (0, false, begun);
         }
+        self.was_open = is_open;
         self.has_gone_on
     }
 
@@ -70,7 +73,11 @@ mod tests {
         assert!(!ends_after(&mut head, 2, false, &[400 * 1024]), "a call that has begun and ended meanwhile");
         assert!(ends_after(&mut head, 2, false, &[1]));
         let mut head = Head::default();
-        head.note(b"PRI * HTTP/2.0");
+        head.note(&HTTP2[..10]);
+        head.note(&HTTP2[10..]);
         assert!(!ends_after(&mut head, 0, false, &[400 * 1024; 5]), "HTTP/2 has its own bounds");
+        let mut head = Head::default();
+        head.note(b"PRI / HTTP/1.1\r\nx: ");
+        assert!(ends_after(&mut head, 0, false, &[400 * 1024, 1]), "a method that begins as HTTP/2 does");
     }
 }

@@ -21,6 +21,12 @@ pub(super) fn too_many_elements(max: usize) -> Status {
     refusal("TOO_MANY_ELEMENTS", format!("the lists of a request may have {max} elements together"))
 }
 
+/// The request is no message of its method.
+pub(super) fn unreadable() -> Status {
+    let message = "the request cannot be read: a length in it is beyond the end of its message".to_owned();
+    to_call(rpc_status(Code::InvalidArgument, message, "INVALID_ARGUMENT", HashMap::new(), None))
+}
+
 /// Too many requests of the port have not arrived in full.
 pub(super) fn too_many_unfinished_requests() -> Status {
     let message =
