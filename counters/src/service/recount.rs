@@ -3,10 +3,17 @@
 use super::append::STALE_TRIES;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, Groups, begin, go_on};
+use crate::checkpoints::Checkpoints;
 use crate::log::RollupSchedule;
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
 use crate::refusal::Refusal;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often and how long a recount waits for a rollup under way.
+const ROLLUP_WAITS: u32 = 40;
+const ROLLUP_WAIT: Duration = Duration::from_millis(50);
 
 /// An audit, and how far back its namespace keeps events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +67,7 @@ impl CounterService {
             // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
             open.touches.add(counter, true);
             let answer = match recounted {
-                // Before the answer, and although the counter may have been touched a moment ago: nothing else may ever publish the count.
-                Ok(recounted) => open.store.touch(&[(counter.clone(), true)]).await.map(|_| recounted),
+                Ok(recounted) => roll_up_again(&open.store, counter, &recounted).await.map(|()| recounted),
                 Err(refusal) => Err(refusal),
             };
             match answer {
@@ -78,6 +84,27 @@ impl CounterService {
         open.check_has_events()?;
         open.store.recounts(counter).await
     }
+}
+
+/// Sees that a rollup commits after a recount: nothing else may ever publish the count. It does so before the answer, and although the
+/// counter may have been touched a moment ago. A rollup that committed before and has not settled yet takes the counter out of
+/// circulation, so this waits for it, for a short time.
+async fn roll_up_again<S: Checkpoints + RollupSchedule>(
+    store: &S,
+    counter: &CounterName,
+    recounted: &Recounted,
+) -> Result<(), Refusal> {
+    for _ in 0..ROLLUP_WAITS {
+        if store.touch(&[(counter.clone(), true)]).await? {
+            return Ok(());
+        }
+        let checkpoints = store.read(std::slice::from_ref(counter)).await?;
+        if checkpoints.iter().any(|checkpoint| checkpoint.exact_to_ms > recounted.exact_to_ms) {
+            return Ok(());
+        }
+        sleep(ROLLUP_WAIT).await;
+    }
+    Ok(())
 }
 
 fn other_namespace() -> Refusal {
