@@ -88,7 +88,7 @@ impl CounterService {
 
 /// Sees that a rollup commits after a recount: nothing else may ever publish the count. It does so before the answer, and although the
 /// counter may have been touched a moment ago. A rollup that committed before and has not settled yet takes the counter out of
-/// circulation, so this waits for it, for a short time.
+/// circulation, so this waits for it, for a short time. Where two rollups overlap, the later one to settle may still take it out.
 async fn roll_up_again<S: Checkpoints + RollupSchedule>(
     store: &S,
     counter: &CounterName,
