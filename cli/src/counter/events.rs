@@ -34,7 +34,7 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
         let page = session.call(namespace, page).await?;
         if !page.items.is_empty() {
             empty = false;
-            session.output.many(&page.items, |events| listed(events))?;
+            session.output.many(&page.items, listed)?;
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
