@@ -27,6 +27,7 @@ pub use record::Record;
 pub use refusal::{Damage, Refusal};
 pub use schema::{Field, Schema};
 pub use set::{Change, CounterSet, Dump, Figure, Figures, Job, Mode, PageFiles, Scan, SpillJob, Totals};
+pub use table::LINE_BYTES;
 pub use tokens::{Admission, TOKEN_AHEAD_MS, TOKEN_BYTES_MAX, Token};
 
 /// Ids of one command at most.

@@ -17,7 +17,7 @@ pub const REGION_BYTES_MAX: usize = 32;
 pub const TOKEN_BYTES_MAX: usize = 64;
 
 macro_rules! text {
-    ($(#[$doc:meta])* $Name:ident, $field:literal, $max:expr) => {
+    ($(#[$doc:meta])* $Name:ident, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $Name(String);
@@ -25,8 +25,8 @@ macro_rules! text {
         impl $Name {
             /// Checks and wraps.
             pub fn parse(text: impl Into<String>) -> Result<Self, Refusal> {
-                let text = text.into();
-                check_text($field, &text, 1, $max)?;
+                let (text, check): (String, fn(&str) -> Result<(), Refusal>) = (text.into(), $check);
+                check(&text)?;
                 Ok($Name(text))
             }
 
@@ -46,12 +46,12 @@ macro_rules! text {
 
 text! {
     /// A counter: 1 to 128 bytes without control characters.
-    CounterName, "counter", COUNTER_BYTES_MAX
+    CounterName, |text| Ok(check_text("counter", text, 1, COUNTER_BYTES_MAX)?)
 }
 text! {
     /// An idempotency token, which identifies an event together with its time (N3): 1 to 64 bytes without control
     /// characters.
-    Token, "token", TOKEN_BYTES_MAX
+    Token, |text| Ok(check_text("token", text, 1, TOKEN_BYTES_MAX)?)
 }
 
 impl Token {
@@ -61,53 +61,15 @@ impl Token {
     }
 }
 
-/// A namespace's name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NamespaceName(String);
-
-impl NamespaceName {
-    /// Checks and wraps.
-    pub fn parse(name: impl Into<String>) -> Result<Self, Refusal> {
-        let name = name.into();
-        check_name("namespace", "a namespace name", &name, NAMESPACE_BYTES_MAX)?;
-        Ok(NamespaceName(name))
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+text! {
+    /// A namespace's name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+    NamespaceName, |text| check_name("namespace", "a namespace name", text, NAMESPACE_BYTES_MAX)
 }
-
-impl fmt::Display for NamespaceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-/// A region's name (N12): 1 to 32 of `A-Z a-z 0-9 . _ -`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct RegionName(String);
-
-impl RegionName {
-    /// Checks and wraps.
-    pub fn parse(name: impl Into<String>) -> Result<Self, Refusal> {
-        let name = name.into();
-        check_name("region", "a region's name", &name, REGION_BYTES_MAX)?;
-        Ok(RegionName(name))
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RegionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
+text! {
+    /// A region's name (N12): 1 to 32 of `A-Z a-z 0-9 . _ -`.
+    #[derive(Serialize, Deserialize)]
+    #[serde(try_from = "String", into = "String")]
+    RegionName, |text| check_name("region", "a region's name", text, REGION_BYTES_MAX)
 }
 
 impl TryFrom<String> for RegionName {

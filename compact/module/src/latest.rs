@@ -15,9 +15,6 @@ thread_local! {
     static LATEST: RefCell<Latest> = const { RefCell::new(Latest { name: Vec::new(), shared: Weak::new() }) };
 }
 
-/// Bytes of a cache line, on the usual processors.
-const LINE_BYTES: usize = 64;
-
 /// Begins to load the memory of an id, if the key is that of the latest command. Returns whether it is. Only a hint: the command finds its
 /// set by its key.
 #[inline]
@@ -48,6 +45,7 @@ pub(crate) fn remember(args: &Args<'_>, shared: &Arc<Shared>) {
 #[inline]
 fn load(memory: &[u8]) -> bool {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    use tallystone_compact::LINE_BYTES;
     for byte in memory.iter().step_by(LINE_BYTES).chain(memory.last()) {
         // SAFETY: a prefetch has no effect but on the time of later reads.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };

@@ -15,7 +15,7 @@ pub(crate) struct Slot {
 /// The high bit of a tag: the record is in the aux dictionary.
 const IN_AUX: u8 = 0x80;
 /// Of a cache line, on the usual processors.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 /// Of a page of memory, on the usual systems.
 const PAGE_BYTES: usize = 4_096;
 const ONES: u128 = u128::from_ne_bytes([0x01; 16]);

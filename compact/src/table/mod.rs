@@ -15,6 +15,7 @@ mod waiting;
 pub(crate) use approach::{Approach, touch, touch_lines};
 pub(crate) use dictionary::Dictionary;
 pub(crate) use geometry::{Geometry, SEGMENT_BYTES};
+pub use groups::LINE_BYTES;
 
 use crate::hash::Hash;
 use crate::layout::Layout;

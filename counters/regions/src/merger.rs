@@ -11,7 +11,9 @@ use crate::metrics::{self, Failing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_counters::redis::{MergedNamespace, RedisNamespace, RedisNamespaces, SKIPPED, TopicPosition};
+use tallystone_counters::redis::{
+    MergedNamespace, MergedTopics, RedisNamespace, RedisNamespaces, SKIPPED, TopicPosition,
+};
 use tallystone_counters::regions::RegionRecord;
 use tallystone_counters::{CounterName, NamespaceName, Refusal, RegionName};
 use tallystone_kafka::{KafkaConfigError, TopicFollower};
@@ -88,15 +90,14 @@ impl Merger {
 
     /// Reads the topics until the term ends, the namespaces have changed, one is due again, or the topics have other partitions.
     async fn read(&mut self, term: &Term) -> Result<(), Failure> {
-        let mut covered = self.cover(term).await?;
+        let (mut covered, positions) = self.cover(term).await?;
         let expected = covered.values().flat_map(RedisNamespace::other_regions).cloned().collect();
         self.gatherer.expect(expected);
         let follower = TopicFollower::new(&self.options.kafka, &self.options.topics, "tallystone-regions")?;
         let partitions = follower.partitions().await?;
-        let merged = self.namespaces.merged_topics().await?;
         let position = |(topic, partition): &(String, i32)| {
             let is_of = |position: &&TopicPosition| position.topic == *topic && position.partition == *partition;
-            let next_offset = merged.positions.iter().find(is_of).map(|position| position.next_offset);
+            let next_offset = positions.iter().find(is_of).map(|position| position.next_offset);
             (topic.clone(), *partition, next_offset)
         };
         follower.read_from(&partitions.iter().map(position).collect::<Vec<_>>())?;
@@ -184,12 +185,12 @@ impl Merger {
     }
 
     /// Sees that namespaces which are not covered get everything: records of them were skipped, and some of their counters may
-    /// not be published. Returns those that are covered then.
-    async fn cover(&mut self, term: &Term) -> Result<Covered, Failure> {
+    /// not be published. Returns those that are covered then, and up to where the topics are merged.
+    async fn cover(&mut self, term: &Term) -> Result<(Covered, Vec<TopicPosition>), Failure> {
         let now = Instant::now();
         self.failed.retain(|name, due_at| *due_at > now && term.namespaces.contains_key(name));
         self.ahead.retain(|name, due_at| *due_at > now && term.namespaces.contains_key(name));
-        let mut stood = self.namespaces.merged_topics().await?.namespaces;
+        let MergedTopics { mut positions, namespaces: mut stood } = self.namespaces.merged_topics().await?;
         let (mut covered, mut wanted, mut is_new) = (Covered::new(), BTreeMap::new(), false);
         for (name, store) in &term.namespaces {
             let (regions, stood) = (self.regions_of(store), stood.remove(store.tag()));
@@ -222,11 +223,14 @@ impl Merger {
         self.failing.show(self.failed.keys().cloned().collect());
         let gone: Vec<String> = stood.into_keys().collect();
         let is_stored = match (is_new, gone.is_empty()) {
-            (true, _) => self.namespaces.merge_from_beginning(&term.name, &wanted).await?,
+            (true, _) => {
+                positions.clear();
+                self.namespaces.merge_from_beginning(&term.name, &wanted).await?
+            }
             (false, false) => self.namespaces.forget_namespaces(&term.name, &gone).await?,
             (false, true) => true,
         };
-        if is_stored { Ok(covered) } else { Err(Failure::LeaseLost) }
+        if is_stored { Ok((covered, positions)) } else { Err(Failure::LeaseLost) }
     }
 }
 

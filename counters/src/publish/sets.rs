@@ -6,6 +6,7 @@ use redis::Cmd;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use tallystone_client::compact::WRITTEN_IDS_MAX;
 use tallystone_link::{Link, LinkError, Primary, ReplicaWait};
 use tallystone_lua::keys::slot_of;
 use tallystone_model::Refusal;
@@ -17,8 +18,6 @@ const TIME_WIDTH: &str = "41";
 const TOO_MANY_VALUES: &str = "a command writes at most";
 /// Counts that a command may always have, in a set of 256 fields too.
 const COUNTS_ALWAYS: usize = 64;
-/// Ids that one command writes at most.
-const COUNTS_MAX: usize = 512;
 /// Commands that find out which counts of a batch the set refuses. One of a thousand takes twenty.
 const SPLITS_MAX: usize = 64;
 
@@ -136,7 +135,7 @@ impl CounterSets {
     /// The number of counts that were set.
     async fn set_newer(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
         let mut set = 0;
-        for counts in counts.chunks(COUNTS_MAX) {
+        for counts in counts.chunks(WRITTEN_IDS_MAX) {
             set += self.set_newer_of_one_command(to, counts).await?;
         }
         Ok(set)

@@ -59,7 +59,7 @@ use tallystone_model::store::{
 };
 use tallystone_model::{Lease, MessageId, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
 use tallystone_serving::Overloaded;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -209,12 +209,23 @@ impl<S: Store> Engine<S> {
     /// The place of a Dequeue that may wait, of the server and of its tenant.
     fn place_to_wait(&self, queue: &QueueName) -> Result<impl Sized + use<S>, Refusal> {
         let max = self.context.wait_limits.dequeues_max;
-        let of_server = self.dequeues.clone().try_acquire_owned().map_err(|_| {
-            self.context.metrics.waiters_refused.increment(1);
-            Refusal::TooManyWaiters { queue: queue.to_string(), what: "waiting Dequeues of one server", max }
-        })?;
+        let of_server = self.place(&self.dequeues, queue, "waiting Dequeues of one server", max)?;
         let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.waiter()).transpose()?;
         Ok((of_server, of_tenant))
+    }
+
+    /// One of the places of the server that are free, of `max` in all.
+    fn place(
+        &self,
+        free: &Arc<Semaphore>,
+        queue: &QueueName,
+        what: &'static str,
+        max: u32,
+    ) -> Result<OwnedSemaphorePermit, Refusal> {
+        free.clone().try_acquire_owned().map_err(|_| {
+            self.context.metrics.waiters_refused.increment(1);
+            Refusal::TooManyWaiters { queue: queue.to_string(), what, max }
+        })
     }
 
     /// Subscribes to a queue. The limit in the request is not used.
@@ -227,10 +238,7 @@ impl<S: Store> Engine<S> {
     ) -> Result<WorkSession, Refusal> {
         self.context.tenants.check_lease(queue, request.lease_ms)?;
         let max = self.context.wait_limits.subscriptions_max;
-        let of_server = self.subscriptions.clone().try_acquire_owned().map_err(|_| {
-            self.context.metrics.waiters_refused.increment(1);
-            Refusal::TooManyWaiters { queue: queue.to_string(), what: "subscriptions of one server", max }
-        })?;
+        let of_server = self.place(&self.subscriptions, queue, "subscriptions of one server", max)?;
         let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.subscription()).transpose()?;
         let places = SessionPlaces { _of_server: of_server, _of_tenant: of_tenant };
         Ok(WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events, places))

@@ -20,6 +20,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use std::convert::Infallible;
+use std::str::FromStr;
 use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
@@ -55,21 +56,22 @@ pub(super) fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> Ht
 
 /// A parameter of a query. What its path does not have was refused before ([`int64`](super::int64)).
 pub(super) fn integer(query: Option<&str>, name: &'static str) -> Result<Option<i64>, Status> {
-    let given = parameter(query, name);
-    let unreadable = |_| of_call(Refusal::invalid(name, "is not a 64-bit integer"));
-    given.map(str::parse).transpose().map_err(unreadable)
+    parsed(query, name, "is not a 64-bit integer")
+}
+
+/// The same, true or false; absent: false.
+fn flag(query: Option<&str>, name: &'static str) -> Result<bool, Status> {
+    parsed(query, name, "is neither true nor false").map(Option::unwrap_or_default)
+}
+
+fn parsed<T: FromStr>(query: Option<&str>, name: &'static str, why: &str) -> Result<Option<T>, Status> {
+    parameter(query, name).map(str::parse).transpose().map_err(|_| of_call(Refusal::invalid(name, why)))
 }
 
 /// The same, as it was sent.
 pub(super) fn parameter<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
     let mut parts = query.unwrap_or_default().split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
     parts.find(|(of, _)| *of == name).map(|(_, value)| value)
-}
-
-/// A parameter of a query that is true or false; absent: false.
-fn flag(query: Option<&str>, name: &'static str) -> Result<bool, Status> {
-    let unreadable = |_| of_call(Refusal::invalid(name, "is neither true nor false"));
-    parameter(query, name).map(str::parse).transpose().map(Option::unwrap_or_default).map_err(unreadable)
 }
 
 /// A request that the RPC can check.

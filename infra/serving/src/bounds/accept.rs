@@ -19,8 +19,6 @@ use tonic::transport::server::Connected;
 
 /// The pause after an accept for which the process has no file left.
 const NO_FILES_PAUSE: Duration = Duration::from_millis(100);
-/// So many bytes say which version of HTTP follows; from there on the transport has time limits.
-const FIRST_BYTES: usize = 24;
 
 /// The connections of a listener that are admitted.
 pub(crate) fn accept(
@@ -76,7 +74,6 @@ pub(crate) struct Connection {
 
 /// What a connection waits for until its first request.
 struct Quiet {
-    read_bytes: usize,
     too_late: Pin<Box<Sleep>>,
     evicted: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -85,7 +82,7 @@ impl Connection {
     fn new(wire: Wire, admission: Admission) -> Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
-        let quiet = Some(Quiet { read_bytes: 0, too_late, evicted });
+        let quiet = Some(Quiet { too_late, evicted });
         Connection { wire, admission, quiet, head: Head::default() }
     }
 
@@ -106,7 +103,8 @@ impl Connection {
         if quiet.evicted.as_mut().poll(cx).is_ready() {
             return Poll::Ready(io::Error::other("another connection takes its place"));
         }
-        if quiet.read_bytes < FIRST_BYTES && quiet.too_late.as_mut().poll(cx).is_ready() {
+        // From there on the transport has time limits.
+        if !self.head.has_begun() && quiet.too_late.as_mut().poll(cx).is_ready() {
             note_closed(Closed::Silent);
             return Poll::Ready(io::ErrorKind::TimedOut.into());
         }
@@ -145,11 +143,7 @@ impl AsyncRead for Connection {
         }
         let before = into.filled().len();
         let read = self.wire.poll_read(cx, into);
-        let bytes = &into.filled()[before..];
-        self.head.note(bytes);
-        if let Some(quiet) = &mut self.quiet {
-            quiet.read_bytes += bytes.len();
-        }
+        self.head.note(&into.filled()[before..]);
         read
     }
 }

@@ -32,6 +32,11 @@ impl Head {
         self.has_gone_on
     }
 
+    /// Whether as many bytes have come as say which version of HTTP follows.
+    pub(super) fn has_begun(&self) -> bool {
+        self.first_bytes == self.first.len()
+    }
+
     /// Notes what was read then.
     pub(super) fn note(&mut self, read: &[u8]) {
         let missing = (self.first.len() - self.first_bytes).min(read.len());
