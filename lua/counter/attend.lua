@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- attend: the present checkpoints of these counters were published; what else do they lack? (N12)
--- KEYS counts deleted state recounts crossings pending behind regions
+-- KEYS counts deleted state recounts crossings pending dirty behind regions
 -- ARGV now_ms, revision (lib/home), again_ms, behind_ms, number of other regions, region..., (counter, what was published)...
 -- RETURNS {OK, (the time of a clear of another region that it must follow, or 0; 1: it must be rolled up, or 0)...}
 -- What was published: '0': nothing; else what stood (lib/home).

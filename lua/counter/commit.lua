@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- commit: replaces checkpoints by compare-and-set, unless a later lease has written (N8).
--- KEYS counts deleted state recounts crossings pending [behind (lib/regions)]
+-- KEYS counts deleted state recounts crossings pending dirty [behind (lib/regions)]
 -- ARGV now_ms, revision (lib/home), (counter, what stands (lib/home; '0': no checkpoint), checkpoint, crossings (lib/crossings))...
 -- RETURNS {OK, code...}: OK | LOST
 -- WHY no first checkpoint that is old: the marks of deleted counters go in the end (forget), and then a rollup that began

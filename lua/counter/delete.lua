@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- delete: a counter has no count from now on; its clear of this time is in the log already (N14).
--- KEYS counts deleted state recounts [crossings pending behind (lib/regions)]
+-- KEYS counts deleted state recounts [crossings pending dirty behind (lib/regions)]
 -- ARGV now_ms, revision (lib/home), latest_ahead_ms, counter, time of the clear
 -- RETURNS {OK} | {TOO_EARLY}: the clear's time is further ahead of the clock than that of any new event
 -- WHY it leaves a mark in place of the checkpoint: a rollup that began before then loses its compare-and-set. Events of

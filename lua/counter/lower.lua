@@ -1,6 +1,6 @@
 #!lua
 -- lower: checkpoints that are exact to a time that is yet to come become exact to an earlier one; their counts stay (X6).
--- KEYS counts deleted state recounts [crossings pending behind (lib/regions)]
+-- KEYS counts deleted state recounts [crossings pending dirty behind (lib/regions)]
 -- ARGV now_ms, revision (lib/home), from_ms, to_ms, counter...
 -- RETURNS {OK, how many}
 -- WHY without their leases: those of the time ahead would be later than every lease that follows.

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- merge: records of other regions: of each region and counter the latest one stays (N12).
--- KEYS counts deleted state recounts crossings pending behind regions
+-- KEYS counts deleted state recounts crossings pending dirty behind regions
 -- ARGV now_ms, revision (lib/home), (counter, region, record (lib/regions))...
 -- RETURNS {OK, how many were later than what stood}
 -- WHY a comparison: records may come late, twice and in any order, and the same ones stay.

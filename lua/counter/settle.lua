@@ -9,6 +9,8 @@
 -- RETURNS {OK}
 -- WHY closed is set here and not by a call before: a counter opened before it is settled would take adds that do not fit
 -- a count which holds the same deltas already.
+-- WHY only the last word takes a counter out: a recount since then has its count published by a later rollup (recount). A time
+-- that is yet to come was written under a wrong clock.
 -- WHY a counter that this call closes is due again: a later rollup may have opened it and left no record, because
 -- nothing was pending. The next rollup decides.
 --@include shard
@@ -40,7 +42,7 @@ for i = 1, #counters do
     named[#named + 1] = counter
   end
   p.entries = left
-  local is_last_word, was_closed = settled_to >= p.closed_to, p.closed
+  local is_last_word, was_closed = settled_to >= p.closed_to or p.closed_to > now, p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
     mark(counter, (first_window(p) + 1) * WINDOW_MS)
@@ -51,7 +53,7 @@ for i = 1, #counters do
   elseif is_last_word then
     clean[#clean + 1] = counter
   end
-  if #left > 0 or p.closed > 0 then
+  if #left > 0 or p.closed > 0 or not is_last_word then
     write[#write + 1] = counter
     write[#write + 1] = write_pending(p)
   elseif raws[i] then

@@ -214,8 +214,9 @@ fn prelude() -> String {
     local("K_RECOUNTS", &"KEYS[4]");
     local("K_CROSSINGS", &"KEYS[5]");
     local("K_HOME_PENDING", &"KEYS[6]");
-    local("K_BEHIND", &"KEYS[7]");
-    local("K_REGIONS", &"KEYS[8]");
+    local("K_HOME_DIRTY", &"KEYS[7]");
+    local("K_BEHIND", &"KEYS[8]");
+    local("K_REGIONS", &"KEYS[9]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_ARCHIVE", &format!("KEYS[{}]", NAMES.len() + 1));
     local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
@@ -315,16 +316,16 @@ impl ShardKeys {
     }
 
     /// KEYS of `commit` and `recount`: also the crossings, and what is pending in the home shard.
-    pub fn commit(&self) -> [String; 6] {
+    pub fn commit(&self) -> [String; 7] {
         let [counts, deleted, state, recounts] = self.home();
-        [counts, deleted, state, recounts, self.key(CROSSINGS), self.key("pending")]
+        [counts, deleted, state, recounts, self.key(CROSSINGS), self.key("pending"), self.key("dirty")]
     }
 
     /// KEYS of the scripts of regions; without the last one, those of the scripts that write checkpoints in a namespace with
     /// regions.
-    pub fn regions(&self) -> [String; 8] {
-        let [counts, deleted, state, recounts, crossings, pending] = self.commit();
-        [counts, deleted, state, recounts, crossings, pending, self.key(BEHIND), self.key(REGIONS)]
+    pub fn regions(&self) -> [String; 9] {
+        let [counts, deleted, state, recounts, crossings, pending, dirty] = self.commit();
+        [counts, deleted, state, recounts, crossings, pending, dirty, self.key(BEHIND), self.key(REGIONS)]
     }
 }
 

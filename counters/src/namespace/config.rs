@@ -308,6 +308,12 @@ impl NamespaceConfig {
         self.coalesce_ms + self.lag_ms()
     }
 
+    /// Since when a counter waits whose count is exact to this time, if its rollup falls due as soon as it can seal one more
+    /// window (Unix ms).
+    pub(crate) fn waits_since_ms(&self, exact_to_ms: u64) -> i64 {
+        (exact_to_ms + WINDOW_MS + self.lag_ms()) as i64 - self.due_after_ms() as i64
+    }
+
     /// How long after its last rollup a counter falls due again though nothing of it is pending; 0: it leaves circulation
     /// (N10). `idle_ms`: how long it has had no event.
     pub(crate) fn circulation_ms(&self, idle_ms: u64) -> u64 {

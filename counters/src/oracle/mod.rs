@@ -22,7 +22,7 @@ use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
 use crate::recount::{Recounted, Recounts};
 use crate::refusal::Refusal;
-use shard::Shard;
+use shard::{DirtyMark, Shard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -249,6 +249,11 @@ impl Recounts for OracleNamespace {
         world.checkpoints.insert(counter.clone(), *after);
         self.append_crossing(&mut world, counter, before, after);
         world.recounts.insert(counter.clone(), recounts.to_vec());
+        let since_ms = self.config.waits_since_ms(after.exact_to_ms);
+        let shard = self.shard(&mut world, Placement::of(counter).home())?;
+        let pending = shard.pending.entry(counter.clone()).or_default();
+        pending.closed_to_ms = pending.closed_to_ms.max(after.exact_to_ms + 1);
+        shard.dirty.insert(counter.clone(), DirtyMark::since(since_ms));
         Ok(Commit::Done)
     }
 

@@ -65,7 +65,8 @@ impl RollupLog for OracleNamespace {
                 let pending = shard.pending.entry(counter.clone()).or_default();
                 pending.windows.retain(|number, _| (number + 1) * WINDOW_MS > *to_ms);
                 let (first_end_ms, was_closed) = (pending.first_end_ms(), pending.closed);
-                let is_last_word = *to_ms >= pending.closed_to_ms;
+                // A time that is yet to come was written under a wrong clock.
+                let is_last_word = *to_ms >= pending.closed_to_ms || pending.closed_to_ms > now_ms;
                 if is_last_word {
                     (pending.closed, pending.closed_to_ms) = (*closed, *to_ms);
                 }
@@ -88,7 +89,10 @@ impl RollupLog for OracleNamespace {
                     None if is_last_word => drop(shard.dirty.remove(counter)),
                     _ => {}
                 }
-                shard.forget_if_idle(counter);
+                // A recount since then waits for a later rollup.
+                if is_last_word {
+                    shard.forget_if_idle(counter);
+                }
             }
         }
         Ok(())

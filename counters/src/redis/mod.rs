@@ -191,7 +191,7 @@ impl RedisNamespace {
         let keys = self.keys(shard);
         match self.config.regions.is_empty() {
             true => keys.commit().to_vec(),
-            false => keys.regions()[..7].to_vec(),
+            false => keys.regions()[..8].to_vec(),
         }
     }
 

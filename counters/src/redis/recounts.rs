@@ -53,6 +53,7 @@ impl RedisNamespace {
         let mut command = self.log_call(CounterScript::Recount, shard, &self.commit_keys(shard));
         command.arg(counter.as_str()).arg(record::stand_of(before)).arg(record::encode_checkpoint(after)).arg(recounts);
         command.arg(record::encode_crossing(after, &passed(&self.config.thresholds, counter, before, after)));
+        command.arg(self.config.waits_since_ms(after.exact_to_ms));
         match self.run_any(shard, &command).await?.answer {
             CounterAnswer::Ok => Ok(Commit::Done),
             CounterAnswer::Lost => Ok(Commit::Lost),

@@ -3,17 +3,9 @@
 use super::append::STALE_TRIES;
 use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, Groups, begin, go_on};
-use crate::checkpoints::Checkpoints;
-use crate::log::RollupSchedule;
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
 use crate::refusal::Refusal;
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// How often and how long a recount waits for a rollup under way.
-const ROLLUP_WAITS: u32 = 40;
-const ROLLUP_WAIT: Duration = Duration::from_millis(50);
 
 /// An audit, and how far back its namespace keeps events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +55,17 @@ impl CounterService {
                 return Err(other_namespace());
             }
             let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
-            let recounted = recount(&open.store, counter, request, kept_from_ms).await;
-            // The next rollup publishes the count, decides what the counter accepts, and counts a clear that was in the way.
-            open.touches.add(counter, true);
-            let answer = match recounted {
-                Ok(recounted) => roll_up_again(&open.store, counter, &recounted).await.map(|()| recounted),
-                Err(refusal) => Err(refusal),
-            };
-            match answer {
+            match recount(&open.store, counter, request, kept_from_ms).await {
                 Err(Refusal::Stale) => open = self.directory.instead_of_the_same(&open).await?,
-                answer => return answer,
+                answer => {
+                    match &answer {
+                        // The next rollup publishes the count, and decides what the counter accepts.
+                        Ok(_) => open.touches.hurried.notify_one(),
+                        // It counts a clear that was in the way.
+                        Err(_) => open.touches.add(counter, true),
+                    }
+                    return answer;
+                }
             }
         }
         Err(Refusal::Stale)
@@ -84,27 +77,6 @@ impl CounterService {
         open.check_has_events()?;
         open.store.recounts(counter).await
     }
-}
-
-/// Sees that a rollup commits after a recount: nothing else may ever publish the count. It does so before the answer, and although the
-/// counter may have been touched a moment ago. A rollup that committed before and has not settled yet takes the counter out of
-/// circulation, so this waits for it, for a short time. Where two rollups overlap, the later one to settle may still take it out.
-async fn roll_up_again<S: Checkpoints + RollupSchedule>(
-    store: &S,
-    counter: &CounterName,
-    recounted: &Recounted,
-) -> Result<(), Refusal> {
-    for _ in 0..ROLLUP_WAITS {
-        if store.touch(&[(counter.clone(), true)]).await? {
-            return Ok(());
-        }
-        let checkpoints = store.read(std::slice::from_ref(counter)).await?;
-        if checkpoints.iter().any(|checkpoint| checkpoint.exact_to_ms > recounted.exact_to_ms) {
-            return Ok(());
-        }
-        sleep(ROLLUP_WAIT).await;
-    }
-    Ok(())
 }
 
 fn other_namespace() -> Refusal {

@@ -8,7 +8,7 @@ use crate::counting::house::{House, until};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use tallystone_client::{NewAdd, NewClear};
+use tallystone_client::{NewAdd, NewClear, NewRecount};
 use tallystone_counters::namespace::PublishedTo;
 use tallystone_counters::publish::{Published, PublishedCount, Unpublished};
 use tokio::task::block_in_place;
@@ -82,6 +82,25 @@ async fn w6_clears_and_deletions_are_published_and_names_that_are_no_numbers_are
     add("1", 20).await;
     add("2", 21).await;
     until_published(&sets, "likes", &[(1, 20), (2, 21), (3, 7)].into()).await;
+    worker.stop().await;
+}
+
+/// No add follows, and no read of the service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_recounts_are_published_however_soon_they_follow_each_other() {
+    let sets = start_sets();
+    create(&sets);
+    let house = House::without_worker().await;
+    house.put("likes", published_to("likes")).await;
+    let worker = start_worker(&house, &url(&sets)).await;
+    let client = &house.clients[0];
+    client.add("likes", NewAdd::new("1", 5)).await.expect("an add");
+    until_published(&sets, "likes", &[(1, 5)].into()).await;
+    for (adjustment, count) in [(10, 15), (100, 115), (-20, 95)] {
+        let recounted = client.recount("likes", "1", NewRecount::of_count(adjustment, "by hand")).await;
+        assert_eq!(recounted.expect("a recount").new_count, count);
+        until_published(&sets, "likes", &[(1, count)].into()).await;
+    }
     worker.stop().await;
 }
 

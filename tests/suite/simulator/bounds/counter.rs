@@ -215,7 +215,7 @@ fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
         CounterScript::Recount => {
             // As many recounts as a counter keeps, with the longest reasons and tokens.
             let head = [digits(NOW_MS), digits(REVISION), counter(0), digits(at_ms)];
-            let rest = [checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512], vec![1; 14 + 8]];
+            let rest = [checkpoint(at_ms, at_ms), vec![b'x'; 32 * 512], vec![1; 14 + 8], digits(at_ms)];
             head.into_iter().chain(rest).collect()
         }
         CounterScript::Delete => vec![digits(NOW_MS), digits(REVISION), digits(1_000), counter(0), digits(NOW_MS)],
