@@ -10,6 +10,8 @@ source scripts/setup.sh
 install_packages
 find_cargo
 
+# No one debugs what is built here. Debug information would take a quarter of the time.
+export CARGO_PROFILE_DEV_DEBUG=false
 published=(-p tallystone-proto -p tallystone-client)
 
 # The packages are built from a local registry, so the client finds the protocol crate before it is published. Cargo

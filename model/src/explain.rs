@@ -88,7 +88,7 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
             };
             found.push(plain(NoAttemptsLeft, text));
         }
-        State::Completed => found.push(plain(Terminal, "It has completed.".to_owned())),
+        State::Completed => found.push(plain(Terminal, "Nothing is left to do.".to_owned())),
         State::Canceled => {
             let why = if message.reason.is_empty() { "no reason given" } else { &message.reason };
             found.push(plain(Terminal, format!("It was canceled ({why}). Redrive it to run it.")));
