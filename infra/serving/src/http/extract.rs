@@ -1,6 +1,7 @@
 //! Extractors of axum whose rejections are a [`FaultBody`].
 
 use super::FaultBody;
+use crate::unread::{UnreadCall, note_unread};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -23,7 +24,10 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
         // Also if it is refused: the bytes of an unread body would close an HTTP/1 connection.
         let body = Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| {
             match rejection.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => FaultBody::too_large(),
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    note_unread(UnreadCall::TooLarge);
+                    FaultBody::too_large()
+                }
                 _ => refused_body(&rejection)
                     .map_or_else(|| FaultBody::malformed(rejection.body_text()), FaultBody::from),
             }
