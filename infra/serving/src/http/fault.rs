@@ -82,7 +82,7 @@ impl FaultBody {
 
     /// The path is served, but not with this method.
     pub fn method_not_allowed() -> FaultBody {
-        let message = "path: does not allow this method; /openapi.json lists the methods of each path";
+        let message = "path: does not allow this method; the header allow lists the methods of the path";
         FaultBody::of_http(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "METHOD_NOT_ALLOWED", message)
     }
 
