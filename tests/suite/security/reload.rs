@@ -157,7 +157,8 @@ async fn s3_no_call_fails_while_tokens_are_replaced() {
     let [path, config, audit] = ["principals.toml", "t.toml", "audit.log"].map(|name| place.path(name));
     present.write(Path::new(&path));
     std::fs::write(&config, "[audit]\nall_calls = true\n").expect("a file");
-    let token_file = place.token_file("token", &token);
+    let token_path = place.token_file("token", &token);
+    let token_file = token_path.clone();
     let flags = ["--principals", &path, "--audit-file", &audit, "--config", &config];
     let server: Listening = place.start("server", &flags).await;
     let url = format!("http://{}", server.address);
@@ -170,7 +171,8 @@ async fn s3_no_call_fails_while_tokens_are_replaced() {
         let (next, next_token) = add(number);
         present.and(&next).replace(Path::new(&path));
         until("the new token is not known", async || is_known(&next_token).await).await;
-        place.token_file("token", &next_token);
+        // A new client that read it while it is written would have no token.
+        std::fs::rename(place.token_file("token.next", &next_token), &token_path).expect("a file");
         let name = format!("caller-{number}");
         until("a caller does not use the new token", async || has_called(&audit, &name, &queues)).await;
         next.replace(Path::new(&path));
