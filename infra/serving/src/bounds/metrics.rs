@@ -39,7 +39,7 @@ impl Refused {
 /// Why a connection is closed before its caller closes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// No bytes came within `first_bytes_ms`.
+    /// No bytes came within `first_bytes_ms`, with TLS none behind the handshake.
     Silent,
     /// It had made no request, and another one needed its place.
     Evicted,
