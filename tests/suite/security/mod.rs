@@ -12,6 +12,7 @@ mod commands;
 mod disk;
 mod enqueue_streams;
 mod filters;
+mod fixed;
 mod history;
 mod identities;
 mod jwt;
