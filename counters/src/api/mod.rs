@@ -20,6 +20,8 @@ mod top;
 mod unread;
 mod wire;
 
+pub use http::http_paths;
+
 use crate::service::CounterService;
 use axum::{Router, middleware};
 use grpc::Api;

@@ -8,6 +8,7 @@ use crate::http::{FaultBody, GuardLayer, HostNames, health_paths, unknown_path};
 use crate::ports::Ports;
 use crate::rpc::{RPC_SECONDS, SECONDS};
 use crate::transport::transport;
+use crate::unread;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse as _;
@@ -74,6 +75,7 @@ pub fn listen_metrics(
 
 /// The files are open before the recorder is installed.
 fn begin_metrics(ports: &Ports) {
+    unread::begin_metrics();
     ports.audit.iter().for_each(|audit| audit.begin_metrics());
     ports.tls.iter().for_each(|tls| tls.begin_metrics());
     ports.identities.iter().for_each(|identities| identities.begin_metrics());

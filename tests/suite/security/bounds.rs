@@ -229,6 +229,28 @@ async fn s1_heads_over_http_1_are_bounded() {
     drop(kept);
 }
 
+/// Such calls are in no metric of an RPC.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_calls_that_no_service_reads_are_counted() {
+    let victim = Victim::start("", FILES).await;
+    let mut calls = connection(&victim).await;
+    for (method, bytes, reason) in [
+        // The prefix of a message of 16 MiB, a message that ends within a field, and a method that does not exist.
+        ("Enqueue", &[0, 1, 0, 0, 0][..], "too_large"),
+        ("Enqueue", &[0, 0, 0, 0, 2, 0x0a, 9], "unreadable"),
+        ("Steal", &[0; 5], "method"),
+    ] {
+        calls = calls.ready().await.expect("room for a stream");
+        let (response, mut body) = calls.send_request(request(&victim, method), false).expect("a stream");
+        // A refusal may come before it.
+        let _ = body.send_data(Bytes::copy_from_slice(bytes), true);
+        let refused = answer(response).await;
+        assert!(refused.headers().contains_key("grpc-status"), "{method}: {refused:?}");
+        victim.until(&format!("tallystone_unread_calls_refused_total{{reason=\"{reason}\"}}"), 1.0).await;
+    }
+    works(&victim.innocent(), "after").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_a_request_without_a_body_ends_and_a_silent_stream_that_has_begun_does_not() {
     let victim = Victim::start("request_ms = 500", FILES).await;

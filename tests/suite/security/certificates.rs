@@ -44,6 +44,15 @@ impl Ca {
         self.sign(dir, "server", CertificateParams::new(names).expect("names"))
     }
 
+    /// The certificate of a server on this machine that expires with the begin of this year; returns that time, in Unix seconds.
+    pub(crate) fn server_until(&self, dir: &Path, year: i32) -> i64 {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("names");
+        params.not_after = date_time_ymd(year, 1, 1);
+        let expires_at = params.not_after.unix_timestamp();
+        self.sign(dir, "server", params);
+        expires_at
+    }
+
     /// The certificate of a client with this subject and, if it is not empty, this URI.
     pub(crate) fn client(&self, dir: &Path, name: &str, uri: &str) -> Files {
         self.sign(dir, name, client(name, uri))

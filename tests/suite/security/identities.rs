@@ -40,8 +40,12 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
         let refused = refused(client.list_queues("", 1, "").await);
         assert_eq!(refused, (Code::Unauthenticated, reason.to_owned()));
     }
-    // Health is for probes, which have no token. Everything else on the port is not.
+    // No RPC has counted them.
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let page = http.get(format!("http://{}/metrics", server.metrics)).bearer_auth(&good).send().await;
+    let page = page.expect("metrics are served").text().await.expect("a page");
+    assert!(page.contains("\ntallystone_unread_calls_refused_total{reason=\"credential\"} 5\n"), "{page}");
+    // Health is for probes, which have no token. Everything else on the port is not.
     let status = async |url: &str, token: &str| {
         let request = http.get(url).bearer_auth(token);
         let request = if token.is_empty() { http.get(url) } else { request };

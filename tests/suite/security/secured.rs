@@ -33,6 +33,18 @@ impl Principals {
         self.text = self.text.replace(this, that);
     }
 
+    /// These and the others.
+    pub(super) fn and(&self, others: &Principals) -> Principals {
+        Principals { text: format!("{}{}", self.text, others.text) }
+    }
+
+    /// Puts a file with them in the place of another one: who reads it finds one or the other, and never a part.
+    pub(super) fn replace(&self, path: &Path) {
+        let next = path.with_extension("next");
+        self.write(&next);
+        std::fs::rename(next, path).expect("a file");
+    }
+
     /// Writes them to a file.
     pub(super) fn write(&self, path: &Path) {
         std::fs::write(path, &self.text).expect("a file");

@@ -2,11 +2,14 @@
 
 use super::certificates::{Ca, Files};
 use super::secured::{Listening, Principals, Secured, refused};
-use crate::system::program::{self, SOON};
-use std::net::SocketAddr;
+use crate::system::program::{self, Running, SOON};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, ClientBuilder, Code, Dequeue, NewMessage, QueueConfig};
+use tallystone_tests::lasting_port;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -20,13 +23,14 @@ async fn works(client: &Client, id: &str) {
     assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
 }
 
-const EXPIRY: &str = "tallystone_tls_certificate_expiry_seconds";
+/// When the certificate of a server expires.
+pub(super) const EXPIRY: &str = "tallystone_tls_certificate_expiry_seconds";
 const FAILURES: &str = "tallystone_reload_failures_total{what=\"certificates\"}";
 /// Of the certificates of these tests: 1 January 4096, Unix time.
 const EXPIRES_S: f64 = 67_090_118_400.0;
 
 /// A metric of a server whose certificate this CA has signed.
-async fn metric(server: &Listening, ca: &Ca, name: &str) -> f64 {
+pub(super) async fn metric(server: &Listening, ca: &Ca, name: &str) -> f64 {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca.file).expect("a file")).expect("PEM");
     let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client");
     let page = http.get(format!("https://{}/metrics", server.metrics)).send().await.expect("metrics are served");
@@ -108,38 +112,101 @@ async fn s2_a_certificate_is_replaced_without_the_loss_of_a_connection() {
     assert_eq!(server.process.stop().await.code(), Some(0));
 }
 
-/// The status of the page of metrics, to a client that trusts one CA and shows a certificate of another; `None`: no TLS.
-async fn status(port: SocketAddr, ca: &Ca, shown: &Files) -> Option<u16> {
+/// The status of a page, to a client that trusts one CA and shows a certificate of another, if any; `None`: no TLS.
+async fn status(port: SocketAddr, path: &str, ca: &Ca, shown: Option<&Files>) -> Option<u16> {
     let read = |path: &Path| std::fs::read(path).expect("a file");
-    let identity = reqwest::Identity::from_pem(&[read(&shown.certificate), read(&shown.key)].concat()).expect("PEM");
+    let identity = |shown: &Files| {
+        reqwest::Identity::from_pem(&[read(&shown.certificate), read(&shown.key)].concat()).expect("PEM")
+    };
     let ca = reqwest::Certificate::from_pem(&read(&ca.file)).expect("PEM");
-    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).identity(identity);
-    let answer = http.build().expect("a client").get(format!("https://{port}/metrics")).send().await;
+    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca);
+    let http = shown.map(identity).into_iter().fold(http, reqwest::ClientBuilder::identity);
+    let answer = http.build().expect("a client").get(format!("https://{port}{path}")).send().await;
     answer.ok().map(|answer| answer.status().as_u16())
+}
+
+/// The verbs that listen, and what they need in addition to start.
+const VERBS: [(&str, &[&str]); 6] = [
+    ("server", REDIS),
+    ("counters", REDIS),
+    ("rollup-worker", REDIS),
+    ("views", REDIS),
+    ("ingest", &["--kafka-brokers", "127.0.0.1:1", "--topic", "adds"]),
+    ("indexer", &["--kafka-brokers", "127.0.0.1:1", "--elasticsearch-url", "http://127.0.0.1:1"]),
+];
+/// It needs a Redis; the others listen before their Kafka is there.
+const REDIS: &[&str] = &[];
+
+/// Starts a verb with these flags.
+async fn start(place: &Secured, (verb, args): (&str, &[&str]), flags: &[&str]) -> Listening {
+    match args {
+        [] => place.start(verb, flags).await,
+        args => place.start_with(verb, &[args, flags].concat()).await,
+    }
+}
+
+/// The flags that name the addresses of a verb.
+fn listen_flags(verb: &str) -> &'static [&'static str] {
+    if verb == "rollup-worker" { &["--metrics-listen"] } else { &["--listen", "--metrics-listen"] }
+}
+
+/// What a port answers to a request over HTTP without TLS.
+async fn plain_answer(port: SocketAddr) -> Vec<u8> {
+    let mut tcp = TcpStream::connect(port).await.expect("a connection");
+    tcp.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("room in a new connection");
+    let mut answer = Vec::new();
+    // It may end with a reset.
+    let _ = timeout(SOON, tcp.read_to_end(&mut answer)).await.expect("the connection ends");
+    answer
+}
+
+#[tokio::test]
+async fn s2_every_port_of_every_verb_serves_tls_only_and_only_to_clients_of_the_ca() {
+    for verb in VERBS {
+        let place = Secured::new().await;
+        let dir = place.dir.path();
+        let (clients, foreign) = (Ca::new(dir, "clients"), Ca::new(dir, "foreign"));
+        let (known, unknown) = (clients.client(dir, "known", ""), foreign.client(dir, "unknown", ""));
+        let mut flags = place.tls();
+        flags.extend(["--tls-client-ca", clients.file.to_str().expect("text")]);
+        let program = start(&place, verb, &flags).await;
+        let ports = [("/metrics", program.metrics), ("/livez", program.address)];
+        for (path, port) in ports.into_iter().take(listen_flags(verb.0).len()) {
+            let status = async |ca: &Ca, shown: Option<&Files>| status(port, path, ca, shown).await;
+            assert_eq!(status(&place.ca, Some(&known)).await, Some(200), "{verb:?}, {path}");
+            assert_eq!(status(&place.ca, None).await, None, "{verb:?}, {path} without a certificate");
+            assert_eq!(status(&place.ca, Some(&unknown)).await, None, "{verb:?}, {path} with one of another CA");
+            assert_eq!(status(&foreign, Some(&known)).await, None, "{verb:?}, {path} has a certificate of its CA");
+            let plain = plain_answer(port).await;
+            let text = String::from_utf8_lossy(&plain);
+            assert!(!text.contains("HTTP") && !text.contains("SERVING"), "{verb:?}, {path} in plain text: {text}");
+        }
+    }
 }
 
 #[tokio::test]
 async fn s2_every_verb_reads_its_certificate_and_the_cas_of_its_clients_again() {
-    for verb in ["server", "counters", "rollup-worker", "views"] {
+    for verb in VERBS {
         let place = Secured::new().await;
         let dir = place.dir.path();
         let clients = Ca::new(dir, "clients");
         let before = clients.client(dir, "before", "");
         let mut flags = place.tls();
         flags.extend(["--tls-client-ca", clients.file.to_str().expect("text")]);
-        let program = place.start(verb, &flags).await;
-        assert_eq!(status(program.metrics, &place.ca, &before).await, Some(200), "{verb}");
+        let program = start(&place, verb, &flags).await;
+        let status = async |ca: &Ca, shown: &Files| status(program.metrics, "/metrics", ca, Some(shown)).await;
+        assert_eq!(status(&place.ca, &before).await, Some(200), "{verb:?}");
         // The same files.
         let (next, next_clients) = (Ca::new(dir, "next"), Ca::new(dir, "clients"));
         next.server(dir);
         let after = next_clients.client(dir, "after", "");
         let give_up_at = Instant::now() + SOON;
-        while status(program.metrics, &next, &after).await != Some(200) {
-            assert!(Instant::now() < give_up_at, "{verb} does not read its files again");
+        while status(&next, &after).await != Some(200) {
+            assert!(Instant::now() < give_up_at, "{verb:?} does not read its files again");
             sleep(POLL).await;
         }
-        assert_eq!(status(program.metrics, &next, &before).await, None, "{verb}: the CA is not in the file any more");
-        assert_eq!(status(program.metrics, &place.ca, &after).await, None, "{verb}: it has the new certificate");
+        assert_eq!(status(&next, &before).await, None, "{verb:?}: the CA is not in the file any more");
+        assert_eq!(status(&place.ca, &after).await, None, "{verb:?}: it has the new certificate");
     }
 }
 
@@ -231,31 +298,37 @@ async fn s3_a_certificate_that_expires_ends_what_its_connection_waits_for() {
 
 #[tokio::test]
 async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
-    for args in [
-        ["server", "--listen", "0.0.0.0:0"],
-        ["server", "--metrics-listen", "[::]:0"],
-        ["counters", "--listen", "0.0.0.0:0"],
-        ["rollup-worker", "--metrics-listen", "0.0.0.0:0"],
-        ["views", "--listen", "0.0.0.0:0"],
-        ["views", "--metrics-listen", "[::]:0"],
-    ] {
-        let refused = program::run(program::command(&args), "").await;
-        assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
-        // Then it is only Redis that is unavailable.
-        let mut command = program::command(&args);
-        command.args(["--insecure", "--redis-url", "redis://127.0.0.1:1"]);
-        let allowed = program::run(command, "").await;
-        assert_eq!(allowed.code, Some(3), "{allowed:?}");
+    for (verb, args) in VERBS {
+        for flag in listen_flags(verb) {
+            for address in ["0.0.0.0:0", "[::]:0"] {
+                let with = [&[verb][..], args, &[*flag, address]].concat();
+                let refused = program::run(program::command(&with), "").await;
+                assert_eq!(refused.code, Some(2), "{verb} {flag} {address}: {refused:?}");
+                assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
+                if args.is_empty() {
+                    // Then it is only Redis that is unavailable.
+                    let mut command = program::command(&with);
+                    command.args(["--insecure", "--redis-url", "redis://127.0.0.1:1"]);
+                    let allowed = program::run(command, "").await;
+                    assert_eq!(allowed.code, Some(3), "{verb} {flag} {address}: {allowed:?}");
+                }
+            }
+        }
     }
-    // These need no Redis.
-    let ingest = ["ingest", "--kafka-brokers", "127.0.0.1:1", "--topic", "adds"];
-    let indexer = ["indexer", "--kafka-brokers", "127.0.0.1:1", "--elasticsearch-url", "http://127.0.0.1:1"];
-    for verb in [&ingest[..], &indexer[..]] {
-        for flag in ["--listen", "--metrics-listen"] {
-            let refused = program::run(program::command(&[verb, &[flag, "0.0.0.0:0"]].concat()), "").await;
-            assert_eq!(refused.code, Some(2), "{refused:?}");
-            assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
+    // These need no Redis, so they serve.
+    for (verb, args) in VERBS.into_iter().filter(|(_, args)| !args.is_empty()) {
+        let [address, metrics] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::UNSPECIFIED, lasting_port())));
+        let mut command = program::command(&[&[verb][..], args].concat());
+        command.args(["--insecure", "--listen", &address.to_string(), "--metrics-listen", &metrics.to_string()]);
+        let mut process = Running::start(command);
+        for port in [address, metrics].map(|of| SocketAddr::from((Ipv4Addr::LOCALHOST, of.port()))) {
+            process.listens(port).await;
+            let mut tcp = TcpStream::connect(port).await.expect("a connection");
+            let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            tcp.write_all(request).await.expect("room in a new connection");
+            let mut answer = String::new();
+            timeout(SOON, tcp.read_to_string(&mut answer)).await.expect("an end").expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{verb} at {port}: {answer}");
         }
     }
 }

@@ -4,6 +4,7 @@ use super::secured::{Listening, Principals, Secured};
 use crate::system::program::metrics_page;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The calls: method, path behind a prefix, body.
@@ -14,6 +15,31 @@ fn calls() -> [(&'static str, Method, &'static str, Value); 3] {
         ("PostViews", Method::POST, "/v1/views:batch", json!({"views": [view]})),
         ("GetViews", Method::GET, "/v1/videos/cats/views", Value::Null),
     ]
+}
+
+/// The methods and paths of the calls, as the router has them.
+fn tried() -> BTreeSet<String> {
+    let of_call = |(_, method, path, _): (&str, Method, &str, Value)| {
+        let path = path.replace("cats", "{video}");
+        [format!("{method} {path}"), format!("{method} /{{namespace}}{path}")]
+    };
+    calls().into_iter().flat_map(of_call).collect()
+}
+
+/// The methods of every path of the router.
+async fn served(views: &Listening) -> BTreeSet<String> {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let unknown = Method::from_bytes(b"UNKNOWN").expect("a method");
+    let mut served = BTreeSet::new();
+    for path in tallystone_views::api::http_paths() {
+        let of_one = path.replace("{namespace}", "default").replace("{video}", "cats");
+        let request = http.request(unknown.clone(), format!("http://{}{of_one}", views.address));
+        let refused = request.send().await.expect("an answer");
+        assert_eq!(refused.status(), 405, "{path}");
+        let methods = refused.headers()["allow"].to_str().expect("text").to_owned();
+        served.extend(methods.split(',').filter(|of| *of != "HEAD").map(|of| format!("{of} {path}")));
+    }
+    served
 }
 
 async fn status(views: &Listening, method: Method, path: &str, body: &Value, token: Option<&str>) -> u16 {
@@ -76,6 +102,7 @@ async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_h
     assert_eq!(lines.len(), 3 * 8, "each call has one line: {text}");
     // A page of metrics needs a right, too, so this process serves it without principals.
     let plain = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
+    assert_eq!(served(&plain).await, tried(), "each path is one of the calls, and has no other method");
     for (_, method, path, body) in calls() {
         status(&plain, method, path, &body, None).await;
     }

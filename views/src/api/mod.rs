@@ -13,12 +13,29 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::Method;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use call::Api;
 use std::sync::Arc;
 use tallystone_link::StoreStatus;
 use tallystone_serving::http::FaultBody;
 use tallystone_serving::{Host, report_health};
+
+/// A path, and what answers it.
+type Route = (&'static str, fn() -> MethodRouter<Arc<Api>>);
+
+const ROUTES: &[Route] = &[
+    ("/v1/views", || post(post::one)),
+    ("/v1/views:batch", || post(post::many)),
+    ("/v1/videos/{video}/views", || get(get::counts)),
+    ("/{namespace}/v1/views", || post(post::one_in)),
+    ("/{namespace}/v1/views:batch", || post(post::many_in)),
+    ("/{namespace}/v1/videos/{video}/views", || get(get::counts_in)),
+];
+
+/// Every path that is served, as axum writes them.
+pub fn http_paths() -> impl Iterator<Item = &'static str> {
+    ROUTES.iter().map(|(path, _)| *path)
+}
 
 /// Adds the paths to a host.
 pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
@@ -26,15 +43,8 @@ pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
     host.spawn(report_health(host.health(), &[""], views.log_status(), |status| *status == StoreStatus::Serving));
     let api = Api::new(views);
     let direct = api.clone();
-    let paths = Router::new()
-        .route("/v1/views", post(post::one))
-        .route("/v1/views:batch", post(post::many))
-        .route("/v1/videos/{video}/views", get(get::counts))
-        .route("/{namespace}/v1/views", post(post::one_in))
-        .route("/{namespace}/v1/views:batch", post(post::many_in))
-        .route("/{namespace}/v1/videos/{video}/views", get(get::counts_in))
-        .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
-        .with_state(api);
+    let paths = ROUTES.iter().fold(Router::new(), |router, (path, answer)| router.route(path, answer()));
+    let paths = paths.method_not_allowed_fallback(async || FaultBody::method_not_allowed()).with_state(api);
     host.http(paths).direct(Method::POST, "/v1/views", move |request| {
         let api = direct.clone();
         async move { post::one(State(api), request).await.into_response() }

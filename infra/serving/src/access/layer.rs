@@ -5,6 +5,7 @@ use super::caller_access::{Access, Audited};
 use super::identities::Identities;
 use crate::bounds::Caller;
 use crate::http::{FaultBody, is_grpc, is_probe};
+use crate::unread::{UnreadCall, note_unread};
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::WWW_AUTHENTICATE;
@@ -83,7 +84,10 @@ where
                 }
                 Either::Left(self.inner.call(request))
             }
-            Err(refused) => Either::Right(ready(Ok(refusal(&request, refused)))),
+            Err(refused) => {
+                note_unread(UnreadCall::Credential);
+                Either::Right(ready(Ok(refusal(&request, refused))))
+            }
         }
     }
 }

@@ -62,14 +62,16 @@ fn is_without_files(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM))
 }
 
-/// An admitted connection. It ends when no bytes come in time, when it has made no request and another connection
-/// needs its place, and when it does not read its answers.
+/// An admitted connection. It ends when no bytes come in time, when a head over HTTP/1 does not end in time, when it has made no
+/// request and another connection needs its place, and when it does not read its answers.
 pub(crate) struct Connection {
     wire: Wire,
     admission: Admission,
     /// `None` once a request was made.
     quiet: Option<Quiet>,
     head: Head,
+    /// Runs while the end of a head over HTTP/1 is missing.
+    head_too_late: Option<Pin<Box<Sleep>>>,
 }
 
 /// What a connection waits for until its first request.
@@ -83,7 +85,7 @@ impl Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
         let quiet = Some(Quiet { too_late, evicted });
-        Connection { wire, admission, quiet, head: Head::default() }
+        Connection { wire, admission, quiet, head: Head::default(), head_too_late: None }
     }
 
     /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
@@ -103,12 +105,25 @@ impl Connection {
         if quiet.evicted.as_mut().poll(cx).is_ready() {
             return Poll::Ready(io::Error::other("another connection takes its place"));
         }
-        // From there on the transport has time limits.
+        // From there on heads have a limit, and over HTTP/2 the transport expects an answer to its pings.
         if !self.head.has_begun() && quiet.too_late.as_mut().poll(cx).is_ready() {
             note_closed(Closed::Silent);
             return Poll::Ready(io::ErrorKind::TimedOut.into());
         }
         Poll::Pending
+    }
+
+    /// Ready if the head of a request has begun and had its time. Bytes that come one by one do not prolong it.
+    fn poll_head_too_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if !self.head.is_unfinished() {
+            self.head_too_late = None;
+            return Poll::Pending;
+        }
+        let time = self.admission.caller.bounds().limits.request();
+        let too_late = self.head_too_late.get_or_insert_with(|| Box::pin(sleep(time)));
+        ready!(too_late.as_mut().poll(cx));
+        note_closed(Closed::HeadTooSlow);
+        Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
     /// Goes on with the TLS handshake.
@@ -144,6 +159,12 @@ impl AsyncRead for Connection {
         let before = into.filled().len();
         let read = self.wire.poll_read(cx, into);
         self.head.note(&into.filled()[before..]);
+        // Bytes that are there may be its end.
+        if read.is_pending()
+            && let Poll::Ready(end) = self.poll_head_too_late(cx)
+        {
+            return Poll::Ready(Err(end));
+        }
         read
     }
 }
@@ -182,5 +203,73 @@ impl Connected for Connection {
 
     fn connect_info(&self) -> Arc<Caller> {
         self.admission.caller.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::Limits;
+    use super::*;
+    use futures::StreamExt as _;
+    use std::convert::Infallible;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
+
+    const HEAD: &[u8] = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
+    const LIMIT: Duration = Duration::from_millis(300);
+
+    /// A connection with this limit for heads, and its other end.
+    async fn connection() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let limits = Limits { request_ms: LIMIT.as_millis() as u64, ..Limits::default() };
+        let mut accepted = Box::pin(accept(listener, Bounds::new(limits), None));
+        (accepted.next().await.unwrap().unwrap(), caller)
+    }
+
+    /// Reads until the connection ends, as the transport does while it waits for a head; returns why it ends.
+    async fn end(connection: &mut Connection) -> io::ErrorKind {
+        let mut bytes = Vec::new();
+        loop {
+            match connection.read_buf(&mut bytes).await {
+                Ok(0) => return io::ErrorKind::UnexpectedEof,
+                Ok(_) => {}
+                Err(error) => return error.kind(),
+            }
+        }
+    }
+
+    /// Sends a byte now and then, as long as there is another end.
+    async fn drip(caller: &mut TcpStream) -> Infallible {
+        loop {
+            caller.write_all(b"x").await.unwrap();
+            sleep(LIMIT / 20).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn s1_bytes_one_by_one_do_not_prolong_the_time_of_a_head() {
+        let (mut connection, mut caller) = connection().await;
+        caller.write_all(HEAD).await.unwrap();
+        let ended = tokio::select! {
+            ended = timeout(Duration::from_secs(60), end(&mut connection)) => ended.unwrap(),
+            never = drip(&mut caller) => match never {},
+        };
+        assert_eq!(ended, io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn s1_a_connection_is_idle_after_a_call_and_its_next_head_has_its_own_time() {
+        let (mut connection, mut caller) = connection().await;
+        caller.write_all(HEAD).await.unwrap();
+        assert!(timeout(LIMIT / 10, end(&mut connection)).await.is_err());
+        // The rest of the head comes, and the transport makes the call.
+        connection.admission.caller.begin_call();
+        assert!(timeout(2 * LIMIT, end(&mut connection)).await.is_err(), "its answer takes longer");
+        connection.admission.caller.end_call();
+        assert!(timeout(2 * LIMIT, end(&mut connection)).await.is_err(), "it is idle");
+        caller.write_all(b"G").await.unwrap();
+        let ended = timeout(Duration::from_secs(60), end(&mut connection)).await;
+        assert_eq!(ended.unwrap(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,5 +1,5 @@
-//! The head of a request over HTTP/1: the transport holds up to 400 KiB of one, also without a credential. Here the connection ends
-//! before that.
+//! The head of a request over HTTP/1: the transport holds up to 400 KiB of one for 30 s, also without a credential. Here the connection
+//! ends before that.
 
 /// The begin of a connection with HTTP/2, which has its own bound. The transport compares all of it.
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,6 +37,11 @@ impl Head {
         self.first_bytes == self.first.len()
     }
 
+    /// Whether a head over HTTP/1 has begun and its end has not been read. Call [`Head::is_too_large`] before.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.bytes > 0 && self.has_begun() && self.first != *HTTP2
+    }
+
     /// Notes what was read then.
     pub(super) fn note(&mut self, read: &[u8]) {
         let missing = (self.first.len() - self.first_bytes).min(read.len());
@@ -66,6 +71,27 @@ mod tests {
         assert!(!ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX + 1, 0, 0]));
         assert!(ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX + 1, 1]));
         assert!(ends_after(&mut Head::default(), 0, false, &[HEAD_BYTES_MAX, 1, 1]));
+    }
+
+    #[test]
+    fn s1_a_head_over_http_1_is_unfinished_until_its_call_begins() {
+        let mut head = Head::default();
+        let mut read = |bytes: &[u8], begun: u64, is_open: bool| {
+            assert!(!head.is_too_large(begun, is_open));
+            head.note(bytes);
+            head.is_unfinished()
+        };
+        assert!(!read(b"", 0, false), "a silent connection has its own limit");
+        assert!(!read(b"GET / HTTP/1.1\r\n", 0, false), "and so have the first bytes");
+        assert!(read(b"host: localhost\r\n", 0, false) && read(b"\r\n", 0, false));
+        assert!(!read(b"", 1, true), "its call has begun");
+        assert!(!read(b"", 1, false), "an idle connection");
+        assert!(read(b"G", 1, false), "the next head");
+        // A call that begins and ends between two reads.
+        assert!(!read(b"", 2, false));
+        let mut head = Head::default();
+        head.note(&[&HTTP2[..], &[0; 100]].concat());
+        assert!(!head.is_unfinished(), "HTTP/2 has its own limits");
     }
 
     #[test]

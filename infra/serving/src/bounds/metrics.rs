@@ -39,7 +39,7 @@ impl Refused {
 /// Why a connection is closed before its caller closes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// No bytes came within `first_bytes_ms`.
+    /// No bytes came within `first_bytes_ms`, with TLS none behind the handshake.
     Silent,
     /// It had made no request, and another one needed its place.
     Evicted,
@@ -47,6 +47,8 @@ pub(super) enum Closed {
     Handshake,
     /// The head of a request over HTTP/1 was too large.
     HeadTooLarge,
+    /// The head of a request over HTTP/1 was not there in full within `request_ms`.
+    HeadTooSlow,
     /// Bytes of its answers were unread for `answer_ms`.
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
@@ -60,6 +62,7 @@ impl Closed {
             Closed::Evicted => "evicted",
             Closed::Handshake => "handshake",
             Closed::HeadTooLarge => "head_too_large",
+            Closed::HeadTooSlow => "head_too_slow",
             Closed::UnreadTooLong => "unread_too_long",
             Closed::UnreadTooMuch => "unread_too_much",
         }
@@ -99,6 +102,7 @@ impl Metrics {
             Closed::Evicted,
             Closed::Handshake,
             Closed::HeadTooLarge,
+            Closed::HeadTooSlow,
             Closed::UnreadTooLong,
             Closed::UnreadTooMuch,
         ] {

@@ -26,7 +26,8 @@ pub struct Fault {
     /// The gRPC code by name, such as OUT_OF_RANGE.
     code: &'static str,
     /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, BAD_ORIGIN, BAD_HOST,
-    /// BAD_CONTENT_TYPE, TOO_LARGE, STORE_UNAVAILABLE, INTERNAL, or one of the service's own.
+    /// BAD_CONTENT_TYPE, TOO_LARGE, BODY_TOO_SLOW, TOO_MANY_UNFINISHED_BYTES, TOO_MANY_UNFINISHED_REQUESTS, STORE_UNAVAILABLE,
+    /// INTERNAL, or one of the service's own.
     reason: String,
     /// The reason in a sentence, for people.
     message: String,
@@ -81,7 +82,7 @@ impl FaultBody {
 
     /// The path is served, but not with this method.
     pub fn method_not_allowed() -> FaultBody {
-        let message = "path: does not allow this method; /openapi.json lists the methods of each path";
+        let message = "path: does not allow this method; the header allow lists the methods of the path";
         FaultBody::of_http(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "METHOD_NOT_ALLOWED", message)
     }
 
