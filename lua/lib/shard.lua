@@ -16,14 +16,14 @@ if not state_raw then return {NO_QUEUE} end
 local S = {unpick(STATE, state_raw)}
 local on_timeline, waiter = '', sub(state_raw, S[16])
 if byte(waiter) == 1 then on_timeline, waiter = sub(waiter, 1, 18), sub(waiter, 19) end
---@include timeline
-if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_raw} end
-
 local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts, retention_ms,
   backoff_kind, backoff_base_ms, backoff_max_ms, backoff_jitter, max_depth,
   outbox_refuse, outbox_keep, payload_kept, errored_retention_ms, max_errored, max_errored_bytes, errored_payload_kept,
   id_window_ms, parameters_end =
   unpick('>BI4I6I2I6BI6I6BI6I4I4I2I6I6I6I2I6', ARGV[3])
+--@include timeline
+if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_raw} end
+
 exclusive = exclusive % 2 == 1 -- lib/complete/batch and lib/dequeue/reply have the other bits
 
 -- How many messages this call made runnable, and the earliest due time that it set: close_shard publishes both.

@@ -12,7 +12,7 @@
 -- not from the sequence: a clock that was set back leaves no gap, and the number after the sequence may be an earlier revision.
 -- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
 -- and the start of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
--- nothing is missing.
+-- nothing is missing. Also where there is no outbox: its first events may be lost, and a relay may have them.
 local BEGIN_AT = 6
 local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
@@ -20,7 +20,7 @@ if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0
   if #on_timeline > 0 then earlier, began_at = unpick('>I7I6', on_timeline, BEGIN_AT) end
   local gap = 1000 * math.max(1, now_max - began_at + 2 * skew_max_ms) + unpick('>I4', timeline) % 1000
   local begin = math.max(S[SEQ], S[ADDED]) + gap
-  if call('EXISTS', K_OUTBOX) == 1 then
+  if outbox_keep > 0 or call('EXISTS', K_OUTBOX) == 1 then
     call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))
   end
   S[1], S[SEQ], S[ADDED], S[ACKED] = (S[1] + gap) % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])

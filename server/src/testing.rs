@@ -161,11 +161,21 @@ impl LeaderLease for TestStore {
     }
 }
 
+/// `whole`: verbs on whole queues. `shard`: verbs on one shard, after the shard.
 macro_rules! through {
-    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+    (
+        whole { $($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }
+        shard { $($shard_verb:ident($($shard_name:ident: $shard_type:ty),*) -> $shard_answer:ty;)* }
+    ) => {
         impl Store for TestStore {
             $(async fn $verb(&self, $($name: $type),*) -> $answer {
                 self.call(stringify!($verb), self.oracle.$verb($($name),*)).await
+            })*
+
+            $(async fn $shard_verb(&self, shard: &Shard, $($shard_name: $shard_type),*) -> $shard_answer {
+                let answer = self.call(stringify!($shard_verb), self.oracle.$shard_verb(shard, $($shard_name),*)).await;
+                self.answers(shard).await;
+                answer
             })*
 
             async fn dequeue(
@@ -203,18 +213,6 @@ macro_rules! through {
                 self.call("redrive", self.oracle.redrive(shard, ids)).await
             }
 
-            async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
-                let answer = self.call("enqueue", self.oracle.enqueue(shard, messages)).await;
-                self.answers(shard).await;
-                answer
-            }
-
-            async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
-                let answer = self.call("ages", self.oracle.ages(shard)).await;
-                self.answers(shard).await;
-                answer
-            }
-
             /// A part of the next call, which counts.
             async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
                 let one = Layout { shards: 1, exclusivity_key: None };
@@ -237,26 +235,33 @@ macro_rules! through {
 }
 
 through! {
-    create_queue(name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal>;
-    update_queue(name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal>;
-    get_queue(name: &QueueName) -> Result<Queue, Refusal>;
-    list_queues(prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal>;
-    delete_queue(name: &QueueName) -> Result<(), Refusal>;
-    was_exclusive(name: &QueueName) -> Result<bool, Refusal>;
-    purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
-    complete(shard: &Shard, completions: Vec<Completion>) -> Items<Transition>;
-    extend_lease(shard: &Shard, extensions: Vec<Extension>) -> Items<Extended>;
-    release(shard: &Shard, releases: Vec<Release>) -> Items<Transition>;
-    cancel(shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition>;
-    update_message(shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal>;
-    change_messages(shard: &Shard, request: &ChangeRequest, cursor: &str, limit: usize) -> Result<ChangedPage, Refusal>;
-    get_messages(shard: &Shard, ids: Vec<MessageId>) -> Items<Message>;
-    list_messages(shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
-    explain(shard: &Shard, id: &MessageId) -> Result<Facts, Refusal>;
-    depth(shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal>;
-    sweep(shard: &Shard) -> Result<Swept, Refusal>;
-    check(shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
-    notify_light_flow(shard: &Shard, flow: &str) -> Result<(), Refusal>;
+    whole {
+        create_queue(name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal>;
+        update_queue(name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal>;
+        get_queue(name: &QueueName) -> Result<Queue, Refusal>;
+        list_queues(prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal>;
+        delete_queue(name: &QueueName) -> Result<(), Refusal>;
+        was_exclusive(name: &QueueName) -> Result<bool, Refusal>;
+    }
+    shard {
+        holds(ids: &[MessageId]) -> Result<Vec<bool>, Refusal>;
+        purge(include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
+        enqueue(messages: Vec<NewMessage>) -> Items<Enqueued>;
+        complete(completions: Vec<Completion>) -> Items<Transition>;
+        extend_lease(extensions: Vec<Extension>) -> Items<Extended>;
+        release(releases: Vec<Release>) -> Items<Transition>;
+        cancel(cancellations: Vec<Cancellation>) -> Items<Transition>;
+        update_message(id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal>;
+        change_messages(request: &ChangeRequest, cursor: &str, limit: usize) -> Result<ChangedPage, Refusal>;
+        get_messages(ids: Vec<MessageId>) -> Items<Message>;
+        list_messages(state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
+        explain(id: &MessageId) -> Result<Facts, Refusal>;
+        depth(filter: Option<&Filter>) -> Result<Depth, Refusal>;
+        ages() -> Result<Ages, Refusal>;
+        sweep() -> Result<Swept, Refusal>;
+        check(cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
+        notify_light_flow(flow: &str) -> Result<(), Refusal>;
+    }
 }
 
 /// A server on loopback.

@@ -7,20 +7,32 @@ use tallystone_model::{Applied, Refusal};
 /// The items of a shard: their positions in the call, and the items.
 pub(super) type Part<I> = (Vec<usize>, Vec<I>);
 
-/// The items of each shard, given the number of each item's shard.
-pub(super) fn divide<I>(items: Vec<I>, number_of: impl Fn(usize, &I) -> u16) -> BTreeMap<u16, Part<I>> {
-    let mut parts: BTreeMap<u16, Part<I>> = BTreeMap::new();
-    for (at, item) in items.into_iter().enumerate() {
-        let (positions, items) = parts.entry(number_of(at, &item)).or_default();
-        positions.push(at);
-        items.push(item);
+/// The answer to a part: the positions of its items in the call, and their results.
+pub(super) type Answer<T> = (Vec<usize>, Items<T>);
+
+/// The items of each shard, given the number of each item's shard, or why it is unknown: then the item is refused without a call. The
+/// second value: the answers to those.
+pub(super) fn divide<I, T>(
+    items: Vec<I>,
+    numbers: impl IntoIterator<Item = Result<u16, Refusal>>,
+) -> (BTreeMap<u16, Part<I>>, Vec<Answer<T>>) {
+    let (mut parts, mut unknown) = (BTreeMap::<u16, Part<I>>::new(), Vec::new());
+    for (at, (item, number)) in items.into_iter().zip(numbers).enumerate() {
+        match number {
+            Ok(number) => {
+                let (positions, items) = parts.entry(number).or_default();
+                positions.push(at);
+                items.push(item);
+            }
+            Err(refusal) => unknown.push((vec![at], Err(refusal))),
+        }
     }
-    parts
+    (parts, unknown)
 }
 
 /// The results in the order of the call. A refused part refuses each of its items; if all are refused, that is the answer to the
 /// call. A shard that is missing while others answer is being deleted, or created again: the caller repeats the call.
-pub(super) fn unite<T>(count: usize, answers: Vec<(Vec<usize>, Items<T>)>) -> Items<T> {
+pub(super) fn unite<T>(count: usize, answers: Vec<Answer<T>>) -> Items<T> {
     let mut refused = None;
     let mut results: Vec<Option<Result<T, Refusal>>> = (0..count).map(|_| None).collect();
     let all_refused = !answers.is_empty() && answers.iter().all(|(_, answer)| answer.is_err());
@@ -72,24 +84,32 @@ mod tests {
 
     #[test]
     fn q17_results_keep_the_order_of_their_items() {
-        let parts = divide(vec![3_u64, 1, 2, 1], |_, item| *item as u16);
-        assert_eq!(parts[&1], (vec![1, 3], vec![1, 1]));
+        let (parts, unknown) = divide::<u64, u64>(vec![3, 1, 2, 1], [3, 1, 2, 1].map(Ok));
+        assert_eq!((&parts[&1], unknown), (&(vec![1, 3], vec![1, 1]), Vec::new()));
         let answers = parts.into_values().map(|(at, items)| (at, Ok(items.into_iter().map(Ok).collect())));
         let united: Vec<u64> = unite(4, answers.collect()).unwrap().into_iter().flatten().collect();
         assert_eq!(united, [3, 1, 2, 1]);
     }
 
     #[test]
+    fn x4_an_item_whose_shard_is_unknown_is_refused_alone() {
+        let numbers = [Ok(2), Err(away(Applied::No)), Ok(1)];
+        let (parts, unknown) = divide::<u64, u64>(vec![5, 6, 7], numbers);
+        let sent = parts.into_values().map(|(at, items)| (at, Ok(items.into_iter().map(Ok).collect())));
+        let united = unite(3, sent.chain(unknown).collect());
+        assert_eq!(united, Ok(vec![Ok(5), Err(away(Applied::No)), Ok(7)]));
+    }
+
+    #[test]
     fn q17_a_part_that_is_refused_refuses_its_items_and_all_parts_the_call() {
         let answers = vec![(vec![0], Ok(vec![Ok(7)])), (vec![1], Err(away(Applied::No)))];
         assert_eq!(unite(2, answers), Ok(vec![Ok(7), Err(away(Applied::No))]));
-        let answers: Vec<(Vec<usize>, Items<u64>)> =
-            vec![(vec![0], Err(away(Applied::No))), (vec![1], Err(away(Applied::Unknown)))];
+        let answers: Vec<Answer<u64>> = vec![(vec![0], Err(away(Applied::No))), (vec![1], Err(away(Applied::Unknown)))];
         assert_eq!(unite(2, answers), Err(away(Applied::Unknown)));
         let absent = || Refusal::QueueNotFound { queue: "q".to_owned() };
         let answers = vec![(vec![0], Ok(vec![Ok(7)])), (vec![1], Err(absent()))];
         assert_eq!(unite(2, answers), Ok(vec![Ok(7), Err(missing())]), "the queue is there");
-        let answers: Vec<(Vec<usize>, Items<u64>)> = vec![(vec![0], Err(absent())), (vec![1], Err(absent()))];
+        let answers: Vec<Answer<u64>> = vec![(vec![0], Err(absent())), (vec![1], Err(absent()))];
         assert_eq!(unite(2, answers), Err(absent()));
     }
 }

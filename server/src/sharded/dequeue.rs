@@ -241,7 +241,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
                 let answer = match leaves {
                     Some(ticket) => {
                         let gives = limits.iter().any(|limit| *limit > 0);
-                        queue.on_time(number, || gives.then(|| Lost::of(ticket, requests)), call).await
+                        queue.on_time_or_lost(number, || gives.then(|| Lost::of(ticket, requests)), call).await
                     }
                     None => queue.on(number, call).await,
                 };

@@ -10,11 +10,11 @@ impl<S: Store> Sharded<S> {
     pub(super) async fn layout_of(&self, shard: &Shard) -> Result<Layout, Refusal> {
         match shard.number {
             0 => {
-                let layout = self.inner.layout(shard).await?;
-                if layout.shards == 1 {
+                let layout = self.inner.layout(shard).await;
+                if matches!(layout, Ok(Layout { shards: 1, .. }) | Err(Refusal::QueueNotFound { .. })) {
                     self.known.forget(&shard.queue);
                 }
-                Ok(layout)
+                layout
             }
             _ => Ok(Layout { shards: 1, exclusivity_key: None }),
         }
@@ -27,7 +27,7 @@ impl<S: Store> Sharded<S> {
         if used.shards > 1 {
             let store = &*self.inner;
             let read = |first: Shard| async move { store.get_queue(&first.queue).await };
-            self.queue(first, used).on_time(0, || None, read).await.ok()?;
+            self.queue(first, used).on_time(0, read).await.ok()?;
         }
         self.layout_of(first).await.ok().filter(|current| current != used)
     }

@@ -1,6 +1,6 @@
 //! One queue with several shards, as one call sees it.
 
-use super::found::{Lost, late};
+use super::found::{Lost, late, not_sent};
 use super::known::{AllKnown, Known, lock};
 use super::silence::Silent;
 use crate::health::StoreHealth;
@@ -50,28 +50,49 @@ impl<S: Store> OneQueue<'_, S> {
         let answer = self.observed(&shard, act(shard.clone()).await);
         match answer {
             Err(Refusal::QueueNotFound { .. }) if number > 0 => {
-                self.store.mend(&shard).await?;
+                self.forgets(self.store.mend(&shard).await)?;
                 if self.store.layout(self.first).await? != self.layout {
                     return Err(Refusal::earlier_layout());
                 }
                 self.observed(&shard, act(shard.clone()).await)
             }
-            answer => answer,
+            answer => self.forgets(answer),
         }
     }
 
-    /// The same, but a shard that does not answer in time is not waited for. While it does not answer, it is not called. `lost`: the
-    /// Dequeue that may have got leases there, if the answer is that the call may have acted.
+    /// The same, but a shard that does not answer in time is not waited for. While it does not answer, it is not called.
     pub(super) async fn on_time<T, F: Future<Output = Result<T, Refusal>> + Send>(
+        &self,
+        number: u16,
+        act: impl Fn(Shard) -> F + Send + Sync,
+    ) -> Result<T, Refusal> {
+        if self.known().why_silent(usize::from(number)).is_some() {
+            // Whatever a Dequeue may have got there, this call has done nothing.
+            return Err(not_sent(false));
+        }
+        self.within_patience(number, || None, act).await
+    }
+
+    /// The same for a Dequeue. `lost`: the call that may have got leases there, if the answer is that it may have acted.
+    pub(super) async fn on_time_or_lost<T, F: Future<Output = Result<T, Refusal>> + Send>(
         &self,
         number: u16,
         lost: impl FnOnce() -> Option<Lost>,
         act: impl Fn(Shard) -> F + Send + Sync,
     ) -> Result<T, Refusal> {
         let silent = self.known().why_silent(usize::from(number));
-        if let Some(refusal) = silent {
-            return Err(refusal);
+        match silent {
+            Some(refusal) => Err(refusal),
+            None => self.within_patience(number, lost, act).await,
         }
+    }
+
+    async fn within_patience<T, F: Future<Output = Result<T, Refusal>> + Send>(
+        &self,
+        number: u16,
+        lost: impl FnOnce() -> Option<Lost>,
+        act: impl Fn(Shard) -> F + Send + Sync,
+    ) -> Result<T, Refusal> {
         match timeout(self.store.patience(), self.on(number, act)).await {
             Ok(Err(refusal)) if refusal.may_have_acted() => {
                 if let Some(lost) = lost() {
@@ -98,6 +119,14 @@ impl<S: Store> OneQueue<'_, S> {
             };
             tokio::spawn(silent.until_it_answers());
         }
+    }
+
+    /// Forgets the shards if this answer of the first one says that the queue is gone: perhaps another server has deleted it.
+    fn forgets<T>(&self, answer: Result<T, Refusal>) -> Result<T, Refusal> {
+        if matches!(answer, Err(Refusal::QueueNotFound { .. })) {
+            self.all_known.forget(&self.first.queue);
+        }
+        answer
     }
 
     fn observed<T>(&self, shard: &Shard, answer: Result<T, Refusal>) -> Result<T, Refusal> {

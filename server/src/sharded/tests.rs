@@ -1,4 +1,4 @@
-//! What a Dequeue over several shards does when one of them does not answer.
+//! What a Dequeue over several shards does when one of them does not answer; in `others` what the other calls do.
 
 use super::Sharded;
 use crate::testing::{TestStore, shard_of};
@@ -9,6 +9,8 @@ use std::time::Duration;
 use tallystone_model::store::{DequeueRequest, Dequeued, Ticket};
 use tallystone_model::{Applied, MessageId, NewMessage, QueueConfig, Refusal, Shard, Store};
 use tokio::time::Instant;
+
+mod others;
 
 const SHARDS: u16 = 4;
 

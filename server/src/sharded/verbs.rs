@@ -1,6 +1,6 @@
 //! The verbs of whole queues.
 
-use super::batch::{Part, divide, unite};
+use super::batch::{Answer, Part, divide, unite};
 use super::cursor::Cursor;
 use super::dequeue::Dequeue;
 use super::known::Notify;
@@ -20,24 +20,25 @@ use tallystone_model::{
 };
 use tokio::time::timeout;
 
-/// The parts of a call, each sent to its shard at once.
+/// The parts of a call, each sent to its shard at once. The second value of `parts`: the answers to the items that are not sent.
 async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Output = Items<O>> + Send>(
     queue: &OneQueue<'_, S>,
     count: usize,
-    parts: BTreeMap<u16, Part<I>>,
+    (parts, not_sent): (BTreeMap<u16, Part<I>>, Vec<Answer<O>>),
     call: impl Fn(Shard, Vec<I>) -> F + Send + Sync,
 ) -> Items<O> {
     let call = &call;
     let sent = parts.into_iter().map(|(number, (positions, items))| async move {
         let items = &items;
-        let answer = queue.on_time(number, || None, |shard| call(shard, items.clone())).await;
+        let answer = queue.on_time(number, |shard| call(shard, items.clone())).await;
         if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::earlier_layout()) {
             // The next call knows the layout that the shard has in mind.
             drop(timeout(queue.store.patience(), queue.store.mend(&queue.first.sibling(number))).await);
         }
         (positions, answer)
     });
-    unite(count, join_all(sent).await)
+    let answers = join_all(sent).await.into_iter().chain(not_sent);
+    unite(count, answers.collect())
 }
 
 /// Calls that name leases or ids. `$note`: notes that a part is sent to a shard.
@@ -50,10 +51,10 @@ macro_rules! of_leases {
                 }
                 let queue = self.queue(first, layout);
                 let leases: Vec<LeaseRef> = items.iter().map($lease).collect();
-                let numbers = queue.numbers_of_leases(&leases).await?;
-                let (count, parts) = (items.len(), divide(items, |at, _| numbers[at]));
+                let numbers = queue.numbers_of_leases(&leases).await;
+                let (count, parts) = (items.len(), divide(items, numbers));
                 let note: fn(&OneQueue<'_, S>, u16) = $note;
-                parts.keys().for_each(|number| note(&queue, *number));
+                parts.0.keys().for_each(|number| note(&queue, *number));
                 let store = &*self.inner;
                 send(&queue, count, parts, |shard, items| async move { store.$verb(&shard, items).await }).await
             };
@@ -140,8 +141,10 @@ impl<S: Store> Store for Sharded<S> {
         let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.purge(&shard, include_running, within).await };
-        let step = queue.on(cursor.number, step).await?;
+        let step = queue.on_time(cursor.number, step).await;
+        // A step without an answer may have changed something, too.
         queue.changes(cursor.number);
+        let step = step?;
         let next = cursor.behind(step.next_cursor, layout.shards);
         Ok(Purged { purged: step.purged, next_cursor: Cursor::shown(next) })
     }
@@ -152,8 +155,9 @@ impl<S: Store> Store for Sharded<S> {
             return self.inner.enqueue(first, messages).await;
         }
         let queue = self.queue(first, &layout);
-        let (count, parts) = (messages.len(), divide(messages, |_, message| layout.number_of(message)));
-        for (number, (_, messages)) in &parts {
+        let numbers: Vec<u16> = messages.iter().map(|message| layout.number_of(message)).collect();
+        let (count, parts) = (messages.len(), divide(messages, numbers.into_iter().map(Ok)));
+        for (number, (_, messages)) in &parts.0 {
             // Of an exclusive queue only the first message of a value is runnable.
             let runnable = if layout.exclusivity_key.is_some() { 0 } else { messages.len() as u64 };
             let of_class = messages.iter().any(|message| message.priority_class.is_some());
@@ -215,7 +219,7 @@ impl<S: Store> Store for Sharded<S> {
                 let patch = patch.clone();
                 async move { store.update_message(&shard, id, patch).await }
             };
-            queue.on(number, update).await
+            queue.on_time(number, update).await
         })
     }
 
@@ -234,8 +238,9 @@ impl<S: Store> Store for Sharded<S> {
         let cursor = Cursor::parse(cursor, "page_token", layout.shards)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.change_messages(&shard, request, within, limit).await };
-        let mut page = queue.on(cursor.number, step).await?;
+        let page = queue.on_time(cursor.number, step).await;
         queue.changes(cursor.number);
+        let mut page = page?;
         page.next_cursor = Cursor::shown(cursor.behind(page.next_cursor, layout.shards));
         Ok(page)
     }
@@ -257,7 +262,7 @@ impl<S: Store> Store for Sharded<S> {
         while let Some(cursor) = next.take() {
             let (within, left) = (cursor.within.as_str(), limit - items.len());
             let page = |shard: Shard| async move { store.list_messages(&shard, state, within, left).await };
-            let page = queue.on(cursor.number, page).await?;
+            let page = queue.on_time(cursor.number, page).await?;
             items.extend(page.items);
             next = cursor.behind(page.next_cursor, layout.shards);
             if items.len() >= limit {
@@ -274,7 +279,7 @@ impl<S: Store> Store for Sharded<S> {
             }
             let (queue, store) = (self.queue(first, layout), &*self.inner);
             let number = number_of(&queue, id).await?;
-            queue.on(number, |shard| async move { store.explain(&shard, id).await }).await
+            queue.on_time(number, |shard| async move { store.explain(&shard, id).await }).await
         })
     }
 
@@ -293,7 +298,7 @@ impl<S: Store> Store for Sharded<S> {
         let queue = self.queue(first, &layout);
         let depths = queue
             .numbers()
-            .map(|number| queue.on(number, move |shard: Shard| async move { store.depth(&shard, filter).await }));
+            .map(|number| queue.on_time(number, move |shard: Shard| async move { store.depth(&shard, filter).await }));
         let mut whole = Depth::default();
         for depth in try_join_all(depths).await? {
             whole.add(&depth);
@@ -307,8 +312,9 @@ impl<S: Store> Store for Sharded<S> {
             return self.inner.ages(first).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let ages =
-            queue.numbers().map(|number| queue.on(number, move |shard: Shard| async move { store.ages(&shard).await }));
+        let ages = queue
+            .numbers()
+            .map(|number| queue.on_time(number, move |shard: Shard| async move { store.ages(&shard).await }));
         let ages = try_join_all(ages).await?;
         Ok(Ages {
             pending_ms: ages.iter().filter_map(|ages| ages.pending_ms).max(),
@@ -330,7 +336,7 @@ impl<S: Store> Store for Sharded<S> {
         let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.check(&shard, within).await };
-        let (checked, page) = queue.on(cursor.number, step).await?;
+        let (checked, page) = queue.on_time(cursor.number, step).await?;
         let next = cursor.behind(page.next_cursor, layout.shards);
         Ok((checked, Page { items: page.items, next_cursor: Cursor::shown(next) }))
     }
@@ -369,5 +375,5 @@ fn no_lease(id: &MessageId) -> LeaseRef {
 }
 
 async fn number_of<S: Store>(queue: &OneQueue<'_, S>, id: &MessageId) -> Result<u16, Refusal> {
-    Ok(queue.numbers_of(&[id]).await?.into_iter().next().unwrap_or_default())
+    queue.numbers_of(&[id]).await.pop().unwrap_or(Ok(0))
 }

@@ -2,6 +2,7 @@
 
 use super::reply::defect;
 use redis::{Value, from_redis_value};
+use tallystone_link::LinkError;
 use tallystone_lua::record;
 use tallystone_model::{Event, Recorded, Refusal, Shard};
 
@@ -46,7 +47,38 @@ pub(super) fn decode(shard: &Shard, entries: Value) -> Result<Vec<Entry>, Refusa
     raw.into_iter().map(entry).collect()
 }
 
-/// Converts a reply of Redis.
+/// Converts a reply of Redis, which may be the error of one command of a pipeline ([`tallystone_link::Link::calls`]).
 pub(super) fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Refusal> {
-    from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+    match value {
+        Value::ServerError(error) => Err(LinkError::from(error).into()),
+        value => from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::parse_redis_value;
+    use tallystone_model::Applied;
+
+    #[test]
+    fn x3_the_error_of_one_command_of_a_pipeline_says_what_it_says_alone() {
+        for error in [
+            "ASK 3999 127.0.0.1:6381",
+            "MOVED 3999 127.0.0.1:6381",
+            "CLUSTERDOWN The cluster is down",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "LOADING Redis is loading the dataset in memory",
+        ] {
+            let answer = || parse_redis_value(format!("-{error}\r\n").as_bytes()).unwrap();
+            let refused: [Refusal; 2] =
+                [read::<bool>(answer()).unwrap_err(), read::<Option<u64>>(answer()).unwrap_err()];
+            for refusal in refused {
+                assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{error}: {refusal:?}");
+            }
+        }
+        let defect = parse_redis_value(b"-WRONGTYPE Operation against a key\r\n").unwrap();
+        assert!(matches!(read::<bool>(defect), Err(Refusal::Internal(_))));
+        assert_eq!(read::<bool>(Value::Int(1)), Ok(true));
+    }
 }

@@ -56,6 +56,17 @@ struct LogPosition {
     more: bool,
 }
 
+impl LogPosition {
+    /// The offset behind all events that are known to have been read.
+    fn read_to(&self) -> u64 {
+        match self.next {
+            // A reader that has begun again, and read nothing since, only expects what the state of a new timeline says.
+            Some(next) if self.reached == 0 || !self.last.is_empty() => self.reached.max(next),
+            _ => self.reached,
+        }
+    }
+}
+
 /// Reads the outboxes of every shard of a partition, from the oldest event on.
 pub(super) struct PartitionReader {
     shared: Arc<Shared>,
@@ -98,7 +109,7 @@ impl PartitionReader {
     pub(super) fn restarted(self) -> Self {
         let mut reached = self.reached;
         for (shard, position) in self.positions {
-            reached.insert(shard, position.reached.max(position.next.unwrap_or(0)));
+            reached.insert(shard, position.read_to());
         }
         PartitionReader { reached, ..PartitionReader::new(self.shared) }
     }
@@ -286,7 +297,8 @@ impl PartitionReader {
         let mut lost_to_ms = None;
         for entry in entries {
             let lost_before = self.lost;
-            let read_to = next.max(reached);
+            // A reader that has begun again after the mark was written expects the events behind it, and has read none of them.
+            let read_to = if next < entry.offset { next.max(reached) } else { reached };
             match entry.continues {
                 // The sink has events whose writes are lost.
                 Some(end) if end < read_to && read_to < entry.offset => {
@@ -350,5 +362,20 @@ impl PartitionReader {
     /// Takes the number of events whose writes Redis has lost, since the last call.
     pub(super) fn take_undone(&mut self) -> u64 {
         std::mem::take(&mut self.undone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x1_what_a_reader_expects_after_it_has_begun_again_is_not_read() {
+        let position = |last: &str, next, reached| LogPosition { last: last.to_owned(), next, reached, more: false };
+        assert_eq!(position("", Some(7), 0).read_to(), 7, "a sink has acknowledged the events before");
+        assert_eq!(position("", Some(900), 5).read_to(), 5);
+        assert_eq!(position("900-1", Some(901), 5).read_to(), 901);
+        assert_eq!(position("4-1", Some(5), 9).read_to(), 9);
+        assert_eq!(position("", None, 9).read_to(), 9);
     }
 }

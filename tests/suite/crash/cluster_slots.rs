@@ -19,18 +19,20 @@ fn options(url: &str, partitions: Option<u16>) -> RedisOptions {
     RedisOptions::new(&redis, OutboxBound::default()).expect("no data folder")
 }
 
-/// A queue of the first partition.
-fn queue_of_the_first_partition() -> QueueName {
+/// Queues of the first partition.
+fn queues_of_the_first_partition() -> impl Iterator<Item = QueueName> {
     let names = (0..).map(|number| QueueName::parse("queue", &format!("q{number}")).expect("a valid name"));
-    names.into_iter().find(|name| Keyspace::number_of_queue(name, PARTITIONS) == 0).expect("one in four")
+    names.filter(|name| Keyspace::number_of_queue(name, PARTITIONS) == 0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary() {
     let cluster = Cluster::start().await;
     let store = Arc::new(RedisStore::connect(options(&cluster.url(), Some(PARTITIONS))).await.expect("a cluster"));
-    let name = queue_of_the_first_partition();
-    store.create_queue(&name, exclusive()).await.expect("a queue");
+    let [name, empty] = [0, 1].map(|at| queues_of_the_first_partition().nth(at).expect("one in four"));
+    for name in [&name, &empty] {
+        store.create_queue(name, exclusive()).await.expect("a queue");
+    }
     let queue = TestQueue { store: store.clone(), clock: Clock::new(), shard: Shard::first(&name) };
     queue.put((0..4).map(|n| keyed(&format!("m{n}"), n, &format!("k{}", n % 2)))).await;
     let first = queue.take_one().await;
@@ -46,6 +48,12 @@ async fn q17_a_slot_that_is_moved_refuses_calls_and_goes_on_at_its_new_primary()
     assert!(
         matches!(&refused, Err(Refusal::Unavailable { applied: Applied::No, why }) if why.contains("MIGRATING")),
         "what is certain not to have happened: {refused:?}"
+    );
+    // The search for an id in several shards: one command of a pipeline is refused, and not the pipeline.
+    let searched = store.holds(&Shard::first(&empty), &[tallystone_tests::id("m0")]).await;
+    assert!(
+        matches!(&searched, Err(Refusal::Unavailable { applied: Applied::No, why }) if why.contains("MIGRATING")),
+        "{searched:?}"
     );
     // `tallystone check` cannot read the queue, and says why.
     let (_dir, file) = config_file(&format!("[redis]\npartitions = {PARTITIONS}\n"));

@@ -290,3 +290,15 @@ async fn x4_a_deletion_that_fails_in_one_shard_leaves_the_queue() {
     late.store.delete_queue(late.name()).await.expect("an empty queue");
     assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, 0);
 }
+
+#[tokio::test]
+async fn q17_what_a_server_knows_of_a_queue_ends_with_its_deletion_through_another_server() {
+    let (redis, stage, queue) = queue("q17-forgotten").await;
+    let late = late_server(&redis, &stage.clock, &queue.shard).await;
+    assert_eq!(late.depth().await, Depth::default());
+    assert!(late.store.is_spread(&late.shard));
+    queue.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let gone = late.store.depth(&late.shard, None).await;
+    assert!(matches!(gone, Err(Refusal::QueueNotFound { .. })), "{gone:?}");
+    assert!(!late.store.is_spread(&late.shard));
+}

@@ -91,3 +91,33 @@ async fn x1_a_stale_configuration_is_refused_though_the_clock_was_set_back_befor
     let later = second.store.update_queue(second.name(), attempts(9)).await.expect("an update");
     assert_eq!((later.config.max_attempts, later.revision), (9, kept.revision + 1));
 }
+
+#[tokio::test]
+async fn x1_first_events_that_are_lost_are_reported_though_the_new_primary_has_no_outbox() {
+    let redis = Arc::new(SimulatedRedis::new(1_000));
+    let outbox = OutboxBound::default();
+    let queue = started_again(&redis, &outbox);
+    queue.store.create_queue(queue.name(), simple()).await.expect("a new queue");
+    let mut reader = queue.store.outbox_reader();
+    reader.discover();
+    redis.keyspace().forget_writes();
+    queue.put([message("a", 1), message("b", 1)]).await;
+    assert_eq!(reader.read(Duration::ZERO).await.expect("a read").events.len(), 2);
+    assert!(redis.keyspace().lose_writes(usize::MAX) > 0);
+    started_again(&redis, &outbox).put([message("c", 1)]).await;
+    let read = reader.read(Duration::ZERO).await.expect("a read");
+    let ids: Vec<&str> = read.events.iter().map(|recorded| recorded.event.id.as_str()).collect();
+    assert_eq!((ids, read.losses.len()), (vec!["c"], 1));
+    assert_eq!((reader.take_undone(), reader.take_lost()), (2, 0));
+}
+
+#[tokio::test]
+async fn x1_a_queue_without_history_gets_no_outbox_with_a_new_timeline() {
+    let redis = Arc::new(SimulatedRedis::new(0));
+    let outbox = OutboxBound { events_max: 0, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
+    let queue = started_again(&redis, &outbox);
+    queue.store.create_queue(queue.name(), simple()).await.expect("a new queue");
+    started_again(&redis, &outbox).put([message("m", 1)]).await;
+    let (exists, _) = redis.execute(::redis::cmd("EXISTS").arg("ts:{q/0}:outbox"));
+    assert_eq!(exists.expect("an answer"), Value::Int(0));
+}
