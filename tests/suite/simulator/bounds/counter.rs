@@ -154,7 +154,9 @@ fn regions(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
     let arguments: Vec<Vec<u8>> = match script {
         CounterScript::Merge => {
             let one = |number| [counter(number), b"r1".to_vec(), record(NOW_MS)];
-            [digits(NOW_MS), digits(REVISION)].into_iter().chain((0..CALL).flat_map(one)).collect()
+            let incarnations = (0..OTHERS).flat_map(|region| [format!("r{region}").into_bytes(), digits(1)]);
+            let head = [digits(NOW_MS), digits(REVISION), digits(OTHERS)];
+            head.into_iter().chain(incarnations).chain((0..CALL).flat_map(one)).collect()
         }
         _ => {
             let names = (0..OTHERS).map(|region| format!("r{region}").into_bytes());
