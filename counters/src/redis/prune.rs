@@ -3,7 +3,7 @@
 //! retention drops its slices.
 
 use super::RedisNamespace;
-use super::calls::of_link;
+use super::calls::{of_archive, of_link};
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
@@ -31,7 +31,8 @@ impl RedisNamespace {
             false => pruned_to,
         };
         // Other shards may be pruned later, and a rollup may have hung for long (docs/decisions/0046).
-        self.forget_deleted(shard, dropped_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
+        let forget_to = dropped_to.saturating_sub(FIRST_AGE_MS_MAX);
+        self.forget_deleted(shard, self.forgettable_to(shard, forget_to).await?).await?;
         let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
         let kept = self.kept(shard).await?;
         if (self.config.archived || next_end(pruned_to) > keep_from) && kept.is_empty() {
@@ -64,6 +65,25 @@ impl RedisNamespace {
             dropped += 1;
         }
         Ok(dropped)
+    }
+
+    /// Up to when the marks of deleted counters may go of those before a time (Unix ms): not while the archive has an event that they
+    /// hide. Its slices go some time after their retention has ended, and never if the store refuses to delete objects.
+    async fn forgettable_to(&self, shard: u16, to_ms: u64) -> Result<u64, Refusal> {
+        if !self.config.archived || !self.has_deleted(shard, to_ms).await? {
+            return Ok(to_ms);
+        }
+        let first = match self.archive() {
+            Ok(archive) => archive.first_slice_ms(&self.tag).await.map_err(of_archive),
+            Err(refusal) => Err(refusal),
+        };
+        match first {
+            Ok(first_ms) => Ok(first_ms.map_or(to_ms, |first_ms| to_ms.min(first_ms.saturating_sub(FIRST_AGE_MS_MAX)))),
+            Err(error) => {
+                tracing::debug!(namespace = %self.name, shard, %error, "the marks of deleted counters stay for now");
+                Ok(0)
+            }
+        }
     }
 
     pub(super) async fn unlink(&self, shard: u16, buckets: &[u64]) -> Result<(), Refusal> {
