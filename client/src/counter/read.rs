@@ -158,7 +158,7 @@ impl Period {
 pub struct PeriodSum {
     /// When the period begins.
     pub from_ms: u64,
-    /// The sum of its adds. A sum beyond the range of `i64` is the nearest `i64`.
+    /// The sum of its adds.
     pub sum: i64,
     /// The number of its adds.
     pub adds: u64,
