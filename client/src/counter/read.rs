@@ -173,7 +173,8 @@ pub struct Sums {
     /// No add before this time can come any more: the sum of a period that ends at this time or before is final.
     /// All pages have the same time.
     pub exact_to_ms: u64,
-    /// Adds before this time are older than the namespace's `delete_after_ms` and may have been dropped.
+    /// Adds before this time are older than the namespace's `delete_after_ms`, or were when that was shorter, and may have been
+    /// dropped.
     pub kept_from_ms: u64,
 }
 

@@ -18,6 +18,12 @@ pub(super) const UNLINK_MAX: usize = 1_000;
 const SCAN_COUNT: usize = 1_000;
 
 impl RedisNamespace {
+    /// Events before this time may have been dropped, in Unix ms: they are older than the retention, or were when that was shorter.
+    pub fn kept_from_ms(&self) -> u64 {
+        // Not what the shards have marked: that begins with the namespace, and in one with an archive it is what was moved there.
+        self.kept_from_ms.max(self.now_ms().saturating_sub(self.config.delete_after_ms))
+    }
+
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
         let (now_ms, mut pruned_to) = self.pruned(shard, 0, 0, &[]).await?;
         let (slice_ms, bucket_ms) = (self.slice_ms(), self.config.seconds_per_bucket * 1_000);

@@ -33,7 +33,7 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
             let arguments = match script {
                 CounterScript::PutNamespace => {
                     let head = [digits(NOW_MS), b"n1".to_vec(), digits(1), vec![b'{'; 2_000], digits(2), digits(0)];
-                    head.into_iter().chain([b"n1".to_vec()]).collect()
+                    head.into_iter().chain([b"n1".to_vec(), digits(3_600_000)]).collect()
                 }
                 _ => vec![digits(NOW_MS), b"n1".to_vec(), Vec::new()],
             };
