@@ -76,7 +76,7 @@ pub enum Refusal {
     #[error("the event's time is too far ahead of the store's clock, so it is not counted")]
     TooEarly,
     /// The counter's range, or what may be pending in its shard, cannot hold the delta (N2).
-    #[error("the count could exceed its range, so the counter is not changed")]
+    #[error("the count or the sum could exceed its range, so nothing is changed")]
     Overflow,
     /// The count would pass a bound of the add, so it is not counted (N18).
     #[error("the count is {count}, and the add would pass its bound, so it is not counted")]

@@ -165,6 +165,9 @@ impl CounterClient {
     /// Sums the adds of a counter by minute, hour or day (N16). The sums are of whole periods, from the one that contains
     /// `from_ms` to the one that contains the millisecond before `to_ms`. `to_ms` 0: now. `from_ms` 0: the range has 60 minutes,
     /// 24 hours or 30 days. The first page has the empty token.
+    ///
+    /// # Errors
+    /// Refused as `OVERFLOW`: the sum of a period exceeds 64 bits. Shorter periods may have smaller sums.
     pub async fn sums(
         &self,
         namespace: &str,

@@ -158,7 +158,7 @@ impl Period {
 pub struct PeriodSum {
     /// When the period begins.
     pub from_ms: u64,
-    /// The sum of its adds. A sum beyond the range of `i64` is the nearest `i64`.
+    /// The sum of its adds.
     pub sum: i64,
     /// The number of its adds.
     pub adds: u64,
@@ -173,7 +173,8 @@ pub struct Sums {
     /// No add before this time can come any more: the sum of a period that ends at this time or before is final.
     /// All pages have the same time.
     pub exact_to_ms: u64,
-    /// Adds before this time are older than the namespace's `delete_after_ms` and may have been dropped.
+    /// Adds before this time are older than the namespace's `delete_after_ms`, or were when that was shorter, and may have been
+    /// dropped.
     pub kept_from_ms: u64,
 }
 

@@ -81,8 +81,7 @@ impl CatchUp {
 }
 
 async fn follow(place: Place, store: RedisNamespace, counter: CounterName, clear_ms: u64) {
-    let kept_from_ms = || store.now_ms().saturating_sub(store.config().delete_after_ms);
-    let followed = follow_clear(&store, &counter, clear_ms, kept_from_ms).await;
+    let followed = follow_clear(&store, &counter, clear_ms, || store.kept_from_ms()).await;
     metrics::followed(&followed);
     let next = match followed {
         Ok(Followed::Done) if store.config().published_to.is_some() => {

@@ -152,7 +152,7 @@ fn thresholds(thresholds: Vec<Threshold>) -> wire::Thresholds {
     wire::Thresholds { thresholds: thresholds.into_iter().map(threshold).collect() }
 }
 
-fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wire::Namespace {
+fn into_wire(Namespace { name, config, revision, incarnation, .. }: Namespace) -> wire::Namespace {
     let cardinality = match config.cardinality {
         Cardinality::Low => wire::Cardinality::Low,
         Cardinality::Medium => wire::Cardinality::Medium,

@@ -32,17 +32,19 @@ pub(super) async fn page(
     let from = position(&page_token, &request, period).map_err(of_call)?;
     let found = counters.sums(&name, &counter, period, within_ms, from).await.map_err(of_call)?;
     let KeptSums { page: SumsPage { sums, next, exact_to_ms }, kept_from_ms } = found;
-    let sum = |PeriodSum { from_ms, sum, adds }| wire::PeriodSum {
-        from_ms: from_ms as i64,
-        sum: sum.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
-        adds: i64::try_from(adds).unwrap_or(i64::MAX),
-    };
     Ok(wire::GetSumsResponse {
-        sums: sums.into_iter().map(sum).collect(),
+        sums: sums.into_iter().map(into_wire).collect::<Result<_, _>>().map_err(of_call)?,
         next_page_token: next.map(|next| token(next, &request)).unwrap_or_default(),
         exact_to_ms: exact_to_ms as i64,
         kept_from_ms: kept_from_ms as i64,
     })
+}
+
+/// # Errors
+/// [`Refusal::Overflow`]: the sum exceeds 64 bits. Clears take nothing out of a sum, so it may, though the count never did.
+fn into_wire(PeriodSum { from_ms, sum, adds }: PeriodSum) -> Result<wire::PeriodSum, Refusal> {
+    let sum = i64::try_from(sum).map_err(|_| Refusal::Overflow)?;
+    Ok(wire::PeriodSum { from_ms: from_ms as i64, sum, adds: i64::try_from(adds).unwrap_or(i64::MAX) })
 }
 
 /// The token of a page of this request.
@@ -84,6 +86,15 @@ fn position(page_token: &str, request: &str, period: Period) -> Result<Option<Su
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn n16_a_sum_beyond_64_bits_is_refused_and_not_given_as_another() {
+        let of = |sum: i128| into_wire(PeriodSum { from_ms: 60_000, sum, adds: 2 }).map(|period| period.sum);
+        assert_eq!(of(i64::MAX.into()), Ok(i64::MAX));
+        assert_eq!(of(i64::MIN.into()), Ok(i64::MIN));
+        assert_eq!(of(i128::from(i64::MAX) + 1), Err(Refusal::Overflow));
+        assert_eq!(of(i128::from(i64::MIN) - 1), Err(Refusal::Overflow));
+    }
 
     #[test]
     fn n16_a_page_token_reads_back_and_no_other_text_does() {

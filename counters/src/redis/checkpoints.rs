@@ -76,6 +76,13 @@ impl Deletions for RedisNamespace {
 }
 
 impl RedisNamespace {
+    /// Whether a counter of a shard was deleted up to this time (Unix ms), and still has its mark.
+    pub(super) async fn has_deleted(&self, shard: u16, deleted_to_ms: u64) -> Result<bool, Refusal> {
+        let mut command = redis::cmd("ZCOUNT");
+        command.arg(self.keys(shard).key(DELETED)).arg("-inf").arg(deleted_to_ms);
+        self.query::<u64>(shard, &command).await.map(|count| count > 0)
+    }
+
     /// Removes the marks of the counters of a shard that were deleted up to this time (Unix ms), and of which nothing is
     /// pending any more. What is pending was there before: nothing that old can be added.
     pub(super) async fn forget_deleted(&self, shard: u16, deleted_to_ms: u64) -> Result<(), Refusal> {

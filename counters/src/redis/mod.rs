@@ -74,6 +74,8 @@ pub struct RedisNamespace {
     config: Arc<NamespaceConfig>,
     revision: u64,
     incarnation: u64,
+    /// That of [`Namespace`].
+    kept_from_ms: u64,
     room: Room,
     /// `None`: this process has none.
     archive: Option<EventArchive>,
@@ -96,7 +98,7 @@ impl RedisNamespace {
         pace: Arc<Pace>,
     ) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
-        let Namespace { name, config, revision, incarnation } = namespace;
+        let Namespace { name, config, revision, incarnation, kept_from_ms } = namespace;
         config.check()?;
         let (config, layouts) = (Arc::new(config), Arc::default());
         let namespace = RedisNamespace {
@@ -106,6 +108,7 @@ impl RedisNamespace {
             config,
             revision,
             incarnation,
+            kept_from_ms,
             room,
             archive,
             region,

@@ -17,6 +17,8 @@ pub struct Namespace {
     pub revision: u64,
     /// Distinguishes namespaces of the same name: one that is created after another was deleted has a higher one (N14).
     pub incarnation: u64,
+    /// Events before this time may have been dropped while the namespace kept them for less long than now, in Unix ms; 0: none.
+    pub kept_from_ms: u64,
 }
 
 impl Namespace {
@@ -30,18 +32,40 @@ impl Namespace {
 
     /// Reads an entry of the registry (`counter/lib/registry.lua`).
     pub(super) fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
-        let (revision, incarnation, json) = split(raw).ok_or_else(|| defect("an unreadable namespace"))?;
+        let (revision, rest) = raw.split_at_checked(6).ok_or_else(|| defect("an unreadable namespace"))?;
+        let (incarnation, rest) = marked(b"#", rest).ok_or_else(|| defect("an unreadable incarnation"))?;
+        let (kept_from_ms, json) = marked(b"<", rest).ok_or_else(|| defect("an unreadable time of a retention"))?;
         let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
-        Ok(Namespace { name, config, revision, incarnation })
+        Ok(Namespace { name, config, revision: read(revision), incarnation, kept_from_ms })
     }
 }
 
-/// Revision, incarnation, and the configuration as JSON.
-fn split(raw: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let (revision, rest) = raw.split_at_checked(6)?;
-    let (incarnation, json) = match rest.strip_prefix(b"#") {
-        Some(rest) => rest.split_at_checked(6)?,
-        None => (&[][..], rest),
-    };
-    Some((read(revision), read(incarnation), json))
+/// A number of 6 bytes behind a mark, and what follows it; 0 without the mark.
+fn marked<'a>(mark: &[u8], raw: &'a [u8]) -> Option<(u64, &'a [u8])> {
+    match raw.strip_prefix(mark) {
+        Some(rest) => rest.split_at_checked(6).map(|(number, rest)| (read(number), rest)),
+        None => Some((0, raw)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n1_an_entry_reads_back_with_and_without_its_marks() {
+        let read = |head: &[u8]| {
+            let name = NamespaceName::parse("ads").unwrap();
+            Namespace::decode(name, &[head, b"{}"].concat()).map(|found| {
+                assert_eq!(found.config, NamespaceConfig::default());
+                (found.revision, found.incarnation, found.kept_from_ms)
+            })
+        };
+        assert_eq!(read(b"\0\0\0\0\0\x07"), Ok((7, 0, 0)));
+        assert_eq!(read(b"\0\0\0\0\0\x07#\0\0\0\0\0\x02"), Ok((7, 2, 0)));
+        assert_eq!(read(b"\0\0\0\0\0\x07<\0\0\0\0\x01\0"), Ok((7, 0, 256)));
+        assert_eq!(read(b"\0\0\0\0\0\x07#\0\0\0\0\0\x02<\0\0\0\0\x01\0"), Ok((7, 2, 256)));
+        assert!(read(b"\0\0\0\0\0\x07<\0").is_err());
+        assert!(read(b"\0\0").is_err());
+    }
 }

@@ -20,6 +20,10 @@ use tallystone_lua::keys::Keyspace;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// How much later than a change of the retention events may be dropped by the earlier one, in ms: by a process that has read the
+/// configuration before, or has another clock.
+const DROP_LATE_MS: u64 = 60_000;
+
 /// All namespaces of a Redis, or of a Redis Cluster.
 #[derive(Clone)]
 pub struct RedisNamespaces {
@@ -183,13 +187,16 @@ impl RedisNamespaces {
         command.arg(revision_min).arg(before.map_or(0, |before| before.incarnation));
         let other_regions = before.filter(|before| before.config.regions != config.regions);
         command.arg(other_regions.map_or_else(String::new, Namespace::tag));
+        let shorter = before.map(|before| before.config.delete_after_ms).filter(|ms| *ms < config.delete_after_ms);
+        command.arg(shorter.map_or_else(String::new, |ms| ms.saturating_sub(DROP_LATE_MS).to_string()));
         let value = self.clock().eval(self.link(), &command, true).await?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
         if reply.answer != CounterAnswer::Ok {
             return Err(Refusal::Stale);
         }
-        let namespace = Namespace { name: name.clone(), config, revision, incarnation: reply.number()? };
+        let (incarnation, kept_from_ms) = (reply.number()?, reply.number()?);
+        let namespace = Namespace { name: name.clone(), config, revision, incarnation, kept_from_ms };
         match self.open(&namespace).await {
             // Stale: it was changed once more meanwhile, on top of this change.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),

@@ -3,7 +3,7 @@
 //! retention drops its slices.
 
 use super::RedisNamespace;
-use super::calls::of_link;
+use super::calls::{of_archive, of_link};
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
@@ -18,6 +18,12 @@ pub(super) const UNLINK_MAX: usize = 1_000;
 const SCAN_COUNT: usize = 1_000;
 
 impl RedisNamespace {
+    /// Events before this time may have been dropped, in Unix ms: they are older than the retention, or were when that was shorter.
+    pub fn kept_from_ms(&self) -> u64 {
+        // Not what the shards have marked: that begins with the namespace, and in one with an archive it is what was moved there.
+        self.kept_from_ms.max(self.now_ms().saturating_sub(self.config.delete_after_ms))
+    }
+
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
         let (now_ms, mut pruned_to) = self.pruned(shard, 0, 0, &[]).await?;
         let (slice_ms, bucket_ms) = (self.slice_ms(), self.config.seconds_per_bucket * 1_000);
@@ -31,7 +37,8 @@ impl RedisNamespace {
             false => pruned_to,
         };
         // Other shards may be pruned later, and a rollup may have hung for long (docs/decisions/0046).
-        self.forget_deleted(shard, dropped_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
+        let forget_to = dropped_to.saturating_sub(FIRST_AGE_MS_MAX);
+        self.forget_deleted(shard, self.forgettable_to(shard, forget_to).await?).await?;
         let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
         let kept = self.kept(shard).await?;
         if (self.config.archived || next_end(pruned_to) > keep_from) && kept.is_empty() {
@@ -64,6 +71,25 @@ impl RedisNamespace {
             dropped += 1;
         }
         Ok(dropped)
+    }
+
+    /// Up to when the marks of deleted counters may go of those before a time (Unix ms): not while the archive has an event that they
+    /// hide. Its slices go some time after their retention has ended, and never if the store refuses to delete objects.
+    async fn forgettable_to(&self, shard: u16, to_ms: u64) -> Result<u64, Refusal> {
+        if !self.config.archived || !self.has_deleted(shard, to_ms).await? {
+            return Ok(to_ms);
+        }
+        let first = match self.archive() {
+            Ok(archive) => archive.first_slice_ms(&self.tag).await.map_err(of_archive),
+            Err(refusal) => Err(refusal),
+        };
+        match first {
+            Ok(first_ms) => Ok(first_ms.map_or(to_ms, |first_ms| to_ms.min(first_ms.saturating_sub(FIRST_AGE_MS_MAX)))),
+            Err(error) => {
+                tracing::debug!(namespace = %self.name, shard, %error, "the marks of deleted counters stay for now");
+                Ok(0)
+            }
+        }
     }
 
     pub(super) async fn unlink(&self, shard: u16, buckets: &[u64]) -> Result<(), Refusal> {

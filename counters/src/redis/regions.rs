@@ -11,6 +11,7 @@ use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use crate::regions::RegionRecord;
 use futures::future::try_join_all;
+use std::collections::BTreeMap;
 use tallystone_link::ScanPosition;
 use tallystone_lua::counter::{BEHIND, CounterScript, REGION_RECORD_BYTES, REGIONS};
 
@@ -51,13 +52,31 @@ impl RedisNamespace {
         RegionRecord::of(checkpoint, self.incarnation)
     }
 
-    /// Merges records of other regions: of each region and counter the latest one stays. Returns how many were later than what
-    /// stood. May be repeated, in any order.
+    /// Merges records of other regions: of each region and counter the latest one stays. A record of a later incarnation hides those
+    /// of earlier ones in all shards. Returns how many were later than what stood. May be repeated, in any order.
     pub async fn merge(&self, records: &[(CounterName, RegionName, RegionRecord)]) -> Result<u64, Refusal> {
+        let mut incarnations: BTreeMap<&RegionName, u64> = BTreeMap::new();
+        for (_, region, record) in records.iter().filter(|(_, _, record)| record.incarnation > 0) {
+            let latest = incarnations.entry(region).or_default();
+            *latest = record.incarnation.max(*latest);
+        }
+        let mut by_home: BTreeMap<u16, Vec<usize>> = homes(records.iter().map(|(counter, _, _)| counter)).collect();
+        for shard in (0..SHARDS).filter(|_| !incarnations.is_empty()) {
+            by_home.entry(shard).or_default();
+        }
         let mut merged = 0;
-        for (shard, numbers) in homes(records.iter().map(|(counter, _, _)| counter)) {
-            for numbers in numbers.chunks(CALL_MAX) {
+        for (shard, numbers) in &by_home {
+            let calls = match numbers.is_empty() {
+                true => vec![&numbers[..]],
+                false => numbers.chunks(CALL_MAX).collect(),
+            };
+            for numbers in calls {
+                let shard = *shard;
                 let mut command = self.log_call(CounterScript::Merge, shard, &self.keys(shard).regions());
+                command.arg(incarnations.len());
+                for (region, incarnation) in &incarnations {
+                    command.arg(region.as_str()).arg(*incarnation);
+                }
                 for (counter, region, record) in numbers.iter().map(|number| &records[*number]) {
                     command.arg(counter.as_str()).arg(region.as_str()).arg(encode(record));
                 }

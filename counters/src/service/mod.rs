@@ -261,7 +261,7 @@ impl CounterService {
     ) -> Result<KeptSums, Refusal> {
         let open = self.directory.get(namespace).await?;
         open.check_has_events()?;
-        let kept_from_ms = kept_from_ms(&open);
+        let kept_from_ms = open.store.kept_from_ms();
         let from = from.unwrap_or_else(|| SumsPosition::first(period, within_ms, future_ms(&open.store)));
         Ok(KeptSums { page: sums(&open.store, counter, period, from).await?, kept_from_ms })
     }
@@ -324,11 +324,6 @@ impl CounterService {
     pub async fn namespaces(&self) -> Result<Vec<Namespace>, Refusal> {
         self.directory.namespaces.all().await
     }
-}
-
-/// Events of a namespace before this time may have been dropped, in Unix ms.
-fn kept_from_ms(open: &OpenNamespace) -> u64 {
-    open.store.now_ms().saturating_sub(open.config.delete_after_ms)
 }
 
 /// A time that no event can have yet, in Unix ms.

@@ -1,7 +1,7 @@
 //! Audits and recounts (N12).
 
+use super::CounterService;
 use super::append::STALE_TRIES;
-use super::{CounterService, kept_from_ms};
 use crate::audit::{Audit, Groups, begin, go_on};
 use crate::names::{CounterName, NamespaceName};
 use crate::recount::{Recount, Recounted, Recounts, recount};
@@ -33,7 +33,7 @@ impl CounterService {
             Some(audit) if audit.namespace != namespace => return Err(other_namespace()),
             Some(audit) => go_on(&open.store, counter, audit, groups).await?,
         };
-        Ok(Audited { audit, kept_from_ms: kept_from_ms(&open) })
+        Ok(Audited { audit, kept_from_ms: open.store.kept_from_ms() })
     }
 
     /// Replaces the count of a counter.
@@ -54,7 +54,7 @@ impl CounterService {
             if request.audit.is_some_and(|audit| audit.namespace != open.hash()) {
                 return Err(other_namespace());
             }
-            let kept_from_ms = if accepts_dropped_events { 0 } else { kept_from_ms(&open) };
+            let kept_from_ms = if accepts_dropped_events { 0 } else { open.store.kept_from_ms() };
             match recount(&open.store, counter, request, kept_from_ms).await {
                 Err(Refusal::Stale) => open = self.directory.instead_of_the_same(&open).await?,
                 answer => {

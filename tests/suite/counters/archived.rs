@@ -387,9 +387,14 @@ async fn n15_retention_drops_slices_of_the_archive_and_a_deleted_counter_stays_d
     assert_eq!(first_ms().await, Some(NOON_MS), "its slice has not ended for so long");
     ns.pass(SLICE_MS);
     assert_eq!(ns.append_one(add("c", "add", NOON_MS, 7)).await, Err(Refusal::TokenExpired));
+    ns.pass(7_200_000);
+    for shard in 0..SHARDS {
+        ns.store.redis.prune(shard).await.expect("pruned");
+    }
+    let mark = ns.store.redis.deleted_to(&counter("c")).await;
+    assert_eq!(mark, Ok(Some(NOON_MS + 1)), "its slice is past its retention, but not deleted yet");
     assert!(ns.store.redis.prune_archive().await.expect("pruned") > 0);
     assert_eq!(first_ms().await, None);
-    ns.pass(7_200_000);
     for shard in 0..SHARDS {
         ns.store.prune(shard).await.expect("pruned");
     }

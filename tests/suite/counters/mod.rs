@@ -263,7 +263,8 @@ async fn open(
         false => RedisNamespaces::new(redis.source(), ReplicaWait::default(), clock),
     };
     let namespaces = namespaces.with_archive(Some(archive.archive.clone()));
-    namespaces.open(&Namespace { name: name.clone(), config: config.clone(), revision, incarnation: 0 }).await
+    let (name, config) = (name.clone(), config.clone());
+    namespaces.open(&Namespace { name, config, revision, incarnation: 0, kept_from_ms: 0 }).await
 }
 
 fn counter(name: &str) -> CounterName {

@@ -37,7 +37,7 @@ impl TestRegion {
         let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
         let namespaces = namespaces.with_region(Some(region(name))).with_archive(Some(archive.archive.clone()));
         let of = NamespaceName::parse(format!("{name}-{:08x}", rand::random::<u32>())).expect("a namespace");
-        let namespace = Namespace { name: of, config: config(), revision: 1, incarnation: 0 };
+        let namespace = Namespace { name: of, config: config(), revision: 1, incarnation: 0, kept_from_ms: 0 };
         let store = namespaces.open(&namespace).await.expect("its stores");
         TestRegion { store, name: region(name), leases: 0 }
     }
@@ -449,4 +449,79 @@ async fn n12_a_rollup_by_an_earlier_revision_commits_nothing() {
     assert_eq!(earlier.delete(&counter("a"), ns.now_ms()).await, Err(Refusal::Stale));
     assert_eq!(ns.settled("a").await, 5);
     assert_eq!(ns.checkpoint("a").await.cleared_ms, NOON_MS);
+}
+
+/// Events of a day are kept when a clear arrives three days late, and those of a week when it is followed.
+#[tokio::test]
+async fn n12_what_was_dropped_stays_dropped_when_events_are_kept_for_longer() {
+    let (redis, archive) = (TestRedis::shared().await, ArchiveFolder::new());
+    for archived in [true, false] {
+        let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+        let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let namespaces = namespaces.with_region(Some(region("eu"))).with_archive(Some(archive.archive.clone()));
+        let name = NamespaceName::parse(format!("longer-{:08x}", rand::random::<u32>())).expect("a namespace");
+        let day = NamespaceConfig { archived, close_after_ms: DAY_MS / 2, delete_after_ms: DAY_MS, ..config() };
+        let week = NamespaceConfig { delete_after_ms: 7 * DAY_MS, ..day.clone() };
+        let put = async |config: NamespaceConfig| {
+            let namespace = namespaces.put(&name, config).await.expect("a namespace");
+            namespaces.open(&namespace).await.expect("its stores")
+        };
+        let (store, a) = (put(day.clone()).await, counter("a"));
+        store.append(&[add("a", "t", NOON_MS, 5)]).await.remove(0).expect("an add");
+        clock_ms.fetch_add(60_000, Ordering::SeqCst);
+        let lease = LeaseOrder { leased_at_ms: NOON_MS, fencing_token: 1 };
+        roll_up(&store, &store, &[Job { counter: a.clone(), lease }]).await.remove(0).expect("a rollup");
+        let audit = begin(&store, &a, &mut Groups::default()).await.expect("an audit");
+        assert_eq!(store.kept_from_ms(), NOON_MS + 60_000 - DAY_MS);
+
+        clock_ms.fetch_add(3 * DAY_MS, Ordering::SeqCst);
+        // A prune that has read the configuration before may be a minute late.
+        let kept_from_ms = NOON_MS + 60_000 + 2 * DAY_MS + 60_000;
+        for config in [&week, &NamespaceConfig { coalesce_ms: 7, ..week.clone() }] {
+            let store = put(config.clone()).await;
+            assert_eq!(store.kept_from_ms(), kept_from_ms, "archived: {archived}");
+            let followed = follow_clear(&store, &a, NOON_MS - 1, || store.kept_from_ms()).await;
+            assert_eq!(followed, Err(Refusal::EventsDropped { kept_from_ms }));
+            assert_eq!(store.read(std::slice::from_ref(&a)).await.expect("a checkpoint")[0].count, 5);
+        }
+        let cleared = tallystone_counters::audit::Audit { cleared_ms: NOON_MS, ..audit };
+        assert!(!cleared.is_complete(kept_from_ms), "adds since the clear may be gone");
+        // In time everything of a week is there.
+        clock_ms.fetch_add(30 * DAY_MS, Ordering::SeqCst);
+        let now_ms = clock_ms.load(Ordering::SeqCst);
+        assert_eq!(put(week).await.kept_from_ms(), now_ms - 7 * DAY_MS);
+        assert_eq!(put(day).await.kept_from_ms(), now_ms - DAY_MS);
+    }
+}
+
+/// A region creates its namespace again and adds to one counter. The merger of another region dies on the way.
+#[tokio::test]
+async fn n12_a_later_namespace_hides_the_counts_of_earlier_ones_in_every_shard() {
+    let ns = TestNamespace::with_regions("later").await;
+    let (store, us) = (&ns.store.redis, region("us"));
+    let names: Vec<CounterName> = (0..32).map(|number| counter(&format!("c{number}"))).collect();
+    let record = |number: usize, incarnation, exact_to_ms, count| {
+        let record = RegionRecord { incarnation, exact_to_ms, count, ..RegionRecord::default() };
+        (names[number].clone(), us.clone(), record)
+    };
+    let counts = async || {
+        let known = store.known(&names).await.expect("records").into_iter();
+        // Of eu, us and ap.
+        known.map(|records| records[1].map(|record| record.count)).collect::<Vec<Option<i64>>>()
+    };
+    let earlier: Vec<_> = (0..names.len()).map(|number| record(number, 1, NOON_MS, 5)).collect();
+    assert_eq!(store.merge(&earlier).await, Ok(names.len() as u64));
+    assert_eq!(counts().await, vec![Some(5); names.len()]);
+    let later = [record(0, 4, NOON_MS - 5_000, 1)];
+    for steps in 0..12 {
+        die_after(steps, store.merge(&later)).await;
+    }
+    store.merge(&later).await.expect("merged");
+    let expected: Vec<Option<i64>> = (0..names.len()).map(|number| (number == 0).then_some(1)).collect();
+    assert_eq!(counts().await, expected);
+    // A record that was on its way for long.
+    assert_eq!(store.merge(&[record(1, 1, NOON_MS + 1_000, 9), record(2, 2, NOON_MS, 7)]).await, Ok(2));
+    assert_eq!(counts().await, expected);
+    assert_eq!(store.merge(&[record(3, 4, NOON_MS, 2)]).await, Ok(1));
+    assert_eq!(counts().await[..5], [Some(1), None, None, Some(2), None]);
 }

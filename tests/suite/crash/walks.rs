@@ -48,6 +48,7 @@ async fn filled(redis: &Redis) -> RedisNamespace {
         config: NamespaceConfig::default(),
         revision: 1,
         incarnation: 0,
+        kept_from_ms: 0,
     };
     let store = connected.expect("a Redis").open(&namespace).await.expect("a namespace");
     let now_ms = wall_ms();

@@ -80,13 +80,17 @@ impl CounterTable {
         Ok(match verb {
             "put" => {
                 let namespace = self.namespaces.put(&self.name, config(&words)).await?;
+                let kept_from_ms = namespace.kept_from_ms;
                 // Other tables delete namespaces, too.
                 if self.store.is_none() {
                     self.first_incarnation = namespace.incarnation;
                 }
                 self.incarnation = namespace.incarnation;
                 self.store = Some(self.namespaces.open(&namespace).await?);
-                format!("revision {}", namespace.revision)
+                match kept_from_ms {
+                    0 => format!("revision {}", namespace.revision),
+                    _ => format!("revision {}, kept from {}", namespace.revision, since_start(kept_from_ms)),
+                }
             }
             "replace" => {
                 let seen = Namespace { revision: number(words[0]), ..self.namespace(&[]) };
@@ -344,7 +348,8 @@ impl CounterTable {
     }
 
     fn namespace(&self, words: &[&str]) -> Namespace {
-        Namespace { name: self.name.clone(), config: config(words), revision: 0, incarnation: self.incarnation }
+        let (name, config, incarnation) = (self.name.clone(), config(words), self.incarnation);
+        Namespace { name, config, revision: 0, incarnation, kept_from_ms: 0 }
     }
 
     async fn append(&self, words: &[&str]) -> String {

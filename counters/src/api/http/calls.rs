@@ -279,7 +279,7 @@ fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Re
 
 impl From<crate::redis::Namespace> for NamespaceBody {
     fn from(namespace: crate::redis::Namespace) -> Self {
-        let crate::redis::Namespace { name, config, revision, incarnation } = namespace;
+        let crate::redis::Namespace { name, config, revision, incarnation, .. } = namespace;
         NamespaceBody { name: name.to_string(), revision, incarnation, config }
     }
 }

@@ -318,7 +318,7 @@ pub(crate) struct SumsBody {
     next_page_token: String,
     /// No add before this time (Unix ms) can come any more.
     exact_to_ms: i64,
-    /// Adds before this time (Unix ms) are older than delete_after_ms and may have been dropped.
+    /// Adds before this time (Unix ms) are older than delete_after_ms, or were when that was shorter, and may have been dropped.
     kept_from_ms: i64,
 }
 

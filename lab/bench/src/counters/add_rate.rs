@@ -61,7 +61,7 @@ pub(super) async fn zipf(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let reference = ("raw SET NX EX + HINCRBY", &raw);
     Ok(vec![
         row(plan, &what, &ours, None, Goal::AtLeast(100_000.0)),
-        row(plan, &what, &ours, Some(reference), Goal::RatioAtLeast(0.6)),
+        row(plan, &what, &ours, Some(reference), Goal::RatioAtLeast(0.8)),
     ])
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
             let arguments = match script {
                 CounterScript::PutNamespace => {
                     let head = [digits(NOW_MS), b"n1".to_vec(), digits(1), vec![b'{'; 2_000], digits(2), digits(0)];
-                    head.into_iter().chain([b"n1".to_vec()]).collect()
+                    head.into_iter().chain([b"n1".to_vec(), digits(3_600_000)]).collect()
                 }
                 _ => vec![digits(NOW_MS), b"n1".to_vec(), Vec::new()],
             };
@@ -154,7 +154,9 @@ fn regions(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
     let arguments: Vec<Vec<u8>> = match script {
         CounterScript::Merge => {
             let one = |number| [counter(number), b"r1".to_vec(), record(NOW_MS)];
-            [digits(NOW_MS), digits(REVISION)].into_iter().chain((0..CALL).flat_map(one)).collect()
+            let incarnations = (0..OTHERS).flat_map(|region| [format!("r{region}").into_bytes(), digits(1)]);
+            let head = [digits(NOW_MS), digits(REVISION), digits(OTHERS)];
+            head.into_iter().chain(incarnations).chain((0..CALL).flat_map(one)).collect()
         }
         _ => {
             let names = (0..OTHERS).map(|region| format!("r{region}").into_bytes());
