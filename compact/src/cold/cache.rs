@@ -159,11 +159,11 @@ impl RecordCache {
 
     /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
     /// Of very many, some are not remembered: their pages are read again.
-    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
+    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: &Record) {
         self.misses += 1;
         if self.sets_max > 0 && self.kept.len() < IDS_MAX {
             self.kept_bytes += record.heap_bytes() + BLOCK_BYTES;
-            self.kept.push((file, id, record));
+            self.kept.push((file, id, record.clone()));
         }
     }
 
@@ -342,7 +342,7 @@ mod tests {
             let full = cache.blocks.iter().flatten().filter(|set| set.taken_bytes() > SET_BYTES / 2).count();
             assert!(full == cache.count, "{full} of {} sets", cache.count);
             let before = cache.memory_bytes();
-            cache.keep(FileId(1), 7, Record::new(vec![7; 8]));
+            cache.keep(FileId(1), 7, &Record::new(vec![7; 8]));
             assert!(cache.memory_bytes() > before, "what waits is counted too");
             cache.set_capacity(0);
             let mut steps = 0;
