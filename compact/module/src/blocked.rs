@@ -168,11 +168,12 @@ fn read_queued() {
         let shared = wait.shared.upgrade();
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
+                let mut fetched = Fetched::none();
                 if !wait.ids.is_empty() {
                     // Files may have been replaced meanwhile.
-                    needs = held.set().unread(wait.ids.iter().copied(), &Fetched::none());
+                    needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
                 }
-                if needs.is_empty() { unblock(&wait, Fetched::none()) } else { read(&wait, &held, &needs) }
+                if needs.is_empty() { unblock(&wait, fetched) } else { read(&wait, &held, &needs) }
             }
             None => unblock(&wait, Fetched::none()),
         }
@@ -245,7 +246,7 @@ fn go_on(wait: Arc<Wait>) {
         pause(wait);
         return read_queued();
     }
-    let fetched = std::mem::take(&mut *lock(&wait.fetched));
+    let mut fetched = std::mem::take(&mut *lock(&wait.fetched));
     if wait.held.load(Relaxed) == 0 {
         // After a pause. Its pages are chosen when they are read.
         lock(&QUEUE).push_back(Queued { wait, room: 0, needs: Vec::new() });
@@ -254,7 +255,7 @@ fn go_on(wait: Arc<Wait>) {
     if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
     {
-        let needs = held.set().unread(wait.ids.iter().copied(), &fetched);
+        let needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
         if !needs.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
             *lock(&wait.fetched) = fetched;
             read(&wait, &held, &needs);

@@ -15,20 +15,23 @@ pub struct Need {
     pub id: Option<u64>,
 }
 
-/// Pages that were read, records that were searched on pages, or why there are none. A file never changes, so what was read of it is
-/// true whatever the set does meanwhile. Without content it takes no memory.
+/// Pages that were read, records that were searched on pages, or why there are none; and records of the cache. A file never changes, so
+/// what was read of it is true whatever the set does meanwhile. Without content it takes no memory.
 #[derive(Debug, Default)]
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
     records: HashTable<Found>,
 }
 
-/// What the search for an id in a file gave.
+/// What the search for an id in a file gave, or what the cache had.
 #[derive(Debug)]
-struct Found {
+pub(crate) struct Found {
     file: FileId,
     id: u64,
-    record: Result<Record, PageFault>,
+    /// A record of zeros: the file has none.
+    pub(super) record: Result<Record, PageFault>,
+    /// Whether it comes from the cache.
+    pub(super) is_cached: bool,
 }
 
 impl Found {
@@ -57,7 +60,7 @@ impl Fetched {
             (Some(ids), Ok(content)) if !ids.is_empty() => {
                 for id in ids {
                     let record = content.find(id).map(Option::unwrap_or_default);
-                    fetched.add(Found { file: page.file, id, record });
+                    fetched.add(Found { file: page.file, id, record, is_cached: false });
                 }
             }
             (_, read) => fetched.insert(page, read),
@@ -89,12 +92,17 @@ impl Fetched {
         self.pages.get(&page)
     }
 
-    /// What the search for an id gave, if its page was read for it. A record of zeros: the file has none.
-    pub(crate) fn record(&self, file: FileId, id: u64) -> Option<&Result<Record, PageFault>> {
+    /// Adds a record that the cache has.
+    pub(crate) fn add_cached(&mut self, file: FileId, id: u64, record: &Record) {
+        self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
+    }
+
+    /// What is known of an id in a file.
+    pub(crate) fn found(&self, file: FileId, id: u64) -> Option<&Found> {
         if self.records.is_empty() {
             return None;
         }
-        self.records.find(Found::hash(file, id), |found| found.is(file, id)).map(|found| &found.record)
+        self.records.find(Found::hash(file, id), |found| found.is(file, id))
     }
 
     /// How many pages and records there are.

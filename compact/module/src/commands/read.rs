@@ -6,7 +6,7 @@ use crate::latest;
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::sync::Arc;
-use tallystone_compact::{CounterSet, Need, Refusal};
+use tallystone_compact::CounterSet;
 
 /// `CT.GET key id [field …]`
 pub(super) struct Get;
@@ -105,16 +105,9 @@ fn read_all(call: &Call<'_>, shared: &Arc<Shared>, scratch: &mut Scratch) -> Res
     let mut held = shared.lock().ok_or(Stop::Broken)?;
     let set: &mut CounterSet = held.set();
     check_values(scratch.ids.len(), set.schema())?;
-    let unread = |needs: Vec<Need>| Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() });
-    if call.fetched.is_empty() {
-        let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
-        if !needs.is_empty() {
-            return Err(unread(needs));
-        }
+    let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
+    if !needs.is_empty() {
+        return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
     }
-    // What was read is probably all that it needs. If it is not, a read has changed nothing.
-    match set.read_many(&scratch.ids, call.fetched, &mut scratch.values) {
-        Err(Refusal::Cold) => Err(unread(set.unread(scratch.ids.iter().copied(), call.fetched))),
-        done => Ok(done?),
-    }
+    Ok(set.read_many(&scratch.ids, call.fetched, &mut scratch.values)?)
 }

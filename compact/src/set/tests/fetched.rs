@@ -128,23 +128,28 @@ fn w3_a_page_that_could_not_be_searched_is_remembered_as_the_page_is() {
     assert!(matches!(whole.get(page), Some(Ok(_))) && whole.len() == 1 && !whole.is_empty());
 }
 
-/// A command relies on the cache for ids whose pages it has not requested.
+/// The cache may forget a record between the moment when a command is found to have all it needs, and the moment when it runs.
 #[test]
-fn w3_the_cache_takes_nothing_up_between_the_search_and_its_command() {
+fn w3_a_command_takes_along_what_the_cache_has() {
     let mut disk = Disk::default();
     let (mut set, _) = two_files(&mut disk);
     set.alter(Change::Option(b"CACHE_BYTES".to_vec(), b"4096".to_vec())).unwrap();
     let first = found(&mut set, &disk, &[1]);
     assert_eq!(set.read_field(1, 0, &first), Ok(2));
-    let needs = set.unread([1, 5_000].into_iter(), &Fetched::none());
+    let ids = [1, 5_000];
+    let needs = set.unread(ids.into_iter(), &Fetched::none());
     assert!(matches!(needs[..], [Need { id: Some(5_000), .. }]), "the other one is in the cache: {needs:?}");
-    let fetched = search(&disk, &needs);
-    // Other commands find as many records as the cache has room for.
+    let mut fetched = search(&disk, &needs);
+    assert!(set.gather(ids.into_iter(), &mut fetched).is_empty());
+    let counts = |set: &CounterSet| (set.totals().cache_hits, set.totals().cache_misses);
+    assert_eq!((fetched.len(), counts(&set)), (2, (0, 1)));
+    assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
+    assert_eq!(counts(&set), (1, 2), "each counts as what it was");
+    // Other commands read more records than the cache has room for.
     let others: Vec<u64> = (10_000..11_000).collect();
     let read = found(&mut set, &disk, &others);
     values(&mut set, &others, &read).unwrap();
-    assert!(set.unread([1, 5_000].into_iter(), &fetched).is_empty());
-    assert_eq!(values(&mut set, &[1, 5_000], &fetched), Ok(vec![2, 0, 5_001, 0]));
-    // The next command has them, and the cache has forgotten what was not read since.
-    assert_eq!(set.unread([1].into_iter(), &Fetched::none()).len(), 1);
+    assert_eq!(set.unread([1].into_iter(), &Fetched::none()).len(), 1, "the cache has forgotten it");
+    assert!(set.unread(ids.into_iter(), &fetched).is_empty());
+    assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
 }
