@@ -19,8 +19,8 @@ mod table;
 mod tokens;
 
 pub use cold::{
-    Entry, Fetched, FileId, Folded, MergeJob, Merged, PAGE_BYTES, Page, PageFault, PageIndex, PageRef, PageWriter,
-    Patch, PatchPart, Replaced, Unsorted, write_sorted,
+    Entry, Fetched, FileId, Folded, MergeJob, Merged, Need, PAGE_BYTES, Page, PageFault, PageIndex, PageRef,
+    PageWriter, Patch, PatchPart, Replaced, Unsorted, write_sorted,
 };
 pub use options::{Options, Order};
 pub use record::Record;

@@ -205,7 +205,7 @@ impl World {
     }
 
     fn fetched(&mut self, ids: &[u64]) -> Fetched {
-        self.disk.fetch(self.set.unread(ids.iter().copied(), &Fetched::none()))
+        self.disk.search(&self.set.unread(ids.iter().copied(), &Fetched::none()))
     }
 
     fn take(&mut self, step: Step) {

@@ -92,7 +92,7 @@ fn take(set: CounterSet, mode: Mode, piece: &[u8], disk: &mut Disk) -> (CounterS
 }
 
 fn value(set: &mut CounterSet, id: u64, disk: &Disk) -> i64 {
-    let fetched = disk.fetch(set.unread([id].into_iter(), &Fetched::none()));
+    let fetched = disk.search(&set.unread([id].into_iter(), &Fetched::none()));
     set.read_field(id, 0, &fetched).unwrap()
 }
 

@@ -1,6 +1,8 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
-//! A command that needs pages changes nothing. When they have been read, it runs again from its start with them. Before that, on the
+//! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
+//! the engine. Then the command runs again from its start with what was found. A file never changes, so that is true whatever happened
+//! to the set meanwhile: what was written since is in memory, and a file that has replaced another one is read again. Before that, on the
 //! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
 //! engine lets it write: while clients are paused (a failover), nothing may be replicated.
 //!
@@ -9,7 +11,7 @@
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
 use crate::raw::{self, api};
-use crate::readers::{self, Task};
+use crate::readers::{self, Reads, Task};
 use crate::value::{Held, Shared};
 use crate::{args::Args, background, guard, reaper};
 use std::collections::VecDeque;
@@ -17,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tallystone_compact::{Fetched, Page, PageFault, PageRef};
+use tallystone_compact::{Fetched, Need};
 
 /// How long a client waits for the disk.
 const TIMEOUT_MS: i64 = 30_000;
@@ -26,6 +28,8 @@ const ROUNDS_MAX: u32 = 8;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
 const PAGES_MAX: usize = 16_384;
+/// Records that take the memory of a page.
+const PAGE_RECORDS: usize = 32;
 
 /// Commands that have waited since the start.
 pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +37,7 @@ pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
 /// The answer to a client that has waited for too long.
 pub(crate) const TOO_LATE: &str = "COLD the pages were not read in time";
 
-/// Pages that are read, or being read, for commands that have not run yet.
+/// Pages that are read, or being read, for commands that have not run yet, and the memory of their records in pages.
 pub(crate) static PAGES_HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// A command whose pages are being read.
@@ -42,7 +46,7 @@ struct Wait {
     since: Instant,
     shared: Weak<Shared>,
     ids: Vec<u64>,
-    /// Pages that it holds.
+    /// Its part of [`PAGES_HELD`].
     held: AtomicUsize,
     is_write: bool,
     missing: AtomicUsize,
@@ -78,9 +82,18 @@ impl Drop for Ready {
     }
 }
 
-/// Commands whose pages are not being read yet, with these pages. Only the main thread takes the lock.
-static QUEUE: Mutex<VecDeque<(Arc<Wait>, Vec<PageRef>)>> = Mutex::new(VecDeque::new());
-/// So many commands are in the queue at most; each takes up to 24 KiB.
+/// A command whose pages are not being read yet.
+struct Queued {
+    wait: Arc<Wait>,
+    /// What it will hold.
+    room: usize,
+    /// What it needs. For a command with ids, that is determined when it is read.
+    needs: Vec<Need>,
+}
+
+/// Only the main thread takes the lock.
+static QUEUE: Mutex<VecDeque<Queued>> = Mutex::new(VecDeque::new());
+/// So many commands are in the queue at most; each takes up to 8 KiB.
 const QUEUE_MAX: usize = 4_096;
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
 /// Commands that the engine does not let write. Only the main thread takes the lock.
@@ -103,7 +116,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         (api().measure_time_start)(client);
         client
     };
-    let Unread { shared, pages, ids } = unread;
+    let Unread { shared, needs, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
         since: Instant::now(),
@@ -115,8 +128,28 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         rounds: AtomicU32::new(0),
         fetched: Mutex::default(),
     });
-    lock(&QUEUE).push_back((wait, pages));
+    let room = room(&needs, &wait.ids);
+    let is_next = lock(&QUEUE).is_empty() && has_room(room);
+    if let Some(held) = shared.lock().filter(|_| is_next) {
+        return read(&wait, &held, &needs);
+    }
+    let needs = if wait.ids.is_empty() { needs } else { Vec::new() };
+    lock(&QUEUE).push_back(Queued { wait, room, needs });
     read_queued();
+}
+
+fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
+    needs.chunk_by(|one, next| one.page == next.page)
+}
+
+/// What a command holds when it begins to read.
+fn room(needs: &[Need], ids: &[u64]) -> usize {
+    pages(needs).count() + ids.len() / PAGE_RECORDS
+}
+
+fn has_room(room: usize) -> bool {
+    let held = PAGES_HELD.load(Relaxed);
+    held == 0 || held + room <= PAGES_MAX
 }
 
 /// Reads the pages of the commands in the queue, as far as there is room. Nothing is read for a command whose client has had its answer:
@@ -124,11 +157,10 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
 fn read_queued() {
     let next = || {
         let mut queue = lock(&QUEUE);
-        let (wait, pages) = queue.front()?;
-        let held = PAGES_HELD.load(Relaxed);
-        (held == 0 || held + pages.len() <= PAGES_MAX || wait.is_late()).then(|| queue.pop_front()).flatten()
+        let first = queue.front()?;
+        (has_room(first.room) || first.wait.is_late()).then(|| queue.pop_front()).flatten()
     };
-    while let Some((wait, mut pages)) = next() {
+    while let Some(Queued { wait, mut needs, .. }) = next() {
         if wait.is_write && !wait.is_late() && is_paused() {
             pause(wait);
             continue;
@@ -136,11 +168,12 @@ fn read_queued() {
         let shared = wait.shared.upgrade();
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
+                let mut fetched = Fetched::none();
                 if !wait.ids.is_empty() {
                     // Files may have been replaced meanwhile.
-                    pages = held.set().unread(wait.ids.iter().copied(), &Fetched::none());
+                    needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
                 }
-                if pages.is_empty() { unblock(&wait, Fetched::none()) } else { read(&wait, &held, &pages) }
+                if needs.is_empty() { unblock(&wait, fetched) } else { read(&wait, &held, &needs) }
             }
             None => unblock(&wait, Fetched::none()),
         }
@@ -153,25 +186,31 @@ impl Wait {
         self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
     }
 
-    /// Frees its pages. They are read again when it goes on.
+    /// Frees what was read for it. It is read again when it goes on.
     fn free_pages(&self) {
         PAGES_HELD.fetch_sub(self.held.swap(0, Relaxed), Relaxed);
         reaper::free_pages(std::mem::take(&mut *lock(&self.fetched)));
     }
 }
 
-fn read(wait: &Arc<Wait>, held: &Held, pages: &[PageRef]) {
-    PAGES_HELD.fetch_add(pages.len(), Relaxed);
-    wait.held.fetch_add(pages.len(), Relaxed);
-    wait.missing.store(pages.len(), Relaxed);
-    let task =
-        |page: &PageRef| Task::Read { page: *page, file: held.files.get(page.file).cloned(), wait: wait.clone() };
-    readers::submit(pages.iter().map(task));
+/// Reads what a command needs: one task for each file.
+fn read(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
+    let count = pages(needs).count();
+    let is_first = wait.held.load(Relaxed) == 0;
+    let room = if is_first { room(needs, &wait.ids) } else { count };
+    PAGES_HELD.fetch_add(room, Relaxed);
+    wait.held.fetch_add(room, Relaxed);
+    wait.missing.store(count, Relaxed);
+    for needs in needs.chunk_by(|one, next| one.page.file == next.page.file) {
+        let file = held.files.get(needs[0].page.file).cloned();
+        let needs = needs.iter().rev().copied().collect();
+        readers::submit(Task::Read(Reads { file, wait: wait.clone(), needs }));
+    }
 }
 
 impl readers::Wait for Wait {
-    fn add(self: Arc<Wait>, page: PageRef, read: Result<Page, PageFault>) {
-        lock(&self.fetched).insert(page, read);
+    fn add(self: Arc<Wait>, read: Fetched) {
+        lock(&self.fetched).append(read);
         if self.missing.fetch_sub(1, AcqRel) == 1 {
             let mut ready = lock(&READY);
             ready.push(self);
@@ -207,19 +246,19 @@ fn go_on(wait: Arc<Wait>) {
         pause(wait);
         return read_queued();
     }
-    let fetched = std::mem::take(&mut *lock(&wait.fetched));
+    let mut fetched = std::mem::take(&mut *lock(&wait.fetched));
     if wait.held.load(Relaxed) == 0 {
         // After a pause. Its pages are chosen when they are read.
-        lock(&QUEUE).push_back((wait, Vec::new()));
+        lock(&QUEUE).push_back(Queued { wait, room: 0, needs: Vec::new() });
         return read_queued();
     }
     if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
     {
-        let pages = held.set().unread(wait.ids.iter().copied(), &fetched);
-        if !pages.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
+        let needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
+        if !needs.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
             *lock(&wait.fetched) = fetched;
-            read(&wait, &held, &pages);
+            read(&wait, &held, &needs);
             return;
         }
     }
@@ -231,7 +270,7 @@ fn pause(wait: Arc<Wait>) {
     let mut paused = lock(&PAUSED);
     paused.push(wait);
     if paused.len() == 1 {
-        readers::submit([Task::Pause(wake_engine)]);
+        readers::submit(Task::Pause(wake_engine));
     }
 }
 

@@ -22,6 +22,8 @@ const BLOCK_SETS: usize = 1024;
 const FIRST_SETS: usize = 256;
 /// Sets that one step gives back.
 const STEP_SETS: usize = 64;
+/// Records that one command takes up from those before: more would hold the engine longer than the command itself.
+const SETTLED_MAX: usize = 512;
 /// A capacity above this is used up to here. Even the list of its blocks grows in a short time.
 const CAPACITY_MAX: usize = 1 << 36;
 
@@ -159,9 +161,10 @@ impl RecordCache {
 
     /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
     /// Of very many, some are not remembered: their pages are read again.
-    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
+    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: &Record) {
         self.misses += 1;
         if self.sets_max > 0 && self.kept.len() < IDS_MAX {
+            let record = record.clone();
             self.kept_bytes += record.heap_bytes() + BLOCK_BYTES;
             self.kept.push((file, id, record));
         }
@@ -173,11 +176,15 @@ impl RecordCache {
         (self.hits, self.misses)
     }
 
-    /// Remembers the records of the commands before.
+    /// Remembers records of the commands before, a bounded number of them.
     pub(crate) fn settle(&mut self) {
-        self.kept_bytes = 0;
-        for (file, id, record) in std::mem::take(&mut self.kept) {
+        let mut kept = std::mem::take(&mut self.kept);
+        for (file, id, record) in kept.drain(..kept.len().min(SETTLED_MAX)) {
+            self.kept_bytes -= record.heap_bytes() + BLOCK_BYTES;
             self.insert(file, id, record);
+        }
+        if !kept.is_empty() {
+            self.kept = kept;
         }
     }
 
@@ -342,7 +349,7 @@ mod tests {
             let full = cache.blocks.iter().flatten().filter(|set| set.taken_bytes() > SET_BYTES / 2).count();
             assert!(full == cache.count, "{full} of {} sets", cache.count);
             let before = cache.memory_bytes();
-            cache.keep(FileId(1), 7, Record::new(vec![7; 8]));
+            cache.keep(FileId(1), 7, &Record::new(vec![7; 8]));
             assert!(cache.memory_bytes() > before, "what waits is counted too");
             cache.set_capacity(0);
             let mut steps = 0;
@@ -353,6 +360,20 @@ mod tests {
             cache.settle();
             assert_eq!(cache.memory_bytes(), 0);
         }
+    }
+
+    #[test]
+    fn w3_a_command_takes_up_a_bounded_number_of_records() {
+        let mut cache = RecordCache::new(16 << 20);
+        let record = |id: u64| Record::new(vec![1, id as i64]);
+        let known = |cache: &RecordCache| (0..2_000).filter(|&id| cache.peek(FileId(1), id).is_some()).count();
+        (0..2_000).for_each(|id| cache.keep(FileId(1), id, &record(id)));
+        for settled in [512, IDS_MAX, IDS_MAX] {
+            cache.settle();
+            assert_eq!((known(&cache), cache.kept_bytes), (settled, (IDS_MAX - settled) * (16 + BLOCK_BYTES)));
+        }
+        assert_eq!((cache.kept.capacity(), cache.counts()), (0, (0, 2_000)));
+        verify(&cache);
     }
 
     #[test]

@@ -1,18 +1,71 @@
-//! The pages that the host has read for one command.
+//! What the host has read from files for one command.
 
-use super::{Page, PageFault, PageRef};
+use super::{FileId, Page, PageFault, PageRef};
+use crate::hash::Hash;
+use crate::record::Record;
+use hashbrown::HashTable;
 use std::collections::BTreeMap;
 
-/// Pages that were read, or why they could not be. Without pages it takes no memory.
+/// A page that a command needs, and what for. In the order of files and pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Need {
+    /// The page.
+    pub page: PageRef,
+    /// The id whose record the command needs. `None`: it needs the page as a whole.
+    pub id: Option<u64>,
+}
+
+/// Pages that were read, records that were searched on pages, or why there are none; and records of the cache. A file never changes, so
+/// what was read of it is true whatever the set does meanwhile. Without content it takes no memory.
 #[derive(Debug, Default)]
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
+    records: HashTable<Found>,
+}
+
+/// What the search for an id in a file gave, or what the cache had.
+#[derive(Debug)]
+pub(crate) struct Found {
+    file: FileId,
+    id: u64,
+    /// A record of zeros: the file has none.
+    pub(super) record: Result<Record, PageFault>,
+    /// Whether it comes from the cache.
+    pub(super) is_cached: bool,
+}
+
+impl Found {
+    fn hash(file: FileId, id: u64) -> u64 {
+        // The number of a file is random, so no client can choose ids that collide.
+        Hash::of(id, file.0).bits()
+    }
+
+    fn is(&self, file: FileId, id: u64) -> bool {
+        self.id == id && self.file == file
+    }
 }
 
 impl Fetched {
     /// Nothing was read.
     pub const fn none() -> Fetched {
-        Fetched { pages: BTreeMap::new() }
+        Fetched { pages: BTreeMap::new(), records: HashTable::new() }
+    }
+
+    /// What reading and [opening](Page::open) a page gave, for these needs, all of this page: the records of their ids if each need has
+    /// one, else the page. The search takes as long as the rest of a command, so it is the work of a reader thread too.
+    pub fn of(page: PageRef, needs: &[Need], read: Result<Page, PageFault>) -> Fetched {
+        let mut fetched = Fetched::none();
+        let ids: Option<Vec<u64>> = needs.iter().map(|need| need.id).collect();
+        match (ids, read) {
+            (Some(ids), Ok(content)) if !ids.is_empty() => {
+                for id in ids {
+                    let record = content.find(id).map(Option::unwrap_or_default);
+                    fetched.add(Found { file: page.file, id, record, is_cached: false });
+                }
+            }
+            (_, read) => fetched.insert(page, read),
+        }
+        fetched
     }
 
     /// Adds what reading and [opening](Page::open) a page gave.
@@ -20,24 +73,51 @@ impl Fetched {
         self.pages.insert(page, read);
     }
 
-    /// What reading this page gave, if it was read.
+    /// Adds what was read of other pages.
+    pub fn append(&mut self, mut other: Fetched) {
+        self.pages.append(&mut other.pages);
+        other.records.into_iter().for_each(|found| self.add(found));
+    }
+
+    fn add(&mut self, found: Found) {
+        let hash = Found::hash(found.file, found.id);
+        match self.records.find_mut(hash, |other| other.is(found.file, found.id)) {
+            Some(other) => *other = found,
+            None => drop(self.records.insert_unique(hash, found, |found| Found::hash(found.file, found.id))),
+        }
+    }
+
+    /// What reading this page gave, if it was read as a whole, or could not be.
     pub fn get(&self, page: PageRef) -> Option<&Result<Page, PageFault>> {
         self.pages.get(&page)
     }
 
-    /// How many pages were read.
-    pub fn len(&self) -> usize {
-        self.pages.len()
+    /// Adds a record that the cache has.
+    pub(crate) fn add_cached(&mut self, file: FileId, id: u64, record: &Record) {
+        self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
     }
 
-    /// Whether no page was read.
+    /// What is known of an id in a file.
+    pub(crate) fn found(&self, file: FileId, id: u64) -> Option<&Found> {
+        if self.records.is_empty() {
+            return None;
+        }
+        self.records.find(Found::hash(file, id), |found| found.is(file, id))
+    }
+
+    /// How many pages and records there are.
+    pub fn len(&self) -> usize {
+        self.pages.len() + self.records.len()
+    }
+
+    /// Whether nothing was read.
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+        self.len() == 0
     }
 }
 
 impl FromIterator<(PageRef, Result<Page, PageFault>)> for Fetched {
     fn from_iter<I: IntoIterator<Item = (PageRef, Result<Page, PageFault>)>>(pages: I) -> Fetched {
-        Fetched { pages: pages.into_iter().collect() }
+        Fetched { pages: pages.into_iter().collect(), ..Fetched::none() }
     }
 }

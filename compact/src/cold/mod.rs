@@ -4,7 +4,8 @@
 //! (a merge), and the cache of records that were read. What may not: files. The host reads and writes pages, and says what it read.
 //!
 //! How a read goes: the overlay, the faults, the index and the cache may know the answer ([`ColdTable::page_needed`]). If not,
-//! the host reads one page, a thread verifies it ([`Page::open`]), and the command runs again with it ([`Fetched`]).
+//! the host reads one page, a thread verifies it ([`Page::open`]) and searches it, and the command runs again with what was found
+//! ([`Fetched`]).
 //!
 //! How a file is replaced: [`ColdTable::begin_merge`] freezes the overlay and gives a [`MergeJob`] to a thread of the host.
 //! [`ColdTable::finish_merge`] takes the new file over. Both take a bounded time, whatever the size of the table.
@@ -28,7 +29,7 @@ mod tests;
 mod writer;
 
 pub(crate) use cache::RecordCache;
-pub use fetched::Fetched;
+pub use fetched::{Fetched, Need};
 pub use fold::Folded;
 pub use index::PageIndex;
 pub use merge::{MergeJob, Merged, Replaced};

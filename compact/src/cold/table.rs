@@ -1,6 +1,7 @@
 //! A cold table: what is known of its file, and what was written since.
 
 use super::fault::{Fault, Faults};
+use super::fetched::Found;
 use super::fold::{View, page_fault};
 use super::merge::{MergeJob, Merged, Replaced};
 use super::overlay::{Entry, Overlay, entry_of};
@@ -134,9 +135,22 @@ impl ColdTable {
     }
 
     /// The page to read before this id can be read. `None`: the answer, or a refusal, is known.
-    pub(crate) fn page_needed(&self, id: u64, cache: &RecordCache) -> Option<PageRef> {
+    pub(crate) fn page_needed(&self, id: u64, fetched: &Fetched, cache: &RecordCache) -> Option<PageRef> {
+        if fetched.found(self.file, id).is_some() {
+            return None;
+        }
         let page = self.page_of(id)?;
-        (!self.is_absolute(id) && cache.peek(self.file, id).is_none()).then_some(page)
+        let is_known = fetched.get(page).is_some() || self.is_absolute(id) || cache.peek(self.file, id).is_some();
+        (!is_known).then_some(page)
+    }
+
+    /// Adds the record of an id that the cache has, for a command that runs later.
+    pub(crate) fn take_cached(&self, id: u64, fetched: &mut Fetched, cache: &RecordCache) {
+        if fetched.found(self.file, id).is_none()
+            && let Some(record) = cache.peek(self.file, id)
+        {
+            fetched.add_cached(self.file, id, record);
+        }
     }
 
     /// The record of an id. [`Refusal::Cold`]: its page is needed and was not fetched. A page that fails is remembered as damaged,
@@ -379,14 +393,28 @@ impl ColdTable {
         if let Some(damage) = self.faults.damage_at(id) {
             return Err(Unknown::Refused(Refusal::Damaged(damage)));
         }
+        let found = fetched.found(self.file, id);
+        // What was found is used without a search of the index. It is no answer where the file is not read any more.
+        if let Some(Found { record: Ok(record), is_cached, .. }) = found
+            && self.faults.at(id).is_none()
+        {
+            // The cache counts a hit, and keeps the record longer.
+            if !is_cached || cache.get(self.file, id).is_none() {
+                cache.keep(self.file, id, record);
+            }
+            return Ok(record.clone());
+        }
         let Some(place) = self.page_of(id) else { return Ok(Record::default()) };
         if let Some(record) = cache.get(self.file, id) {
             return Ok(record.clone());
         }
-        let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?;
-        let page = page.as_ref().map_err(|fault| Unknown::of(place.page, fault))?;
-        let record = page.find(id).map_err(|fault| Unknown::of(place.page, &fault))?.unwrap_or_default();
-        cache.keep(self.file, id, record.clone());
+        let unknown = |fault: &PageFault| Unknown::of(place.page, fault);
+        if let Some(Found { record: Err(fault), .. }) = found {
+            return Err(unknown(fault));
+        }
+        let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?.as_ref().map_err(unknown)?;
+        let record = page.find(id).map_err(|fault| unknown(&fault))?.unwrap_or_default();
+        cache.keep(self.file, id, &record);
         Ok(record)
     }
 

@@ -28,7 +28,7 @@ pub use show::{Figure, Figures, Totals};
 pub use walk::Scan;
 
 use crate::IDS_MAX;
-use crate::cold::{Fetched, PageRef, RecordCache};
+use crate::cold::{Fetched, Need, RecordCache};
 use crate::hash::Hash;
 use crate::options::{Options, Order};
 use crate::refusal::Refusal;
@@ -157,25 +157,49 @@ impl CounterSet {
         &self.options
     }
 
-    /// The pages to read before these ids can be read or written. Empty at once where nothing is cold.
-    /// The cache takes up what earlier commands read, so that it does not change while the command of these ids runs.
-    pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<PageRef> {
+    /// The pages to read before these ids can be read or written, with the ids to search on each; in order, each once. Empty at once
+    /// where nothing is cold. The cache takes up what earlier commands read, so that it does not change while the command of these ids
+    /// runs.
+    pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
         let Tables::Rising(rising) = &self.tables else { return Vec::new() };
         // Tables move to files from the lowest on.
         if !matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_))) {
             return Vec::new();
         }
         self.cache.settle();
-        let mut pages: Vec<PageRef> = ids
+        self.needs(ids, fetched)
+    }
+
+    /// As [`CounterSet::unread`], for a command that does not run at once: what the cache has for it is added to what was fetched,
+    /// because the cache may forget it before the command runs.
+    pub fn gather(&mut self, ids: impl Iterator<Item = u64> + Clone, fetched: &mut Fetched) -> Vec<Need> {
+        if let Tables::Rising(rising) = &self.tables {
+            for id in ids.clone().take(IDS_MAX) {
+                if let Some(place) = rising.place(id)
+                    && let Body::Cold(cold) = &rising.parts[place].body
+                {
+                    cold.take_cached(id, fetched, &self.cache);
+                }
+            }
+        }
+        self.needs(ids, fetched)
+    }
+
+    fn needs(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
+        let Tables::Rising(rising) = &self.tables else { return Vec::new() };
+        let mut needs: Vec<Need> = ids
             .take(IDS_MAX)
             .filter_map(|id| match &rising.parts[rising.place(id)?].body {
-                Body::Cold(cold) => cold.page_needed(id, &self.cache).filter(|page| fetched.get(*page).is_none()),
+                Body::Cold(cold) => {
+                    let page = cold.page_needed(id, fetched, &self.cache)?;
+                    Some(Need { page, id: Some(id) })
+                }
                 _ => None,
             })
             .collect();
-        pages.sort_unstable();
-        pages.dedup();
-        pages
+        needs.sort_unstable();
+        needs.dedup();
+        needs
     }
 
     /// Decides whether a command with a token is to be carried out. The host calls [`CounterSet::remember`] once it has been.

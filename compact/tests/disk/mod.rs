@@ -22,6 +22,15 @@ impl Disk {
     pub(crate) fn fetch(&self, pages: Vec<PageRef>) -> Fetched {
         pages.into_iter().map(|page| (page, self.read(page))).collect()
     }
+
+    /// Reads pages and searches them, as the readers of a host do.
+    pub(crate) fn search(&self, needs: &[Need]) -> Fetched {
+        let mut fetched = Fetched::none();
+        for needs in needs.chunk_by(|one, next| one.page == next.page) {
+            fetched.append(Fetched::of(needs[0].page, needs, self.read(needs[0].page)));
+        }
+        fetched
+    }
 }
 
 impl PageFiles for Disk {

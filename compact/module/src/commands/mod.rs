@@ -99,8 +99,8 @@ impl<'a> Call<'a> {
     pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &mut CounterSet, id: u64) -> Stop {
         match refusal {
             Refusal::Cold => {
-                let pages = set.unread([id].into_iter(), self.fetched);
-                Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] })
+                let needs = set.unread([id].into_iter(), self.fetched);
+                Stop::Unread(Unread { shared: shared.clone(), needs, ids: vec![id] })
             }
             refusal => refusal.into(),
         }
@@ -125,7 +125,7 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) if !unread.pages.is_empty() && may_block(&context) => {
+        Err(Stop::Unread(unread)) if !unread.needs.is_empty() && may_block(&context) => {
             blocked::wait(&context, unread, C::IS_WRITE, entry_resumed::<C>)
         }
         Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread, Stop::Cold),
@@ -188,7 +188,9 @@ fn may_block(context: &Context<'_>) -> bool {
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
 fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
-    let Unread { shared, pages, .. } = unread;
+    let Unread { shared, needs, .. } = unread;
+    let mut pages: Vec<PageRef> = needs.iter().map(|need| need.page).collect();
+    pages.dedup();
     if pages.len() > IN_PLACE_MAX {
         return too_many.reply(context);
     }

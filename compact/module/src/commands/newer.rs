@@ -40,9 +40,9 @@ impl Command for PSetNewer {
             check_records(call, items.len(), set.schema())?;
             let fields = fields(call, set, items)?;
             scratch.ids.extend(items.iter().filter_map(|packed| item(packed).ok()).map(|item| item.id));
-            let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
-            if !pages.is_empty() && call.mode() == Mode::Decide {
-                return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+            let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
+            if !needs.is_empty() && call.mode() == Mode::Decide {
+                return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
             }
             set.warm(&scratch.ids);
             let (mut count, mut refused) = (0, None);

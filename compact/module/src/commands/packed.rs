@@ -175,9 +175,9 @@ fn count_all(
     token: Option<&Given<'_>>,
 ) -> Result<Counted, Stop> {
     check_records(call, scratch.ids.len(), set.schema())?;
-    let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
-    if !pages.is_empty() && call.mode() == Mode::Decide {
-        return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+    let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
+    if !needs.is_empty() && call.mode() == Mode::Decide {
+        return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
     }
     let mut counted = Counted::default();
     if let Some(token) = token

@@ -105,9 +105,9 @@ fn read_all(call: &Call<'_>, shared: &Arc<Shared>, scratch: &mut Scratch) -> Res
     let mut held = shared.lock().ok_or(Stop::Broken)?;
     let set: &mut CounterSet = held.set();
     check_values(scratch.ids.len(), set.schema())?;
-    let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
-    if !pages.is_empty() {
-        return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+    let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
+    if !needs.is_empty() {
+        return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
     }
     Ok(set.read_many(&scratch.ids, call.fetched, &mut scratch.values)?)
 }

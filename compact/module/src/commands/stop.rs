@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::value::Shared;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tallystone_compact::{PageRef, Refusal};
+use tallystone_compact::{Need, Refusal};
 
 /// Why a command was not carried out. It has changed nothing and replied nothing.
 #[derive(Debug)]
@@ -34,14 +34,15 @@ pub(crate) enum Stop {
 /// What has to be read.
 pub(crate) struct Unread {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) pages: Vec<PageRef>,
+    /// In order of files and pages. Either each has an id, or none has.
+    pub(crate) needs: Vec<Need>,
     /// The ids of the command, to look again at what it needs.
     pub(crate) ids: Vec<u64>,
 }
 
 impl std::fmt::Debug for Unread {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{} pages", self.pages.len())
+        write!(out, "{} reads of pages", self.needs.len())
     }
 }
 

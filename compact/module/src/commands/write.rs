@@ -60,9 +60,9 @@ impl Command for Del {
                 call.changed(shared, c"ct.del");
                 return Ok(());
             }
-            let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
-            if !pages.is_empty() {
-                return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+            let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
+            if !needs.is_empty() {
+                return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
             }
             set.warm(&scratch.ids);
             let mut deleted = vec![call.args.raw(1)];

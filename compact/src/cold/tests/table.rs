@@ -58,17 +58,23 @@ impl Bench {
 
     /// The record, read as a host does it.
     fn read(&mut self, id: u64) -> Result<Record, Refusal> {
-        let needed = self.table.page_needed(id, &self.cache);
+        let needed = self.table.page_needed(id, &Fetched::none(), &self.cache);
         let known = self.table.read(id, &Fetched::none(), &mut self.cache);
         let Some(place) = needed else {
             assert_ne!(known, Err(Refusal::Cold), "nothing was needed");
             return known;
         };
         assert_eq!(known, Err(Refusal::Cold));
+        // With the page, or with what a thread has found on it.
+        let need = Need { page: place, id: Some(id) };
+        let found = Fetched::of(place, &[need], open(&self.files, place));
         let fetched: Fetched = [(place, open(&self.files, place))].into_iter().collect();
-        let read = self.table.read(id, &fetched, &mut self.cache);
+        let [first, second] = if id.is_multiple_of(2) { [&found, &fetched] } else { [&fetched, &found] };
+        assert_eq!(self.table.page_needed(id, first, &self.cache), None);
+        let read = self.table.read(id, first, &mut self.cache);
         assert_ne!(read, Err(Refusal::Cold), "one page is enough");
-        assert_eq!(self.table.page_needed(id, &RecordCache::new(0)).is_none(), read.is_err());
+        assert_eq!(self.table.read(id, second, &mut RecordCache::new(0)), read);
+        assert_eq!(self.table.page_needed(id, &Fetched::none(), &RecordCache::new(0)).is_none(), read.is_err());
         read
     }
 
