@@ -1,6 +1,6 @@
 //! Which node of a Redis Cluster has a slot (Q17; decision 0084).
 
-use crate::informant::Informant;
+use crate::informant::{Claimed, Informant};
 use crate::nodes::NodeAccess;
 use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,12 +71,12 @@ impl Cluster {
         &self.access
     }
 
-    /// The host and port of the primary that has a slot, by answers that are no older than `age_max`. Nodes may disagree: the
+    /// The primary that has a slot, by answers that are no older than `age_max`. Nodes may disagree: the
     /// claim of the greatest epoch is the latest.
     ///
     /// # Errors
     /// No node answers, or none knows who has the slot.
-    pub(crate) async fn primary(&self, slot: u16, age_max: Duration) -> RedisResult<Address> {
+    pub(crate) async fn primary(&self, slot: u16, age_max: Duration) -> RedisResult<Claimed> {
         let arrived = Instant::now();
         let mut view = self.view.lock().await;
         view.used.insert(slot);
@@ -86,9 +86,11 @@ impl Cluster {
             self.read(&mut view).await?;
         }
         let claims = view.claims.iter().filter(|claim| (claim.from..=claim.to).contains(&slot));
-        claims.max_by_key(|claim| claim.epoch).map(|claim| claim.address.clone()).ok_or_else(|| {
-            RedisError::from((ErrorKind::Io, "no node of the Redis Cluster has this slot", slot.to_string()))
-        })
+        let Some(Claim { epoch, address: (host, port), .. }) = claims.max_by_key(|claim| claim.epoch) else {
+            let what = "no node of the Redis Cluster has this slot";
+            return Err(RedisError::from((ErrorKind::Io, what, slot.to_string())));
+        };
+        Ok(Claimed { host: host.clone(), port: *port, epoch: *epoch })
     }
 
     async fn read(&self, view: &mut View) -> RedisResult<()> {

@@ -1,7 +1,8 @@
 //! One connection, and how its loss is noticed when no error says so: a network that lost it keeps it open and silent
 //! (decision 0057).
 
-use crate::primary::Primary;
+use crate::error::is_of_a_replica;
+use crate::primary::{Lead, Primary};
 use crate::source::{Node, Source};
 use crate::timeline::Lineage;
 use redis::aio::MultiplexedConnection;
@@ -10,9 +11,9 @@ use redis::{
 };
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
@@ -29,6 +30,8 @@ const IN_TRANSIT: Duration = Duration::from_secs(1);
 const LEFT: Duration = Duration::from_millis(200);
 /// Between two attempts of the new connection.
 const RETRY: Duration = Duration::from_millis(200);
+/// For this time after a write the node has not been a replica and become the primary again. A failover takes longer.
+const PROVEN_FOR: Duration = Duration::from_secs(1);
 
 /// A connection that many callers share. Its clones are the same connection. The futures of its replies are large, so they
 /// are boxed: every caller up to the RPC would contain them.
@@ -52,7 +55,8 @@ impl Connection {
                 return Ok(Connection::Node { node, lineage });
             }
         };
-        let (client, multiplexed, lineage) = loop {
+        let proven = Mutex::new(Instant::now());
+        let (lead, multiplexed, lineage) = loop {
             let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(&primary))).await;
             let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
             if let Some(opened) = opened?? {
@@ -60,29 +64,66 @@ impl Connection {
             }
         };
         let silence = SILENCE + blocked;
-        let lost = Lost { primary, client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
+        let lost = Lost { primary, lead, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new(), proven };
         Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
     }
 
-    /// The timeline of the node that it leads to, as of its opening. A node that leaves its timeline refuses writes in between,
-    /// and then the connection is dropped.
+    /// The timeline of the node that it leads to, as of its opening. A node that leaves its timeline refuses writes in between, and
+    /// then the connection is dropped. One without writes in between is dropped if it is not [current](Connection::is_current) any
+    /// more, or not [on its timeline](Connection::is_on_its_timeline) before its next write.
     pub(crate) fn lineage(&self) -> Lineage {
         match self {
             Connection::Network { lineage, .. } | Connection::Node { lineage, .. } => *lineage,
         }
     }
 
-    /// Whether it works, and the node is still on the timeline of its opening. It may be closed without having said so yet.
-    pub(crate) async fn is_on_its_timeline(&mut self) -> bool {
-        let now = lineage(self.call(redis::cmd("INFO").arg("replication")).await);
-        now.is_ok_and(|now| now.current == self.lineage().current)
+    /// Whether it works, and the node is still on the timeline of its opening. It may be closed without having said so yet. A future
+    /// that other crates do not see: all calls contain it, and the compiler bounds how deep they are.
+    pub(crate) fn is_on_its_timeline(&mut self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(async move {
+            let began = Instant::now();
+            match lineage(self.call(redis::cmd("INFO").arg("replication")).await) {
+                Ok(now) if now.current == self.lineage().current => {
+                    self.has_written(began);
+                    return true;
+                }
+                Ok(_) => self.ends_reign(),
+                Err(error) if is_of_a_replica(error.code()) => self.ends_reign(),
+                // It is closed, or lost: that says nothing of the node.
+                Err(_) => {}
+            }
+            false
+        })
     }
 
-    /// Whether it leads to the primary, as far as is known.
+    /// Whether it leads to the primary, as far as is known, and no other node was the primary since its opening.
     pub(crate) fn is_current(&self) -> bool {
         match self {
-            Connection::Network { lost, .. } => lost.primary.is_at(&lost.client),
+            Connection::Network { lost, .. } => lost.primary.is_at(&lost.lead),
             Connection::Node { .. } => true,
+        }
+    }
+
+    /// Whether its node may have been a replica, and be the primary of another timeline now, without anything that says so.
+    pub(crate) fn may_have_left(&self) -> bool {
+        match self {
+            Connection::Network { lost, .. } => !lost.primary.is_watched() && lost.proven().elapsed() >= PROVEN_FOR,
+            Connection::Node { .. } => false,
+        }
+    }
+
+    /// A write that was sent at this time has been executed: until then the node was on its timeline.
+    pub(crate) fn has_written(&self, sent_at: Instant) {
+        if let Connection::Network { lost, .. } = self {
+            let mut proven = lost.proven();
+            *proven = sent_at.max(*proven);
+        }
+    }
+
+    /// The node is a replica, or was one since this connection was opened: all that were opened before are of no more use.
+    pub(crate) fn ends_reign(&self) {
+        if let Connection::Network { lost, .. } = self {
+            lost.primary.ends(&lost.lead);
         }
     }
 
@@ -114,16 +155,25 @@ impl Connection {
 }
 
 /// `None`: another node has become the primary meanwhile. A node that hangs is no reason to wait then.
-async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Client, MultiplexedConnection, Lineage)>> {
-    let client = primary.client().await?;
+async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Lead, MultiplexedConnection, Lineage)>> {
+    let lead = primary.lead().await?;
     let opened = async {
-        let mut connection = connect(&client).await?;
+        let mut connection = connect(&lead.client).await?;
         let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
-        Ok((connection, lineage))
+        Ok::<_, RedisError>((connection, lineage))
     };
     tokio::select! {
-        opened = opened => opened.map(|(connection, lineage)| Some((client.clone(), connection, lineage))),
-        () = primary.leaves(&client) => Ok(None),
+        opened = opened => match opened {
+            Ok((connection, lineage)) => Ok(Some((lead.clone(), connection, lineage))),
+            Err(error) => {
+                // What was opened while it was the primary leads to a replica, too.
+                if is_of_a_replica(error.code()) {
+                    primary.ends(&lead);
+                }
+                Err(error)
+            }
+        },
+        () = primary.leaves(&lead.client) => Ok(None),
     }
 }
 
@@ -152,15 +202,21 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
 pub(crate) struct Lost {
     primary: Primary,
     /// Where the connection leads.
-    client: Client,
+    lead: Lead,
     silence: Duration,
     /// How many replies have arrived.
     replies: AtomicU64,
     /// Set once a later connection was answered and this one was not.
     overtaken: OnceCell<()>,
+    /// When the node was on the timeline of the opening for certain.
+    proven: Mutex<Instant>,
 }
 
 impl Lost {
+    fn proven(&self) -> MutexGuard<'_, Instant> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The reply, or an error when the connection is found to be lost. A late reply may just need its time, so silence alone
     /// decides nothing for long: Redis executes one command after the other, so when it answers a new connection, it has
     /// sent the replies to all commands that it had received before.
@@ -191,7 +247,7 @@ impl Lost {
         };
         // The silence of a node that another one has replaced is not waited for: it may be frozen.
         let left = async {
-            self.primary.leaves(&self.client).await;
+            self.primary.leaves(&self.lead.client).await;
             sleep(LEFT).await;
             "another Redis is the primary"
         };
@@ -216,6 +272,6 @@ impl Lost {
     }
 
     async fn ping(&self) -> RedisResult<Value> {
-        connect(&self.client).await?.send_packed_command(&redis::cmd("PING")).await
+        connect(&self.lead.client).await?.send_packed_command(&redis::cmd("PING")).await
     }
 }

@@ -17,6 +17,14 @@ pub(crate) struct Informant {
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
+/// The primary, as informants know it.
+pub(crate) struct Claimed {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Its configuration epoch: it grows with each failover.
+    pub(crate) epoch: u64,
+}
+
 impl Informant {
     pub(crate) fn new(access: NodeAccess) -> Informant {
         Informant { access, connection: Mutex::default() }

@@ -2,7 +2,8 @@
 //! failed write took effect.
 //!
 //! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`, `address`), which Redis is the primary
-//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
+//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), the wait for
+//! replicas (`replicas`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
 //! (`identity`, `state`, `transaction`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
@@ -29,6 +30,7 @@ mod nodes;
 mod partitions;
 mod preflight;
 mod primary;
+mod replicas;
 mod reply;
 mod room;
 mod scan;
@@ -51,10 +53,11 @@ pub use demands::Demands;
 pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
-pub use link::{Boxed, Link, ReplicaWait};
+pub use link::{Boxed, Link};
 pub use partitions::agree_on_partitions;
 pub use preflight::{ConnectError, preflight};
 pub use primary::Primary;
+pub use replicas::ReplicaWait;
 pub use room::Room;
 pub use scan::ScanPosition;
 pub use script_reply::ScriptReply;

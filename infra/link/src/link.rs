@@ -4,57 +4,21 @@ use crate::LinkError;
 use crate::condition::Condition;
 use crate::connection::Connection;
 use crate::error::{MOVED, is_of_a_replica};
+use crate::replicas::{self, ReplicaWait, first_key, write_behind};
 use crate::scan::ScanPosition;
 use crate::slot::{Open, Slot};
 use crate::source::Source;
 use crate::state::StoreState;
 use crate::timeline::{Lineage, Timeline};
-use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, InfoDict, Pipeline, RedisResult, ServerErrorKind, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A future that is compiled here. An `async fn` is compiled again in each crate that awaits it, with all that it awaits; these
 /// functions took seven crates a minute. One allocation costs little where a command goes to Redis.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReplicaWait {
-    /// The number of replicas; 0: do not wait.
-    pub replicas_min: u32,
-    /// The longest wait, in ms.
-    pub wait_ms: u64,
-    /// They must have fsynced it (WAITAOF), not just received it (WAIT).
-    pub fsync: bool,
-}
-
-impl ReplicaWait {
-    /// The command that waits for what was written over its connection. The primary has fsynced that before it replied.
-    fn command(self) -> Cmd {
-        let (replicas_min, wait_ms) = (self.replicas_min, self.wait_ms);
-        match self.fsync {
-            true => redis::cmd("WAITAOF").arg(0).arg(replicas_min).arg(wait_ms).take(),
-            false => redis::cmd("WAIT").arg(replicas_min).arg(wait_ms).take(),
-        }
-    }
-
-    /// How many replicas have it, by the reply to that command.
-    fn reached(reply: &Value) -> i64 {
-        match reply {
-            Value::Int(reached) => *reached,
-            // Of WAITAOF: the primary itself, and the replicas.
-            Value::Array(counts) => counts.get(1).map_or(0, ReplicaWait::reached),
-            _ => 0,
-        }
-    }
-
-    /// The longest time for which a wait keeps back the replies behind it.
-    pub fn longest(self) -> Duration {
-        if self.replicas_min == 0 { Duration::ZERO } else { Duration::from_millis(self.wait_ms) }
-    }
-}
 
 /// Connections for calls that wait for replicas. WAIT keeps back the replies behind it, so calls on different queues do not
 /// share one; those on one queue do, and stay in order.
@@ -83,7 +47,8 @@ impl Link {
     ) -> Self {
         let waiting = if replicas.replicas_min > 0 { WAITING_SLOTS } else { 0 };
         let slots = (0..=waiting).map(|_| Slot::default()).collect();
-        let scripts = scripts.into_iter().collect();
+        let behind = (waiting > 0).then_some(replicas::WRITE);
+        let scripts = scripts.into_iter().chain(behind).collect();
         Link { source: source.into(), replicas, scripts, slots, store: None, condition: None }
     }
 
@@ -124,8 +89,18 @@ impl Link {
     }
 
     async fn open(&self, slot: usize) -> Result<Open<'_>, LinkError> {
+        self.open_for(false, slot).await
+    }
+
+    /// `writes`: for a call that writes.
+    async fn open_for(&self, writes: bool, slot: usize) -> Result<Open<'_>, LinkError> {
         let blocked = if slot == 0 { Duration::ZERO } else { self.replicas.longest() };
-        self.slots[slot].open(|| self.connect(blocked)).await.map_err(LinkError::before)
+        self.slots[slot].open(writes, || self.connect(blocked)).await.map_err(LinkError::before)
+    }
+
+    /// Whether a call waits for replicas.
+    fn waits(&self, writes: bool) -> bool {
+        writes && self.replicas.replicas_min > 0
     }
 
     fn connect(&self, blocked: Duration) -> Boxed<'_, RedisResult<Connection>> {
@@ -230,23 +205,46 @@ impl Link {
     }
 
     async fn calls_once(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
-        let open = self.open(self.slot_of(writes, b"")).await?;
+        let open = self.open_for(writes, self.slot_of(writes, b"")).await?;
+        let sent_at = Instant::now();
+        if !self.waits(writes) {
+            return self.calls_over(&open, commands, writes.then_some(sent_at)).await;
+        }
+        let mut commands = commands.clone();
+        let behind = commands.cmd_iter().next().map(write_behind).unwrap_or_default();
+        commands.add_command(behind.clone());
+        let mut answers = self.calls_over(&open, &commands, Some(sent_at)).await?;
+        let written = answers.pop().unwrap_or(Value::Nil);
+        if answers.iter().any(|answer| refusal_of(answer).is_none()) {
+            self.wait_for_replicas(&open, &behind, written).await?;
+        }
+        Ok(answers)
+    }
+
+    /// `sent_at`: of a pipeline that writes.
+    async fn calls_over(
+        &self,
+        open: &Open<'_>,
+        commands: &Pipeline,
+        sent_at: Option<Instant>,
+    ) -> Result<Vec<Value>, LinkError> {
         let answers = match open.connection.clone().calls(commands).await {
             Ok(answers) => answers,
             Err(error) => {
                 let error = LinkError::after(error);
-                if error.lost {
-                    open.abandon().await;
-                }
+                open.failed(&error).await;
                 return Err(error);
             }
         };
         let is_elsewhere = |code: Option<&str>| code == Some(MOVED) || is_of_a_replica(code);
-        if answers.iter().any(|answer| is_elsewhere(refusal_of(answer))) {
-            open.abandon().await;
-        }
-        if writes && self.replicas.replicas_min > 0 && answers.iter().any(|answer| refusal_of(answer).is_none()) {
-            self.wait_for_replicas(&open).await?;
+        let refused = answers.iter().find_map(|answer| match answer {
+            Value::ServerError(error) if is_elsewhere(Some(error.code())) => Some(error.clone()),
+            _ => None,
+        });
+        match (refused, sent_at) {
+            (Some(error), _) => open.failed(&error.into()).await,
+            (None, Some(sent_at)) => open.connection.has_written(sent_at),
+            (None, None) => {}
         }
         Ok(answers)
     }
@@ -277,36 +275,70 @@ impl Link {
 
     async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
         let slot = self.slot_of(writes, first_key(command));
-        let mut open = self.open(slot).await?;
+        let mut open = self.open_for(writes, slot).await?;
         let is_for_another = |found| timeline.is_some_and(|timeline| timeline != found);
         // No call would find out that Redis has closed this connection, because none is sent over it; and what it says of
         // itself would keep calls from the connections to the Redis that runs now.
         if is_for_another(open.connection.lineage().current) && !open.connection.clone().is_on_its_timeline().await {
             open.abandon().await;
-            open = self.open(slot).await?;
+            open = self.open_for(writes, slot).await?;
         }
         let found = open.connection.lineage().current;
         if is_for_another(found) {
             return Err(LinkError::other_timeline(found));
         }
-        // All over one connection: WAIT covers only what was written over its own.
-        let answer = match call_over(&open, command).await {
+        let sent_at = Instant::now();
+        let behind = self.waits(writes).then(|| write_behind(command));
+        let (answer, written) = match self.eval_over(&open, command, behind.as_ref()).await {
             Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.load_scripts_over(&open).await?;
-                call_over(&open, command).await?
+                self.eval_over(&open, command, behind.as_ref()).await?
             }
             other => other?,
         };
-        if writes && self.replicas.replicas_min > 0 {
-            self.wait_for_replicas(&open).await?;
+        if writes {
+            open.connection.has_written(sent_at);
+        }
+        if let Some(behind) = &behind {
+            self.wait_for_replicas(&open, behind, written).await?;
         }
         Ok(answer)
     }
 
-    async fn wait_for_replicas(&self, open: &Open<'_>) -> Result<(), LinkError> {
-        let reached = match call_over(open, &self.replicas.command()).await {
+    /// The answers to a script call and to the write `behind` it. They are sent together, so the write costs no further round trip;
+    /// and WAIT is sent later, because it would keep back the calls of others that have been sent meanwhile.
+    async fn eval_over(
+        &self,
+        open: &Open<'_>,
+        command: &Cmd,
+        behind: Option<&Cmd>,
+    ) -> Result<(Value, Value), LinkError> {
+        let Some(behind) = behind else { return Ok((call_over(open, command).await?, Value::Nil)) };
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(command.clone()).add_command(behind.clone());
+        let mut answers = self.calls_over(open, &both, None).await?.into_iter();
+        let mut next = || answers.next().unwrap_or(Value::Nil);
+        let (answer, written) = (next(), next());
+        Ok((answer.extract_error().map_err(LinkError::after)?, written))
+    }
+
+    /// Waits until enough replicas have what was written over this connection. `written`: the answer to the write `behind` the call,
+    /// without which WAIT might wait for nothing.
+    async fn wait_for_replicas(&self, open: &Open<'_>, behind: &Cmd, written: Value) -> Result<(), LinkError> {
+        let waited = async {
+            match written.extract_error() {
+                // The scripts of the call were there already.
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    self.load_scripts_over(open).await?;
+                    call_over(open, behind).await?;
+                }
+                other => drop(other.map_err(LinkError::after)?),
+            }
+            call_over(open, &self.replicas.command()).await
+        };
+        let reached = match Box::pin(waited).await {
             Ok(reply) => ReplicaWait::reached(&reply),
-            // An answer that is an error comes from a primary that has become a replica since the write.
+            // An answer that is an error comes from a primary that has become a replica since the call, or refuses writes since.
             Err(error) => {
                 open.abandon().await;
                 return Err(LinkError::unconfirmed(true, error.source.to_string()));
@@ -338,19 +370,9 @@ async fn call_over(open: &Open<'_>, command: &Cmd) -> Result<Value, LinkError> {
         Ok(value) => Ok(value),
         Err(error) => {
             let error = LinkError::after(error);
-            if error.lost {
-                open.abandon().await;
-            }
+            open.failed(&error).await;
             Err(error)
         }
-    }
-}
-
-/// The first key of an EVALSHA; empty: it has none.
-fn first_key(command: &Cmd) -> &[u8] {
-    match command.args_iter().nth(3) {
-        Some(Arg::Simple(key)) => key,
-        _ => b"",
     }
 }
 

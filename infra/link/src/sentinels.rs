@@ -1,6 +1,6 @@
 //! Which Redis is the primary, by its Sentinels (X2; decision 0077).
 
-use crate::informant::Informant;
+use crate::informant::{Claimed, Informant};
 use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,30 +13,22 @@ pub(crate) struct Sentinels {
     name: Arc<str>,
 }
 
-/// What one Sentinel knows.
-struct Answer {
-    /// Grows with each failover.
-    epoch: u64,
-    host: String,
-    port: u16,
-}
-
 impl Sentinels {
     pub(crate) fn new(sentinels: Vec<Informant>, name: &str) -> Sentinels {
         Sentinels { sentinels: sentinels.into_iter().map(Arc::new).collect(), name: name.into() }
     }
 
-    /// The host and port of the primary, as the Sentinel of the last failover knows it.
+    /// The primary, as the Sentinel of the last failover knows it.
     ///
     /// # Errors
     /// No Sentinel answers, or none knows the primary: what each of them said.
-    pub(crate) async fn primary(&self) -> RedisResult<(String, u16)> {
+    pub(crate) async fn primary(&self) -> RedisResult<Claimed> {
         let mut reads = JoinSet::new();
         for sentinel in &self.sentinels {
             let (sentinel, name) = (sentinel.clone(), self.name.clone());
             reads.spawn(async move { read(sentinel.query(redis::cmd("SENTINEL").arg("MASTER").arg(&*name)).await?) });
         }
-        let mut newest: Option<Answer> = None;
+        let mut newest: Option<Claimed> = None;
         let mut failures = Vec::new();
         while let Some(answer) = reads.join_next().await {
             match answer {
@@ -49,7 +41,7 @@ impl Sentinels {
             }
         }
         match newest {
-            Some(Answer { host, port, .. }) => Ok((host, port)),
+            Some(newest) => Ok(newest),
             None => {
                 let what = "no Sentinel names the primary";
                 Err(RedisError::from((ErrorKind::Io, what, failures.join("; "))))
@@ -58,11 +50,11 @@ impl Sentinels {
     }
 }
 
-fn read(answer: Value) -> Result<Answer, String> {
+fn read(answer: Value) -> Result<Claimed, String> {
     let fields: HashMap<String, String> = from_redis_value(answer).map_err(|error| error.to_string())?;
     let number = |field: &str| fields.get(field).and_then(|value| value.parse::<u64>().ok());
     match (number("config-epoch"), fields.get("ip"), number("port").and_then(|port| u16::try_from(port).ok())) {
-        (Some(epoch), Some(host), Some(port)) => Ok(Answer { epoch, host: host.clone(), port }),
+        (Some(epoch), Some(host), Some(port)) => Ok(Claimed { host: host.clone(), port, epoch }),
         _ => Err("a Sentinel's answer has no address".to_owned()),
     }
 }

@@ -1,6 +1,8 @@
 //! One shared connection, opened again when it breaks.
 
+use crate::LinkError;
 use crate::connection::Connection;
+use crate::error::is_of_a_replica;
 use redis::{RedisError, RedisResult};
 use std::time::Instant;
 use tokio::sync::Mutex;
@@ -27,15 +29,20 @@ pub(crate) struct Open<'a> {
 }
 
 impl Slot {
-    /// The connection, or the one that `connect` makes.
-    pub(crate) async fn open<F>(&self, connect: impl FnOnce() -> F) -> RedisResult<Open<'_>>
+    /// The connection, or the one that `connect` makes. `writes`: for a call that writes. A node that was a replica meanwhile, and is
+    /// the primary again, would take it for its former timeline.
+    pub(crate) async fn open<F>(&self, writes: bool, connect: impl FnOnce() -> F) -> RedisResult<Open<'_>>
     where
         F: Future<Output = RedisResult<Connection>>,
     {
         let arrived = Instant::now();
         let mut current = self.0.lock().await;
-        if let Some(connection) = current.connection.as_ref().filter(|connection| connection.is_current()) {
-            return Ok(Open { connection: connection.clone(), generation: current.generation, slot: self });
+        if let Some(mut connection) = current.connection.clone().filter(Connection::is_current) {
+            // Within the lock: all that wait here need one answer.
+            if !(writes && connection.may_have_left()) || connection.is_on_its_timeline().await {
+                return Ok(Open { connection, generation: current.generation, slot: self });
+            }
+            current.connection = None;
         }
         // One attempt speaks for all that waited for it: otherwise each would wait for a Redis that hangs after the other.
         if let Some((at, error)) = &current.failed
@@ -58,6 +65,16 @@ impl Slot {
 }
 
 impl Open<'_> {
+    /// A call has failed: the next one opens another connection, if this one is of no more use. To a replica, no connection is of use.
+    pub(crate) async fn failed(&self, error: &LinkError) {
+        if is_of_a_replica(error.source.code()) {
+            self.connection.ends_reign();
+        }
+        if error.lost {
+            self.abandon().await;
+        }
+    }
+
     /// The next call opens another connection.
     pub(crate) async fn abandon(&self) {
         let mut current = self.slot.0.lock().await;

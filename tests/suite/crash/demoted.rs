@@ -9,7 +9,9 @@ use crate::system::program::SOON;
 use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::{Applied, Client, Error, NewMessage, QueueConfig};
+use tallystone_model::{QueueName, Refusal, Shard, Store as _};
 use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_tests::{message, simple};
 use tokio::time::{Instant, sleep};
 
 const QUEUE: &str = "orders";
@@ -51,6 +53,39 @@ async fn q16_a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
     assert!(leads.elapsed() <= MARGIN * PROMISED, "{:?}", leads.elapsed());
     assert_eq!(client.depth(QUEUE, None).await.expect("a depth").pending, 2, "before and after");
     server.stop().await;
+}
+
+/// Reads and writes have separate connections then, and only writes are refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_a_refused_write_ends_the_reads_of_a_replica_too() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    follows(&new, &old).await;
+    for node in [&old, &new] {
+        command(node, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    }
+    has_replicas(&old, 1).await;
+    // The last beat of the mark may be lost.
+    let options = RedisOptions { url: old.url(), replicas_min: 1, allow_volatile: true, ..RedisOptions::default() };
+    let store = RedisStore::connect(options).await.expect("a Redis");
+    let name = QueueName::parse("queue", QUEUE).expect("a name");
+    let shard = Shard::first(&name);
+    store.create_queue(&name, simple()).await.expect("a queue");
+    let put = async |id: &str| store.enqueue(&shard, vec![message(id, 1)]).await.map(drop);
+    put("before").await.expect("an Enqueue");
+    store.depth(&shard, None).await.expect("a depth");
+
+    command(&new, &["REPLICAOF", "NO", "ONE"]).await;
+    follows(&old, &new).await;
+    let refused = put("early").await.expect_err("a replica takes no writes");
+    assert!(matches!(refused, Refusal::Unavailable { applied: tallystone_model::Applied::No, .. }), "{refused:?}");
+    let stale = store.depth(&shard, None).await.expect_err("a replica may be behind");
+    assert!(matches!(stale, Refusal::Unavailable { .. }), "{stale:?}");
+
+    command(&old, &["REPLICAOF", "NO", "ONE"]).await;
+    follows(&new, &old).await;
+    has_replicas(&old, 1).await;
+    put("after").await.expect("it is the primary again");
+    store.depth(&shard, None).await.expect("a depth");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -107,12 +107,7 @@ impl Named {
     /// The Sentinel names the other one, and this process reads that.
     async fn fail_over(&self) {
         command(&self.new, &["REPLICAOF", "NO", "ONE"]).await;
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.sentinel.port)).expect("a good address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a Sentinel");
-        let port = self.new.port().to_string();
-        for words in [&["REMOVE", NAME][..], &["MONITOR", NAME, "127.0.0.1", &port, "2"]] {
-            redis::cmd("SENTINEL").arg(words).exec_async(&mut connection).await.expect("it does so");
-        }
+        self.sentinel.names(self.new.port()).await;
         self.primary.client().await.expect("an answer");
     }
 }

@@ -26,6 +26,7 @@ mod lost_writes;
 pub(crate) mod machines;
 mod overload;
 pub(crate) mod proxy;
+mod reigns;
 mod replicas;
 mod replication;
 mod retries;

@@ -6,10 +6,11 @@ use crate::system::program::SOON;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tallystone_client::{Backoff, Client, Completion, Dequeue, Error, NewMessage, QueueConfig};
-use tallystone_model::{Applied, QueueName, Refusal, Shard, Store as _};
+use tallystone_client::{Backoff, Client, Dequeue, Error, NewMessage, QueueConfig};
+use tallystone_model::{Applied, Completion, QueueName, Refusal, Shard, Store as _};
 use tallystone_server::store::{ConnectError, RedisOptions, RedisStore};
-use tallystone_tests::{message, simple};
+use tallystone_tests::queue::to;
+use tallystone_tests::{message, request, simple};
 use tokio::time::{Instant, sleep};
 
 const QUEUE: &str = "orders";
@@ -61,6 +62,63 @@ async fn q16_with_waitaof_a_replica_has_what_it_has_fsynced() {
         assert!(Instant::now() < give_up_at, "the replica writes its file, but {refusal}");
         sleep(POLL).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_a_repeated_call_is_not_acknowledged_before_a_replica_has_what_it_repeats() {
+    acknowledges_no_repeat_without_replica(Redis::valkey().await, Redis::valkey().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_nor_is_it_on_redis() {
+    acknowledges_no_repeat_without_replica(Redis::start().await, Redis::start().await).await;
+}
+
+/// The repeat writes nothing, and it comes over a connection that has written nothing: by itself, WAIT has nothing to wait for.
+async fn acknowledges_no_repeat_without_replica(primary: Redis, replica: Redis) {
+    with_replica(&primary, &replica).await;
+    // However slow this machine is: a primary that no longer counts its replica refuses writes before it executes them.
+    command(&primary, &["CONFIG", "SET", "min-replicas-max-lag", "3600"]).await;
+    let options = RedisOptions { url: primary.url(), replicas_min: 1, replica_wait_ms: 300, ..RedisOptions::default() };
+    let connect = async || RedisStore::connect(options.clone()).await.expect("a durable primary");
+    let (first, second, third) = (connect().await, connect().await, connect().await);
+    let name = QueueName::parse("queue", QUEUE).expect("a name");
+    let shard = Shard::first(&name);
+    first.create_queue(&name, simple()).await.expect("a queue");
+    let put = async |store: &RedisStore, id: &str| {
+        let mut results = store.enqueue(&shard, vec![message(id, 1)]).await?;
+        results.remove(0).map(drop)
+    };
+    put(&first, "before").await.expect("the replica has it");
+    let mut dequeued = first.dequeue(&shard, &[request(1)], false, None).await.expect("the replica has it");
+    let taken = dequeued.leases.remove(0).expect("an open queue").remove(0);
+    let done = async |store: &RedisStore| {
+        let mut results = store.complete(&shard, vec![Completion::from(to(&taken))]).await?;
+        results.remove(0).map(drop)
+    };
+
+    replica.signal(Signal::SIGSTOP);
+    let is_unknown = |answer: Result<(), Refusal>| {
+        assert!(matches!(answer, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{answer:?}");
+    };
+    is_unknown(put(&first, "order").await);
+    is_unknown(put(&second, "order").await);
+    is_unknown(put(&second, "order").await);
+    is_unknown(done(&first).await);
+    is_unknown(done(&third).await);
+    // The replica has this one, but nothing shows that it still does.
+    is_unknown(put(&third, "before").await);
+    replica.signal(Signal::SIGCONT);
+    let give_up_at = Instant::now() + SOON;
+    while let Err(refusal) = put(&second, "order").await {
+        assert!(Instant::now() < give_up_at, "the replica is there, but {refusal}");
+        sleep(POLL).await;
+    }
+    done(&third).await.expect("the replica has it");
+
+    // What the calls waited for is in their keyspace, and expires.
+    let ttl = redis::from_redis_value::<i64>(command(&primary, &["PTTL", "ts:wait"]).await).expect("a number");
+    assert!((1..=60_000).contains(&ttl), "{ttl}");
 }
 
 #[tokio::test]
@@ -115,7 +173,7 @@ async fn q16_while_the_replica_is_gone_no_message_becomes_errored() {
             client.depth(QUEUE, None).await
         );
         let Ok(leases) = dequeue().await else { continue };
-        let completions = leases.iter().map(Completion::of).collect::<Vec<_>>();
+        let completions = leases.iter().map(tallystone_client::Completion::of).collect::<Vec<_>>();
         if completions.is_empty() {
             sleep(POLL).await;
             continue;

@@ -111,6 +111,15 @@ impl Sentinel {
         Sentinel { port, _process: process, _dir: dir }
     }
 
+    /// Lets it name the node at this port as the primary, whatever it has found.
+    pub(crate) async fn names(&self, port: u16) {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a good address");
+        let mut connection = client.get_multiplexed_async_connection().await.expect("a Sentinel");
+        for words in [&["REMOVE", NAME][..], &["MONITOR", NAME, "127.0.0.1", &port.to_string(), "2"]] {
+            redis::cmd("SENTINEL").arg(words).exec_async(&mut connection).await.expect("it does so");
+        }
+    }
+
     async fn fields(&self, words: &[&str]) -> HashMap<String, String> {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a good address");
         let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
