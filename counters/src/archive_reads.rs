@@ -8,10 +8,11 @@ use crate::metrics::archive_reads;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_archive::ArchiveError;
+use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-/// How long late retries wait for the answer of the archive.
+/// How long late retries wait for a place and for the answers of the archive, together.
 const LATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a list, a sum or an audit waits for one read.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,15 +32,37 @@ impl ArchiveReads {
         }
     }
 
-    /// Finds the answers to late retries.
+    /// Finds the answers to this number of late retries. `find` sends each when it knows it, with its number. Answers that have come
+    /// in time are kept, and the search ends when its caller is no longer there.
     ///
     /// # Errors
-    /// Of the archive, or it has not answered in time.
-    pub(crate) async fn find<T: Send + 'static>(
+    /// For each retry: of the archive, or it has not answered in time.
+    pub(crate) async fn find<T: Send + 'static, F>(
         &self,
-        find: impl Future<Output = Result<T, ArchiveError>> + Send + 'static,
-    ) -> Result<T, ArchiveError> {
-        self.late.read(find).await
+        count: usize,
+        find: impl FnOnce(UnboundedSender<(usize, Result<T, ArchiveError>)>) -> F,
+    ) -> Vec<Result<T, ArchiveError>>
+    where
+        F: Future<Output = Result<(), ArchiveError>> + Send + 'static,
+    {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let mut answers: Vec<Option<Result<T, ArchiveError>>> = (0..count).map(|_| None).collect();
+        let (late, mut read) = (sleep(LATE_TIMEOUT), Box::pin(self.late.read(find(sender))));
+        tokio::pin!(late);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                Some((number, answer)) = receiver.recv() => answers[number] = Some(answer),
+                ended = &mut read => break ended,
+                () = &mut late => break Err(no_answer(LATE_TIMEOUT)),
+            }
+        };
+        // What the search has sent last.
+        while let Ok((number, answer)) = receiver.try_recv() {
+            answers[number] = Some(answer);
+        }
+        let unanswered = ended.err().unwrap_or_else(|| no_answer(LATE_TIMEOUT));
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered.clone()))).collect()
     }
 
     /// Reads events of a counter.
@@ -52,6 +75,10 @@ impl ArchiveReads {
     ) -> Result<T, ArchiveError> {
         self.scans.read(scan).await
     }
+}
+
+fn no_answer(within: Duration) -> ArchiveError {
+    ArchiveError::Unavailable { why: format!("no answer within {within:?}") }
 }
 
 /// Reads of one kind.
@@ -82,7 +109,7 @@ impl Limiter {
             drop(under_way);
             answer
         });
-        let answered = timeout(limit, task).await.map_err(|_| unavailable(format!("no answer within {limit:?}")))?;
+        let answered = timeout(limit, task).await.map_err(|_| no_answer(limit))?;
         answered.map_err(|error| unavailable(error.to_string()))?
     }
 }
@@ -118,12 +145,12 @@ mod tests {
         let (reads, begun) = (ArchiveReads::new(3), Arc::new(AtomicU32::new(0)));
         let hang = || {
             let begun = begun.clone();
-            reads.find(async move {
+            reads.find::<(), _>(1, |_| async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 pending::<Result<(), ArchiveError>>().await
             })
         };
-        for answer in join_all((0..20).map(|_| hang())).await {
+        for answer in join_all((0..20).map(|_| hang())).await.into_iter().flatten() {
             assert!(matches!(answer, Err(ArchiveError::Unavailable { .. })), "{answer:?}");
         }
         assert_eq!(begun.load(Ordering::SeqCst), 3, "a caller that gives up frees no place");
@@ -151,11 +178,47 @@ mod tests {
     #[tokio::test]
     async fn n15_a_read_that_is_answered_frees_its_place() {
         let reads = ArchiveReads::new(1);
-        for number in 0..10 {
-            assert_eq!(reads.find(async move { Ok(number) }).await.unwrap(), number);
+        for number in 0..10_u32 {
+            let answers = reads.find(1, |answers| async move {
+                let _ = answers.send((0, Ok(number)));
+                Ok(())
+            });
+            assert!(matches!(answers.await[..], [Ok(answer)] if answer == number));
         }
-        let broken = async { Err::<(), _>(ArchiveError::Unavailable { why: "away".to_owned() }) };
-        assert!(reads.find(broken).await.is_err());
-        assert!(reads.find(async { Ok(()) }).await.is_ok());
+        let away = || ArchiveError::Unavailable { why: "away".to_owned() };
+        assert!(reads.find::<(), _>(1, |_| async move { Err(away()) }).await[0].is_err());
+        assert!(reads.scan(async { Ok(()) }).await.is_ok());
+        assert!(reads.late.places.try_acquire().is_ok());
+    }
+
+    /// More late retries than can be answered in time: those that are stay answered, so that each call leaves fewer.
+    #[tokio::test(start_paused = true)]
+    async fn n15_answers_that_come_in_time_are_kept() {
+        let reads = ArchiveReads::new(1);
+        let slow = async |wanted: Vec<u32>| {
+            let count = wanted.len();
+            let answers = reads.find(count, |answers| async move {
+                for (number, wanted) in wanted.into_iter().enumerate() {
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                    if answers.send((number, Ok(wanted))).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            });
+            answers.await
+        };
+        let (mut left, mut calls) = ((0..1_000).collect::<Vec<u32>>(), 0);
+        while !left.is_empty() {
+            let answers = slow(left.clone()).await;
+            let (before, answered): (usize, Vec<u32>) = (left.len(), answers.into_iter().flatten().collect());
+            assert_eq!(answered[..], left[..answered.len()]);
+            left.drain(..answered.len());
+            assert!(left.len() < before, "a call makes progress");
+            calls += 1;
+            // The search notices at its next answer that its caller has gone, and frees its place.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        assert!((4..=5).contains(&calls), "{calls} calls");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_client::{Client, Failure, Lease, Worker};
-use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
+use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::service::{archive_queue, archive_queue_config};
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::time::Instant;
@@ -83,6 +83,10 @@ impl Archiver {
                 done => break done,
             }
         };
+        // What retention deletes is gone, and a clock is wrong.
+        if let Err(skew @ Refusal::ClockSkew { .. }) = passed {
+            return Err(skew);
+        }
         // Also after a pass that has failed for some shards: an unavailable partition stops no retention.
         let tidied = self.tidy(tag, &store).await;
         passed.and(tidied)
@@ -99,6 +103,13 @@ impl Archiver {
         }
         let pruned_at = pruned_at.filter(|at| at.elapsed() < PRUNE_EVERY);
         if pruned_at.is_none() {
+            // The job may have taken long: it must not delete what another retention keeps now.
+            let now = self.namespaces.get(store.name()).await?;
+            let is_same =
+                |now: &Namespace| now.tag() == tag && now.revision == store.revision() && now.config == *store.config();
+            if !now.as_ref().is_some_and(is_same) {
+                return Err(Refusal::Stale);
+            }
             let objects = store.prune_archive().await?;
             if objects > 0 {
                 tracing::info!(namespace = %store.name(), objects, "archived events past their retention were deleted");

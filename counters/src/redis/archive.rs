@@ -7,6 +7,7 @@
 
 use super::RedisNamespace;
 use super::calls::{defect, of_archive, of_link};
+use super::clock::earliest_ms;
 use super::events::Shard;
 use super::layout::{Field, window_of};
 use super::record;
@@ -40,7 +41,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 pub struct ArchivePass {
     /// Events that it has written.
     pub events: u64,
-    /// The size of the object that it has written; 0: it had nothing to write.
+    /// The size of the objects that it has written; 0: no shard could go on.
     pub bytes: u64,
     /// There is more to archive at once.
     pub is_behind: bool,
@@ -90,7 +91,7 @@ impl RedisNamespace {
     pub async fn archive_pass(&self) -> Result<ArchivePass, Refusal> {
         let archive = self.archive()?;
         if !self.has_begun().await? {
-            archive.begin(&self.tag).await.map_err(of_archive)?;
+            archive.begin(&self.tag, None).await.map_err(of_archive)?;
         }
         let mut failed = None;
         let reached = each(&mut failed, (0..SHARDS).map(|shard| self.reached(shard))).await;
@@ -108,6 +109,9 @@ impl RedisNamespace {
             Ok(begun)
         };
         let begun = each(&mut failed, (0..SHARDS).map(begin)).await;
+        if failed.is_none() {
+            self.note_gapless(archive, &begun).await?;
+        }
         let now_ms = begun.iter().map(|begun| begun.now_ms).max().unwrap_or_default();
         let mut pass = ArchivePass::default();
         // Nearly always one: a shard may wait in an earlier slice than the others.
@@ -117,11 +121,9 @@ impl RedisNamespace {
             pass.is_behind |= moved.iter().any(|moved| moved.is_behind);
             let moved: Vec<Moved> = moved.into_iter().filter(|moved| moved.from_ms < moved.to_ms).collect();
             let object = self.object(slice_ms, now_ms.max(written.written_ms + 1), &moved)?;
-            // An object of before may be of writes that the store has lost: then this one replaces it, though it is empty. And
-            // each slice has one: it shows that the slice was archived.
-            let is_written = object.spans.iter().any(|span| span.from_ms < written.to_ms);
-            let is_first = written == Reached::default() && !object.spans.is_empty();
-            if !object.events.is_empty() || is_written || is_first {
+            // Also without events: its spans show that there were none, and where a list lacks an object. And an object of before may be
+            // of writes that the store has lost: then this one replaces it.
+            if !object.spans.is_empty() {
                 let written = archive.write(&self.tag, object).await.map_err(of_archive)?;
                 pass.events += written.rows;
                 pass.bytes += written.bytes;
@@ -135,6 +137,24 @@ impl RedisNamespace {
         failed.map_or(Ok(pass), Err)
     }
 
+    /// Notes from when on the archive has no gaps. From there on, each pass continues where the one before it has ended; a shard
+    /// that has lost its data, or comes to an archive of an earlier version, begins later.
+    async fn note_gapless(&self, archive: &Archive, begun: &[Begun]) -> Result<(), Refusal> {
+        let latest = |is_new: &dyn Fn(&Begun) -> bool| {
+            begun.iter().filter(|begun| is_new(begun)).map(|begun| begun.archived_to_ms).max()
+        };
+        let noted_ms = archive.gapless_from_ms(&self.tag).await.map_err(of_archive)?;
+        let from_ms = match noted_ms {
+            None => latest(&|_| true),
+            // No archiver has dropped anything of it.
+            Some(noted_ms) => latest(&|begun| begun.dropped_to_ms == 0).filter(|from_ms| *from_ms > noted_ms),
+        };
+        match from_ms {
+            Some(_) => archive.begin(&self.tag, from_ms).await.map_err(of_archive),
+            None => Ok(()),
+        }
+    }
+
     /// The object of what a pass moves.
     fn object(&self, slice_ms: u64, written_ms: u64, moved: &[Moved]) -> Result<NewObject, Refusal> {
         // A shard begins within a window.
@@ -145,9 +165,14 @@ impl RedisNamespace {
         Ok(NewObject { slice_ms, slice_length_ms: self.slice_ms(), written_ms, spans, events })
     }
 
-    /// Deletes the slices of the archive that are past their retention. Returns how many objects went.
+    /// Deletes the slices of the archive that are past their retention, by the store's time. Returns how many objects went.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: a clock of the store differs from this process's (X6). Nothing was deleted.
     pub async fn prune_archive(&self) -> Result<u64, Refusal> {
-        let Some(before_ms) = self.now_ms().checked_sub(self.config.delete_after_ms) else { return Ok(0) };
+        let partitions = self.partitions.all().iter();
+        let now_ms = earliest_ms(partitions.map(|partition| partition.clock.right_ms(partition.any_link()))).await?;
+        let Some(before_ms) = now_ms.checked_sub(self.config.delete_after_ms) else { return Ok(0) };
         self.archive()?.delete_before(&self.tag, self.slice_ms(), before_ms).await.map_err(of_archive)
     }
 

@@ -1,8 +1,11 @@
 //! The store's time, estimated by this process from the replies of the store.
 
+use crate::refusal::Refusal;
+use futures::future::join_all;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_link::{Clock, wall_ms};
+use tallystone_model::Refusal as Failure;
 
 /// A reply counts for one to two periods: clocks drift and are set.
 const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
@@ -51,5 +54,46 @@ impl StoreClock {
             Some(begin_ms) => begin_ms + self.began.elapsed().as_millis() as u64,
             None => wall_ms(),
         }
+    }
+}
+
+/// The store's time for what cannot be undone, in Unix ms: the earliest that partitions of the store have answered, each compared
+/// with this process's time. One that is unavailable holds up no other.
+///
+/// # Errors
+/// [`Refusal::ClockSkew`]: one of them differs by more than the bound (X6).
+pub(super) async fn earliest_ms(
+    answers: impl Iterator<Item = impl Future<Output = Result<u64, Failure>>>,
+) -> Result<u64, Refusal> {
+    let (mut earliest_ms, mut failed) = (None, None);
+    for answer in join_all(answers).await {
+        match answer {
+            Ok(ms) => earliest_ms = Some(earliest_ms.map_or(ms, |earliest_ms: u64| earliest_ms.min(ms))),
+            Err(skew @ Failure::ClockSkew { .. }) => return Err(skew.into()),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match (earliest_ms, failed) {
+        (Some(ms), _) => Ok(ms),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::ready;
+    use tallystone_model::Applied;
+
+    /// Nothing is deleted by a clock that is wrong, and none that is ahead decides alone.
+    #[tokio::test]
+    async fn x6_the_earliest_right_time_decides_and_a_wrong_clock_forbids() {
+        let away = || Err(Failure::Unavailable { applied: Applied::No, why: "away".to_owned() });
+        let skew = || Err(Failure::ClockSkew { offset_ms: 691_200_000, skew_max_ms: 5_000 });
+        let earliest = async |answers: Vec<Result<u64, Failure>>| earliest_ms(answers.into_iter().map(ready)).await;
+        assert_eq!(earliest(vec![Ok(7), away(), Ok(5), Ok(6)]).await, Ok(5));
+        assert!(matches!(earliest(vec![Ok(7), skew(), away()]).await, Err(Refusal::ClockSkew { .. })));
+        assert!(matches!(earliest(vec![away(), away()]).await, Err(Refusal::Unavailable { .. })));
     }
 }

@@ -123,7 +123,7 @@ impl RedisNamespace {
         let scope = Scope {
             slice_length_ms: self.slice_ms(),
             counter_id: Placement::of(counter).id(),
-            shards: shards.iter().map(|shard| shard.number).collect(),
+            shards: shards.iter().map(|shard| (shard.number, shard.pruned_to_ms)).collect(),
             times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
         };
         let found = self.scan_objects(&scope, enough, OBJECTS_MAX).await?;

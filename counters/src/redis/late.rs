@@ -1,14 +1,16 @@
 //! Late retries, of events that have left Redis: the archive answers them (N15).
 
 use super::RedisNamespace;
+use super::calls::of_archive;
 use crate::config::EventArchive;
 use crate::log::{Appended, Change, NewEvent};
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
-use tallystone_archive::{EventKey, Found};
+use tallystone_archive::{ArchiveError, EventKey, Found, Known};
 
 impl RedisNamespace {
-    /// The answers to late retries. What the archive does not have of its time, it never gets: the event is certainly not counted.
+    /// The answers to late retries. Where the archive has all events of a time and not this one, it never gets it: the event is
+    /// certainly not counted. A failure of the archive concerns only the events whose answer needs what has failed.
     pub(super) async fn find_late(&self, late: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
         if !self.config.archived {
             return vec![Err(Refusal::TokenExpired); late.len()];
@@ -22,17 +24,15 @@ impl RedisNamespace {
                 token: event.token.as_str().into(),
             }
         };
-        let keys: Vec<EventKey> = late.iter().map(key).collect();
-        let (found, from_ms) = match self.find_keys(keys).await {
-            Ok(found) => found,
+        let known = match self.find_keys(late.iter().map(key).collect()).await {
+            Ok(known) => known,
             Err(refusal) => return vec![Err(refusal); late.len()],
         };
         let duplicate = |event: &NewEvent| Appended { time_ms: event.time_ms.unwrap_or_default(), duplicate: true };
-        let answered = |(event, found): (&NewEvent, Option<Found>)| match (found, event.change) {
-            // Retention has deleted it, or it is from before the archive.
-            (None, _) if event.time_ms.unwrap_or_default() < from_ms => Err(Refusal::TokenExpired),
-            (None, _) => Err(Refusal::TooOld),
-            (Some(found), change) => match (found.delta, change) {
+        let answered = |(event, known): (&NewEvent, Result<Known, ArchiveError>)| match known.map_err(of_archive)? {
+            Known::TooEarly => Err(Refusal::TokenExpired),
+            Known::HasNot => Err(Refusal::TooOld),
+            Known::Has(found) => match (found.delta, event.change) {
                 (None, Change::Clear) => Ok(duplicate(event)),
                 (Some(counted), Change::Add(delta)) if counted == delta && has_labels(&found, event) => {
                     Ok(duplicate(event))
@@ -40,21 +40,25 @@ impl RedisNamespace {
                 _ => Err(Refusal::TokenConflict),
             },
         };
-        late.iter().zip(found).map(answered).collect()
+        late.iter().zip(known).map(answered).collect()
     }
 
-    /// What the archive has of these events, and from when on it has all of them (Unix ms).
-    async fn find_keys(&self, keys: Vec<EventKey>) -> Result<(Vec<Option<Found>>, u64), Refusal> {
+    /// What the archive knows of these events.
+    async fn find_keys(&self, keys: Vec<EventKey>) -> Result<Vec<Result<Known, ArchiveError>>, Refusal> {
         let EventArchive { archive, reads, .. } = self.event_archive()?.clone();
         let (count, tag, slice_ms) = (keys.len(), self.tag.clone(), self.slice_ms());
-        let find = async move {
-            let found = archive.find(&tag, slice_ms, &keys).await?;
-            let is_all = found.iter().all(Option::is_some);
-            let first_ms = if is_all { Some(0) } else { archive.first_slice_ms(&tag).await? };
-            Ok((found, first_ms.unwrap_or(u64::MAX)))
-        };
-        let found = reads.find(find).await;
-        Ok(self.unless_new(found).await?.unwrap_or_else(|| (vec![None; count], u64::MAX)))
+        let known =
+            reads.find(count, |answers| async move { archive.find(&tag, slice_ms, &keys, &answers).await }).await;
+        let unmarked = known.iter().find_map(|answer| match answer {
+            Err(error @ ArchiveError::NoMark { .. }) => Some(error.clone()),
+            _ => None,
+        });
+        match unmarked {
+            Some(error) if self.unless_new(Err::<(), _>(error.clone())).await?.is_none() => {
+                Ok((0..count).map(|_| Ok(Known::TooEarly)).collect())
+            }
+            _ => Ok(known),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cloud;
 use crate::encode::{Encoded, encode};
 use crate::error::ArchiveError;
 use crate::event::{NewObject, Reached, Written};
+use crate::local;
 use crate::name;
 use crate::reader::Reader;
 use crate::verify::Stored;
@@ -21,7 +22,8 @@ use url::Url;
 const FOLDER_SCHEME: &str = "file://";
 const CLOUDS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 const PROBE: &str = "probe";
-/// An object without content, in the folder of each namespace that has an archive.
+/// An object in the folder of each namespace that has an archive: from when on its spans have no gaps, in Unix ms. Without
+/// content, as earlier versions have left it: that is not known.
 const MARK: &str = "archive";
 
 /// Whether an option or a variable is one of a cloud.
@@ -133,8 +135,7 @@ impl Archive {
     ) -> Result<Path, ArchiveError> {
         let Encoded { name, bytes, sums } = encoded;
         let path = folder.clone().join(name.file());
-        self.reader.store.put(&path, bytes.into()).await?;
-        self.sync(&path).await?;
+        self.write_durably(&path, bytes.into()).await?;
         let bytes = self.reader.store.get(&path).await?.bytes().await?;
         let of = path.clone();
         let verified = tokio::task::spawn_blocking(move || {
@@ -145,40 +146,51 @@ impl Archive {
         Ok(path)
     }
 
-    /// Makes a file survive a loss of power, with the folders in which it is: the store does not. What a cloud has is durable.
-    async fn sync(&self, path: &Path) -> Result<(), ArchiveError> {
-        let Some(folder) = self.folder.clone() else { return Ok(()) };
+    /// Writes an object. When this returns, it survives a loss of power; until then it has no name. What a cloud has is durable.
+    async fn write_durably(&self, path: &Path, bytes: Bytes) -> Result<(), ArchiveError> {
+        let Some(folder) = self.folder.clone() else {
+            self.reader.store.put(path, bytes.into()).await?;
+            return Ok(());
+        };
         let file = path.parts().fold(folder.to_path_buf(), |file, part| file.join(part.as_ref()));
-        let synced = tokio::task::spawn_blocking(move || {
-            let within = file.ancestors().take_while(|path| path.starts_with(folder.as_path()));
-            within.map(std::fs::File::open).try_for_each(|opened| opened?.sync_all())
-        });
-        synced.await?.map_err(|error| ArchiveError::Unavailable { why: error.to_string() })
+        let written = tokio::task::spawn_blocking(move || local::write(&folder, &file, &bytes));
+        written.await?.map_err(|error| ArchiveError::Unavailable { why: error.to_string() })
     }
 
     /// Begins the archive of a namespace. From then on its folder has a mark: a folder that is not mounted, or a bucket of
     /// another installation, looks like an archive of which nothing was ever written.
-    pub async fn begin(&self, namespace: &str) -> Result<(), ArchiveError> {
+    ///
+    /// `gapless_from_ms`: from this time on, and up to which the archive has a shard, each time of it is in the span of some object
+    /// (Unix ms); `None`: that is not known. A later call changes it.
+    pub async fn begin(&self, namespace: &str, gapless_from_ms: Option<u64>) -> Result<(), ArchiveError> {
         let path = name::folder(namespace)?.join(MARK);
-        self.reader.store.put(&path, Bytes::new().into()).await?;
-        self.sync(&path).await
+        let content = gapless_from_ms.map(|from_ms| format!("{from_ms}\n")).unwrap_or_default();
+        self.write_durably(&path, content.into()).await
     }
 
-    /// Whether this is the archive of a namespace.
+    /// From when on the archive of a namespace has no gaps, in Unix ms; `None`: that is not known.
     ///
     /// # Errors
-    /// [`ArchiveError::NoMark`]
-    pub(crate) async fn check_mark(&self, namespace: &str) -> Result<(), ArchiveError> {
-        match self.reader.store.head(&name::folder(namespace)?.join(MARK)).await {
-            Ok(_) => Ok(()),
-            Err(object_store::Error::NotFound { .. }) => Err(ArchiveError::NoMark { namespace: namespace.to_owned() }),
-            Err(error) => Err(error.into()),
+    /// [`ArchiveError::NoMark`]: it was never begun, or is not there.
+    pub async fn gapless_from_ms(&self, namespace: &str) -> Result<Option<u64>, ArchiveError> {
+        let path = name::folder(namespace)?.join(MARK);
+        let content = match self.reader.store.get(&path).await {
+            Ok(found) => found.bytes().await?,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Err(ArchiveError::NoMark { namespace: namespace.to_owned() });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let damaged = || ArchiveError::damaged(path.as_ref(), "it is neither empty nor a time");
+        match std::str::from_utf8(&content).map_err(|_| damaged())?.trim() {
+            "" => Ok(None),
+            digits => digits.parse().map(Some).map_err(|_| damaged()),
         }
     }
 
     /// How far a slice is written.
     pub async fn reached(&self, namespace: &str, slice_ms: u64) -> Result<Reached, ArchiveError> {
-        self.check_mark(namespace).await?;
+        self.gapless_from_ms(namespace).await?;
         let names = self.reader.names(namespace, slice_ms).await?;
         Ok(Reached {
             written_ms: names.iter().map(|name| name.written_ms).max().unwrap_or_default(),

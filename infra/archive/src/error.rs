@@ -4,7 +4,7 @@ use object_store::Error;
 use parquet::errors::ParquetError;
 
 /// The failure of a call.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The object store does not do what it should. The call may be repeated.
     #[error("{why}")]
@@ -44,6 +44,14 @@ pub enum ArchiveError {
 impl ArchiveError {
     pub(crate) fn invalid(why: impl Into<String>) -> ArchiveError {
         ArchiveError::Invalid { why: why.into() }
+    }
+
+    /// No object of the list has what some object must have.
+    pub(crate) fn uncovered(shard: u16, time_ms: u64) -> ArchiveError {
+        let why = format!(
+            "no object in the list covers shard {shard} at {time_ms}: the list is out of date, or an object is missing"
+        );
+        ArchiveError::Unavailable { why }
     }
 
     pub(crate) fn damaged(path: &str, why: impl Into<String>) -> ArchiveError {

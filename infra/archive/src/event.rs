@@ -113,6 +113,17 @@ pub struct Found {
     pub event_item_key: Option<Box<str>>,
 }
 
+/// What the archive knows of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It has it.
+    Has(Found),
+    /// It has all events of its shard and time, and this is none of them.
+    HasNot,
+    /// Its time is before the first slice: retention has deleted it, or the archive began later.
+    TooEarly,
+}
+
 /// The events of one counter in a span of time.
 #[derive(Clone, Debug)]
 pub struct Scope {
@@ -120,8 +131,8 @@ pub struct Scope {
     pub slice_length_ms: u64,
     /// The hash of the counter's name.
     pub counter_id: [u8; COUNTER_ID_BYTES],
-    /// The shards that can have its events.
-    pub shards: Vec<u16>,
+    /// The shards that can have its events, and up to when the archive must have those of each, in Unix ms.
+    pub shards: Vec<(u16, u64)>,
     /// Unix ms.
     pub times_ms: Range<u64>,
 }

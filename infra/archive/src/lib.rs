@@ -3,12 +3,16 @@
 //!
 //! What lives here: what is archived ([`event`]), the names of objects (`name`), their content (`encode`, `decode`, `verify`, with
 //! the `footer` that says what an object has), which of two objects is right (`overlap`), and the [`Archive`] over an object
-//! store (`archive`, `find`, `scan`, `merge`, over `reader`), and the object stores of clouds (`cloud`).
+//! store (`archive`, `find`, `scan`, `merge`, over `reader`), the object stores of clouds (`cloud`) and durable files (`local`).
 //! What may not: Redis, counters, and the decision what is archived and when.
 //!
 //! An object has the events of some *spans*: of these shards, every event from a time to a time. Objects never change. A span
 //! may be written again, after a crash or after the counters' store has lost its last writes: for each shard and time the
 //! object that was written last is right, and the others say nothing.
+//!
+//! A list of objects may lack some: a merge replaces them meanwhile, or the file system remembers an earlier list. So from the
+//! time on that the mark of a namespace has, the spans of each shard follow each other without a gap, and a time without a span
+//! means that the list is not complete.
 
 mod archive;
 mod cloud;
@@ -18,6 +22,7 @@ mod error;
 pub mod event;
 mod find;
 mod footer;
+mod local;
 mod merge;
 mod name;
 mod overlap;
@@ -29,4 +34,5 @@ mod verify;
 
 pub use archive::{Archive, slice_of};
 pub use error::ArchiveError;
-pub use event::{ArchivedEvent, EventKey, Found, NewObject, Reached, Scan, Scope, ShardSpan, Written};
+pub use event::{ArchivedEvent, EventKey, Found, Known, NewObject, Reached, Scan, Scope, ShardSpan, Written};
+pub use find::Answers;

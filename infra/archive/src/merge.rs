@@ -26,6 +26,8 @@ const BYTES_MAX: u64 = 128 * 1_024 * 1_024;
 /// In an open slice, no chosen object is larger than this factor times the average of the chosen ones. Otherwise each merge would write the
 /// result of the previous one again.
 const SKEW_MAX: u64 = 8;
+/// No object counts as smaller: about a footer. Otherwise many without events and one with some would not be of similar size.
+const SMALL_BYTES: u64 = 4_096;
 
 /// An object that is merged: its next events.
 struct Input {
@@ -58,8 +60,8 @@ impl Archive {
             let all = 0..u64::MAX;
             (listed.len() >= enough).then_some(all).into_iter().collect::<Vec<Range<u64>>>()
         };
-        let (objects, _) = self.reader.open(namespace, slice_ms, all_if_enough).await?;
-        let bytes: Vec<u64> = objects.iter().map(|object| object.footer.bytes()).collect();
+        let objects = self.reader.open(namespace, slice_ms, all_if_enough).await?.all()?;
+        let bytes: Vec<u64> = objects.iter().map(|object| object.footer.bytes().max(SMALL_BYTES)).collect();
         let chosen = chosen(&bytes, is_closed).and_then(|chosen| with_overlapping(&objects, chosen));
         let Some(chosen) = chosen else { return Ok(0) };
         let replaced: Vec<Opened> = chosen.into_iter().map(|number| objects[number].clone()).collect();

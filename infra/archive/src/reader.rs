@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,34 @@ pub(crate) struct Opened {
     pub(crate) footer: Arc<Footer>,
 }
 
+/// An object that cannot be read.
+pub(crate) struct Unread {
+    pub(crate) name: ObjectName,
+    pub(crate) error: ArchiveError,
+}
+
+/// What one list of a slice has shown.
+pub(crate) struct View<T> {
+    /// The opened objects, in the order of their times.
+    pub(crate) objects: Vec<Opened>,
+    /// Those that should have been opened, too.
+    pub(crate) unread: Vec<Unread>,
+    /// The spans of time of which something is wanted.
+    pub(crate) wanted: T,
+    /// The names in the list, in their order.
+    pub(crate) names: Vec<ObjectName>,
+}
+
+impl<T> View<T> {
+    /// The objects, if all could be opened.
+    pub(crate) fn all(self) -> Result<Vec<Opened>, ArchiveError> {
+        match self.unread.into_iter().next() {
+            Some(unread) => Err(unread.error),
+            None => Ok(self.objects),
+        }
+    }
+}
+
 /// An object of a list.
 pub(crate) struct Listed {
     path: Path,
@@ -42,13 +70,15 @@ pub(crate) struct Listed {
 /// Footers that were read.
 struct Footers {
     by_path: HashMap<Path, Arc<Footer>>,
+    /// Objects that the log names as damaged: once.
+    damaged: HashSet<Path>,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl Footers {
     fn up_to(bytes_max: usize) -> Footers {
-        Footers { by_path: HashMap::new(), bytes: 0, bytes_max }
+        Footers { by_path: HashMap::new(), damaged: HashSet::new(), bytes: 0, bytes_max }
     }
 
     fn insert(&mut self, path: Path, footer: Arc<Footer>) {
@@ -83,8 +113,8 @@ impl Reader {
         Ok(self.list(namespace, slice_ms).await?.into_iter().map(|listed| listed.name).collect())
     }
 
-    /// The objects of a slice that may have something of one of some spans of time, in the order of their times, and these
-    /// spans: `wanted` chooses them, given the names of all objects.
+    /// The objects of a slice that may have something of one of some spans of time: `wanted` chooses these, given the names of
+    /// all objects. An object that cannot be opened may concern only a part of what is wanted, so it does not fail the others.
     ///
     /// # Errors
     /// [`ArchiveError::Gone`]: the caller reads the slice again, up to [`TRIES`] times.
@@ -93,14 +123,38 @@ impl Reader {
         namespace: &str,
         slice_ms: u64,
         wanted: impl Fn(&[Listed]) -> T,
-    ) -> Result<(Vec<Opened>, T), ArchiveError> {
+    ) -> Result<View<T>, ArchiveError> {
         let mut listed = self.list(namespace, slice_ms).await?;
+        let mut names: Vec<ObjectName> = listed.iter().map(|listed| listed.name.clone()).collect();
+        names.sort_unstable();
         let wanted = wanted(&listed);
         let times_ms = wanted.as_ref();
         listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
         listed.sort_by_key(|listed| listed.name.from_ms);
-        let opened = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
-        Ok((opened.try_collect().await?, wanted))
+        let of_list: Vec<ObjectName> = listed.iter().map(|listed| listed.name.clone()).collect();
+        let opening = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
+        let opened: Vec<Result<Opened, ArchiveError>> = opening.collect().await;
+        let mut view = View { objects: Vec::new(), unread: Vec::new(), wanted, names };
+        for (name, opened) in of_list.into_iter().zip(opened) {
+            match opened {
+                Ok(object) => view.objects.push(object),
+                Err(gone @ ArchiveError::Gone { .. }) => return Err(gone),
+                Err(error) => {
+                    self.warn(&error);
+                    view.unread.push(Unread { name, error });
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// Names a damaged object in the log.
+    fn warn(&self, error: &ArchiveError) {
+        if let ArchiveError::Damaged { path, why } = error
+            && self.footers().damaged.insert(Path::from(path.as_str()))
+        {
+            tracing::warn!(path, why, "an object of the archive is damaged: what only it has is not answered");
+        }
     }
 
     /// The events of a row group whose counters are wanted.
@@ -182,7 +236,8 @@ mod tests {
             archive.write("ads", object).await.unwrap();
         }
         static EVER: Range<u64> = 0..u64::MAX;
-        let all = async |reader: &Reader| reader.open("ads", 0, |_| std::slice::from_ref(&EVER)).await.unwrap().0.len();
+        let all =
+            async |reader: &Reader| reader.open("ads", 0, |_| std::slice::from_ref(&EVER)).await.unwrap().objects.len();
         let reader = &archive.reader;
         assert_eq!((all(reader).await, reader.footers().by_path.len()), (40, 40));
         let of_ten = reader.footers().bytes / 4;

@@ -4,9 +4,10 @@ use crate::archive::{Archive, slice_of};
 use crate::encode::GROUP_ROWS;
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, Scan, Scope};
-use crate::name::ObjectName;
-use crate::overlap::Later;
-use crate::reader::{Listed, Opened, TRIES};
+use crate::name::{self, ObjectName};
+use crate::overlap::{Later, gap};
+use crate::reader::{Listed, Opened, TRIES, Unread, View};
+use std::iter::empty;
 use std::ops::Range;
 
 /// Objects that one step opens together.
@@ -30,6 +31,9 @@ struct Step {
 impl Archive {
     /// The events of one counter in a scope, from its beginning: all of it, or the first part that has `enough` events or for
     /// which `objects_max` objects were read. The part is never empty.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Unavailable`]: also if no listed object has what one must have, so that events would be missing.
     pub async fn scan(
         &self,
         namespace: &str,
@@ -37,23 +41,30 @@ impl Archive {
         enough: usize,
         objects_max: usize,
     ) -> Result<Scan, ArchiveError> {
-        self.check_mark(namespace).await?;
+        let gapless_from_ms = self.gapless_from_ms(namespace).await?.unwrap_or(u64::MAX);
         let mut scan = Scan { events: Vec::new(), next_ms: scope.times_ms.start };
         let (slices, mut read) = (self.slices(namespace).await?, 0);
         let mut rows_max = (enough as u64).saturating_mul(ROWS_PER_EVENT).clamp(GROUP_ROWS as u64, STEP_ROWS);
         while scan.next_ms < scope.times_ms.end && scan.events.len() < enough && read < objects_max {
             let slice_ms = slice_of(scan.next_ms, scope.slice_length_ms);
+            let mut rest = scan.next_ms..scope.times_ms.end.min(slice_ms + scope.slice_length_ms);
             if !slices.contains(&slice_ms) {
-                let next = slices.range(slice_ms..).next().copied();
-                scan.next_ms = next.unwrap_or(scope.times_ms.end).min(scope.times_ms.end);
+                rest.end =
+                    slices.range(slice_ms..).next().map_or(scope.times_ms.end, |next| scope.times_ms.end.min(*next));
+                // Behind a slice there is one for each that the archive has.
+                let must_be =
+                    slices.range(..slice_ms).next().and_then(|_| scope.uncovered(empty(), &rest, gapless_from_ms));
+                if let Some((shard, time_ms)) = must_be {
+                    return Err(ArchiveError::uncovered(shard, time_ms));
+                }
+                scan.next_ms = rest.end;
                 continue;
             }
-            let end_ms = scope.times_ms.end.min(slice_ms + scope.slice_length_ms);
-            let rest = scan.next_ms..end_ms;
             let mut tries_left = TRIES;
             let mut step = loop {
                 tries_left -= 1;
-                match self.step(namespace, scope, slice_ms, &rest, objects_max - read, rows_max).await {
+                let bounds = (objects_max - read, rows_max);
+                match self.step(namespace, scope, slice_ms, &rest, bounds, gapless_from_ms).await {
                     Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
                     done => break done?,
                 }
@@ -67,19 +78,32 @@ impl Archive {
         Ok(scan)
     }
 
-    /// Reads the first part of the rest of a slice.
+    /// Reads the first part of the rest of a slice, with these bounds on objects and rows.
     async fn step(
         &self,
         namespace: &str,
         scope: &Scope,
         slice_ms: u64,
         rest: &Range<u64>,
-        objects_max: usize,
-        rows_max: u64,
+        (objects_max, rows_max): (usize, u64),
+        gapless_from_ms: u64,
     ) -> Result<Step, ArchiveError> {
-        let times_of_step = |listed: &[Listed]| [step_of(listed, rest, objects_max)];
-        let (objects, [step_ms]) = self.reader.open(namespace, slice_ms, times_of_step).await?;
-        let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms, rows_max);
+        let bounds = (objects_max, rows_max);
+        let (mut objects, mut step_ms, names) = self.open_step(namespace, scope, slice_ms, rest, bounds).await?;
+        if scope.uncovered(objects.iter(), &step_ms, 0).is_some() {
+            // A merge may have hidden objects from this list: a second one must be the same.
+            let again = self.open_step(namespace, scope, slice_ms, rest, bounds).await?;
+            if again.2 != names {
+                return Err(ArchiveError::Gone { path: format!("an object of {}", name::slice(namespace, slice_ms)?) });
+            }
+            (objects, step_ms) = (again.0, again.1);
+            if let Some((shard, time_ms)) = scope.uncovered(objects.iter(), &step_ms, gapless_from_ms)
+                // Retention has deleted the slice meanwhile.
+                && self.first_slice_ms(namespace).await?.is_some_and(|first_ms| first_ms <= slice_ms)
+            {
+                return Err(ArchiveError::uncovered(shard, time_ms));
+            }
+        }
         let mut step = Step { events: Vec::new(), to_ms: step_ms.end, objects: objects.len() };
         for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
             let later = Later::than(object, &objects);
@@ -88,7 +112,7 @@ impl Archive {
                     let wanted = scope.counter_id;
                     let mut events = self.reader.events(object, number, move |id| *id == wanted).await?;
                     events.retain(|event| {
-                        let is_in = step_ms.contains(&event.time_ms) && scope.shards.contains(&event.shard);
+                        let is_in = step_ms.contains(&event.time_ms) && scope.has(event.shard);
                         is_in && later.leaves(event.shard, event.time_ms)
                     });
                     step.events.append(&mut events);
@@ -96,6 +120,51 @@ impl Archive {
             }
         }
         Ok(step)
+    }
+
+    /// The objects of the first part of the rest of a slice, this part, and the names in the list of the slice.
+    async fn open_step(
+        &self,
+        namespace: &str,
+        scope: &Scope,
+        slice_ms: u64,
+        rest: &Range<u64>,
+        (objects_max, rows_max): (usize, u64),
+    ) -> Result<(Vec<Opened>, Range<u64>, Vec<ObjectName>), ArchiveError> {
+        let times_of_step = |listed: &[Listed]| [step_of(listed, rest, objects_max)];
+        let view = self.reader.open(namespace, slice_ms, times_of_step).await?;
+        let View { objects, unread, wanted: [step_ms], names } = view;
+        let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms, rows_max);
+        match unread.into_iter().find(|unread| !scope.is_replaced(unread, &objects, &step_ms)) {
+            Some(needed) => Err(needed.error),
+            None => Ok((objects, step_ms, names)),
+        }
+    }
+}
+
+impl Scope {
+    fn has(&self, shard: u16) -> bool {
+        self.shards.iter().any(|(of_scope, _)| *of_scope == shard)
+    }
+
+    /// A shard and the first of these times that no object has, of those that the archive must have from a time on.
+    fn uncovered<'a>(
+        &self,
+        objects: impl Iterator<Item = &'a Opened> + Clone,
+        times_ms: &Range<u64>,
+        from_ms: u64,
+    ) -> Option<(u16, u64)> {
+        self.shards.iter().find_map(|(shard, to_ms)| {
+            let must_have = times_ms.start.max(from_ms)..times_ms.end.min(*to_ms);
+            gap(objects.clone(), *shard, must_have).map(|time_ms| (*shard, time_ms))
+        })
+    }
+
+    /// Whether later objects say all that an object which cannot be read may say of these times.
+    fn is_replaced(&self, unread: &Unread, objects: &[Opened], times_ms: &Range<u64>) -> bool {
+        let both = times_ms.start.max(unread.name.from_ms)..times_ms.end.min(unread.name.to_ms);
+        let later = objects.iter().filter(|object| object.name > unread.name);
+        self.shards.iter().all(|(shard, _)| gap(later.clone(), *shard, both.clone()).is_none())
     }
 }
 

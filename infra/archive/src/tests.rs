@@ -1,9 +1,9 @@
 //! The archive in a folder, compared with a list of everything that was written.
 
 use crate::event::COUNTER_ID_BYTES;
-use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, Found, NewObject, Reached, Scope, ShardSpan};
+use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, Found, Known, NewObject, Reached, Scope, ShardSpan};
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
+mod lists;
+
 const NS: &str = "ads";
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;
@@ -24,8 +26,39 @@ const SLICE_MS: u64 = 600_000;
 async fn folder() -> (TempDir, Archive) {
     let folder = tempfile::tempdir().unwrap();
     let archive = again(&folder);
-    archive.begin(NS).await.unwrap();
+    archive.begin(NS, None).await.unwrap();
     (folder, archive)
+}
+
+/// An answer, without why there is no event.
+fn event_of(known: Known) -> Option<Found> {
+    match known {
+        Known::Has(found) => Some(found),
+        Known::HasNot | Known::TooEarly => None,
+    }
+}
+
+impl Archive {
+    /// The answers to all of these, in their order.
+    async fn answers(
+        &self,
+        namespace: &str,
+        wanted: &[EventKey],
+    ) -> Result<Vec<Result<Known, ArchiveError>>, ArchiveError> {
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        self.find(namespace, SLICE_MS, wanted, &sender).await?;
+        drop(sender);
+        let mut answers: Vec<Option<Result<Known, ArchiveError>>> = vec![None; wanted.len()];
+        while let Some((number, answer)) = receiver.recv().await {
+            assert!(answers[number].replace(answer).is_none(), "event {number} is answered once");
+        }
+        Ok(answers.into_iter().map(|answer| answer.expect("every event is answered")).collect())
+    }
+
+    /// The events of which all are answered.
+    async fn found(&self, namespace: &str, wanted: &[EventKey]) -> Result<Vec<Option<Found>>, ArchiveError> {
+        self.answers(namespace, wanted).await?.into_iter().map(|answer| answer.map(event_of)).collect()
+    }
 }
 
 /// The same archive, as another process opens it.
@@ -68,13 +101,13 @@ fn scope(counter: u8, from_ms: u64, to_ms: u64) -> Scope {
     Scope {
         slice_length_ms: SLICE_MS,
         counter_id: id(counter),
-        shards: vec![0, 1, 2],
+        shards: [0, 1, 2].map(|shard| (shard, u64::MAX)).into(),
         times_ms: NOON_MS + from_ms..NOON_MS + to_ms,
     }
 }
 
 async fn has(archive: &Archive, event: &ArchivedEvent) -> bool {
-    let found = archive.find(NS, SLICE_MS, &[key(event)]).await.unwrap().remove(0);
+    let found = archive.found(NS, &[key(event)]).await.unwrap().remove(0);
     assert!(found.as_ref().is_none_or(|found| found.delta == event.delta), "{event:?}");
     found.is_some()
 }
@@ -118,8 +151,8 @@ async fn n15_what_was_written_reads_back_and_nothing_else() {
             assert!(!has(&archive, &other).await, "{other:?}");
         }
     }
-    archive.begin("another").await.unwrap();
-    assert_eq!(archive.find("another", SLICE_MS, &[key(&events[0])]).await.unwrap(), [None]);
+    archive.begin("another", None).await.unwrap();
+    assert_eq!(archive.found("another", &[key(&events[0])]).await.unwrap(), [None]);
     assert_eq!(archive.reached(NS, NOON_MS).await.unwrap(), Reached { written_ms: 1, to_ms: NOON_MS + 10 });
     assert_eq!(archive.reached(NS, 0).await.unwrap(), Reached::default());
     archive.check().await.unwrap();
@@ -128,7 +161,7 @@ async fn n15_what_was_written_reads_back_and_nothing_else() {
 /// The version and the columns of each object, in the order of their spans.
 async fn columns(archive: &Archive) -> Vec<(bool, usize)> {
     let all = 0..u64::MAX;
-    let (objects, _) = archive.reader.open(NS, NOON_MS, |_| std::slice::from_ref(&all).to_vec()).await.unwrap();
+    let objects = archive.reader.open(NS, NOON_MS, |_| std::slice::from_ref(&all).to_vec()).await.unwrap().objects;
     let columns = |footer: &crate::footer::Footer| footer.parquet.file_metadata().schema_descr().num_columns();
     objects.iter().map(|object| (object.footer.has_labels, columns(&object.footer))).collect()
 }
@@ -154,7 +187,7 @@ async fn n20_only_an_object_with_labels_has_their_columns_and_others_are_merged_
     assert_eq!(archive.merge(NS, NOON_MS, true).await.unwrap(), 4);
     assert_eq!(columns(&archive).await, [(true, 8)]);
     assert_eq!(scanned().await, expected);
-    let found = archive.find(NS, SLICE_MS, &events.iter().map(key).collect::<Vec<_>>()).await.unwrap();
+    let found = archive.found(NS, &events.iter().map(key).collect::<Vec<_>>()).await.unwrap();
     let sources = found.iter().flatten().map(|found| found.source.as_deref());
     assert_eq!(sources.collect::<Vec<_>>(), [None, Some("eu"), None, None]);
     let keys = found.iter().flatten().map(|found| found.event_item_key.as_deref());
@@ -195,7 +228,7 @@ async fn n15_a_reader_fetches_only_the_row_groups_that_it_needs() {
     bytes[100] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     assert!(has(&archive, &events[99_999]).await);
-    let first = archive.find(NS, SLICE_MS, &[key(&events[0])]).await;
+    let first = archive.found(NS, &[key(&events[0])]).await;
     assert!(matches!(first, Err(ArchiveError::Damaged { .. })), "{first:?}");
 }
 
@@ -227,7 +260,7 @@ async fn n15_a_changed_byte_is_noticed() {
     let path = files(folder.path()).remove(0);
     let right = std::fs::read(&path).unwrap();
     let keys: Vec<EventKey> = events.iter().map(key).collect();
-    let whole = archive.find(NS, SLICE_MS, &keys).await.unwrap();
+    let whole = archive.found(NS, &keys).await.unwrap();
     assert!(whole.iter().all(Option::is_some));
     for at in (0..right.len()).step_by(37).chain([right.len() - 1]) {
         let mut bytes = right.clone();
@@ -235,7 +268,7 @@ async fn n15_a_changed_byte_is_noticed() {
         std::fs::write(&path, bytes).unwrap();
         // Without the footer that this one has read before.
         let archive = again(&folder);
-        match archive.find(NS, SLICE_MS, &keys).await {
+        match archive.found(NS, &keys).await {
             Err(ArchiveError::Damaged { .. }) => {}
             // The magic number at the begin is in no row group.
             found => assert!(at < 4 && found.unwrap() == whole, "byte {at} of {}", right.len()),
@@ -244,7 +277,7 @@ async fn n15_a_changed_byte_is_noticed() {
     for short in [0, 3, 8, right.len() / 2, right.len() - 1] {
         std::fs::write(&path, &right[..short]).unwrap();
         let archive = again(&folder);
-        assert!(archive.find(NS, SLICE_MS, &keys).await.is_err(), "{short} bytes");
+        assert!(archive.found(NS, &keys).await.is_err(), "{short} bytes");
     }
 }
 
@@ -257,7 +290,7 @@ async fn n15_retention_deletes_whole_slices_and_a_deletion_one_namespace() {
             slice_ms: NOON_MS + at_ms,
             ..object(1, vec![span(0, at_ms, at_ms + 5)], vec![event(0, 1, at_ms, "t", Some(1))])
         };
-        archive.begin(namespace).await.unwrap();
+        archive.begin(namespace, None).await.unwrap();
         archive.write(namespace, new).await.unwrap();
     }
     // What a writer leaves that dies.
@@ -383,10 +416,10 @@ async fn n15_an_archive_without_the_mark_of_a_namespace_answers_nothing() {
     let (_folder, archive) = folder().await;
     let one = event(0, 1, 5, "t", Some(1));
     let is_unavailable = |answer: Result<(), ArchiveError>| matches!(answer, Err(ArchiveError::NoMark { .. }));
-    assert!(is_unavailable(archive.find("other", SLICE_MS, &[key(&one)]).await.map(drop)));
+    assert!(is_unavailable(archive.found("other", &[key(&one)]).await.map(drop)));
     assert!(is_unavailable(archive.scan("other", &scope(1, 0, 5), 1, 1).await.map(drop)));
     assert!(is_unavailable(archive.reached("other", NOON_MS).await.map(drop)));
-    archive.begin("other").await.unwrap();
+    archive.begin("other", None).await.unwrap();
     assert!(!has(&archive, &one).await);
 }
 
@@ -397,12 +430,15 @@ fn n15_an_address_is_a_folder() {
     }
 }
 
-/// A store in which another process merges all objects before some of the reads of this one.
+/// A store in which another process merges all objects before some of the reads of this one, and whose first lists lack objects.
 #[derive(Debug)]
 struct Merging {
     objects: Arc<InMemory>,
     /// Reads of a part of an object until then.
     reads_left: AtomicUsize,
+    /// What this number of lists lacks.
+    lacking: Vec<object_store::path::Path>,
+    lacking_left: AtomicUsize,
 }
 
 impl std::fmt::Display for Merging {
@@ -447,7 +483,11 @@ impl ObjectStore for Merging {
     }
 
     fn list(&self, prefix: Option<&object_store::path::Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.objects.list(prefix)
+        let is_lacking =
+            self.lacking_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let lacking = if is_lacking { self.lacking.clone() } else { Vec::new() };
+        let is_listed = move |object: &ObjectMeta| std::future::ready(!lacking.contains(&object.location));
+        self.objects.list(prefix).try_filter(is_listed).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&object_store::path::Path>) -> object_store::Result<ListResult> {
@@ -471,13 +511,16 @@ async fn n15_a_read_that_meets_a_merge_is_repeated() {
     for reads in 1..=10 {
         let objects = Arc::new(InMemory::new());
         let writer = Archive::over(objects.clone());
-        writer.begin(NS).await.unwrap();
+        writer.begin(NS, None).await.unwrap();
         for (number, event) in (0..).zip(&events) {
             let span = span(0, number * 10, number * 10 + 10);
             writer.write(NS, object(number, vec![span], vec![event.clone()])).await.unwrap();
         }
-        let archive =
-            |reads: usize| Archive::over(Arc::new(Merging { objects: objects.clone(), reads_left: reads.into() }));
+        let archive = |reads: usize| {
+            let (lacking, lacking_left) = (Vec::new(), 0.into());
+            let merging = Merging { objects: objects.clone(), reads_left: reads.into(), lacking, lacking_left };
+            Archive::over(Arc::new(merging))
+        };
         let scanned = archive(reads).scan(NS, &scope(1, 0, 50), 100, 100).await;
         assert!(scanned.as_ref().is_ok_and(|scan| scan.events == events), "read {reads}: {scanned:?}");
         for (number, event) in (10..).zip(&events) {
@@ -487,7 +530,7 @@ async fn n15_a_read_that_meets_a_merge_is_repeated() {
         }
         let late: Vec<EventKey> =
             events.iter().map(|event| EventKey { time_ms: event.time_ms + 100, ..key(event) }).collect();
-        let found = archive(reads).find(NS, SLICE_MS, &late).await;
+        let found = archive(reads).found(NS, &late).await;
         assert!(found.as_ref().is_ok_and(|found| found.iter().all(Option::is_some)), "read {reads}: {found:?}");
     }
 }
@@ -560,7 +603,7 @@ async fn compare(drawn_objects: Vec<Drawn>, merges: u32, enough: usize, most: us
     {
         wanted.push(key(&drawn((shard, counter, at_ms, token), 0)));
     }
-    let found = archive.find(NS, SLICE_MS, &wanted).await.unwrap();
+    let found = archive.found(NS, &wanted).await.unwrap();
     for (wanted, found) in wanted.iter().zip(found) {
         let events = right(wanted.shard, wanted.time_ms).map(Vec::as_slice).unwrap_or_default();
         let is = events.iter().find(|event| key(event) == *wanted);

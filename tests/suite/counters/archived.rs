@@ -191,6 +191,41 @@ async fn n15_a_damaged_object_holds_up_the_merges_of_one_slice_only() {
     assert_eq!((after[damaged].len(), after[other].len()), (before[damaged].len(), 1));
 }
 
+/// A list lacks an object, as that of a network file system does for some time: its events may have counted.
+#[tokio::test]
+async fn n15_where_an_object_is_missing_nothing_is_too_old() {
+    let mut ns = TestNamespace::new("missing", config()).await;
+    let mut times = Vec::new();
+    for round in 0..3 {
+        let now_ms = ns.now_ms();
+        assert_eq!(ns.append_one(add("c", &format!("{round}"), now_ms, 1)).await, counted(now_ms));
+        times.push(now_ms);
+        ns.pass(60_000);
+        ns.roll_up("c").await;
+        assert_eq!(ns.archive().await, 1);
+    }
+    let slice = ns.archive.folder.path().join(ns.store.redis.tag()).join(format!("{NOON_MS:014}"));
+    let mut objects: Vec<_> = std::fs::read_dir(&slice).expect("a slice").map(|entry| entry.unwrap().path()).collect();
+    objects.sort();
+    assert_eq!(objects.len(), 3, "one of each pass");
+    let away = ns.archive.folder.path().join("away");
+    std::fs::rename(&objects[1], &away).expect("moved");
+    let retry = async |token: &str, time_ms: u64| ns.store.redis.append(&[add("c", token, time_ms, 1)]).await.remove(0);
+    for token in ["1", "never sent"] {
+        let unknown = retry(token, times[1]).await;
+        assert!(matches!(unknown, Err(Refusal::Unavailable { .. })), "{unknown:?}");
+    }
+    assert_eq!(retry("0", times[0]).await, duplicate(times[0]));
+    assert_eq!(retry("never sent", times[0]).await, Err(Refusal::TooOld));
+    let windows = times[0] / WINDOW_MS..times[2] / WINDOW_MS + 1;
+    let scan = ns.store.redis.scan(&counter("c"), windows.clone(), 100).await;
+    assert!(matches!(scan, Err(Refusal::Unavailable { .. })), "it would lack an event: {scan:?}");
+    std::fs::rename(&away, &objects[1]).expect("moved back");
+    assert_eq!(retry("1", times[1]).await, duplicate(times[1]));
+    assert_eq!(retry("never sent", times[1]).await, Err(Refusal::TooOld));
+    assert_eq!(ns.store.redis.scan(&counter("c"), windows, 100).await.expect("events").events.len(), 3);
+}
+
 /// A partition is unavailable, or has lost its data: the others are archived.
 #[tokio::test]
 async fn n15_a_shard_that_fails_holds_up_no_other() {
