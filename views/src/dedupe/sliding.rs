@@ -83,7 +83,7 @@ impl Sliding {
             Some((newest, Ok(offset_ms))) if newest.has(offset_ms, self.window_ms, at_ms) => return false,
             // An older generation can only have an older window of it.
             Some((_, Ok(_))) => None,
-            not_found if self.is_in_sealed(pair, may_have, at_ms) => return false,
+            _ if self.is_in_sealed(pair, may_have, at_ms) => return false,
             not_found => not_found.and_then(|(_, searched)| searched.err()),
         };
         let begin_ms = at_ms - at_ms % self.generation_ms();
