@@ -9,7 +9,7 @@ pub(super) const CHUNK_BYTES: usize = 1_024;
 /// So many chunks are mapped together. Those that were never used take no memory.
 const EXTENT_CHUNKS: usize = 8_192;
 /// A table with so many extents has large pages in the next ones: the part of the last one that is not used is small then.
-const LARGE_FROM: usize = 1;
+const LARGE_FROM: usize = 3;
 /// The number of a chunk, which its table keeps.
 const NUMBER_BYTES: usize = size_of::<u32>();
 
