@@ -7,7 +7,7 @@ pub const PAIR_BYTES: usize = 12;
 /// Bytes of the secret of a [`PairHasher`].
 pub const SECRET_BYTES: usize = 32;
 
-/// A pair of video and user, as a keyed hash of 96 bits. Never zero.
+/// A pair of video and user, as a keyed hash of 96 bits. Those after the first byte are never all zero.
 ///
 /// Two pairs have the same hash with a probability of 2⁻⁹⁶, so a new pair among `n` is taken for one of them with `n / 2⁹⁶`.
 pub type Pair = [u8; PAIR_BYTES];
@@ -29,8 +29,8 @@ impl PairHasher {
         context.update(user.as_bytes());
         let mut pair = [0; PAIR_BYTES];
         pair.copy_from_slice(&context.sign().as_ref()[..PAIR_BYTES]);
-        if pair == [0; PAIR_BYTES] {
-            // An empty slot of a table is zero.
+        if pair[1..] == [0; PAIR_BYTES - 1] {
+            // An empty slot of a table is zero, and a slot has no first byte.
             pair[PAIR_BYTES - 1] = 1;
         }
         pair

@@ -1,8 +1,13 @@
 //! The core, without I/O: which views are the first of their pair in a window. What may not live here: anything that reads
 //! a clock, or knows where views and counts are kept.
 
+mod chunks;
+mod filter;
 mod hash;
 mod pairs;
+mod sealed;
+mod sliding;
+mod slot;
 mod table;
 mod window;
 

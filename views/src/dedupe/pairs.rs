@@ -2,15 +2,10 @@
 //! a function of the log's prefix alone.
 
 use super::hash::Pair;
+use super::sliding::Sliding;
+use super::slot::REST_BYTES;
 use super::table::PairTable;
 use super::window::{Window, day_at};
-use std::collections::VecDeque;
-
-/// Pairs of a sliding window are dropped in so many parts.
-const GENERATIONS: u64 = 6;
-/// A pair has the time of its first view as an offset of three bytes within its generation.
-const OFFSET_BYTES: usize = 3;
-const _: () = assert!(super::window::SLIDING_MS_MAX / GENERATIONS < 1 << (8 * OFFSET_BYTES));
 
 /// The pairs of one window.
 pub(crate) struct Pairs {
@@ -21,15 +16,9 @@ enum Kept {
     /// There is no window.
     None,
     /// All pairs have windows with the same end.
-    Together { window: Window, begin_ms: u64, end_ms: u64, table: PairTable<0> },
+    Together { window: Window, begin_ms: u64, end_ms: u64, table: PairTable<REST_BYTES> },
     /// Each pair has its own window.
-    Sliding { window_ms: u64, generations: VecDeque<Generation> },
-}
-
-/// The pairs whose windows began within a part of the window's length. Only the newest one changes.
-struct Generation {
-    begin_ms: u64,
-    table: PairTable<OFFSET_BYTES>,
+    Sliding(Sliding),
 }
 
 impl Pairs {
@@ -37,7 +26,7 @@ impl Pairs {
     pub(crate) fn new(window: &Window) -> Pairs {
         let kept = match window {
             Window::None => Kept::None,
-            Window::Sliding(window_ms) => Kept::Sliding { window_ms: *window_ms, generations: VecDeque::new() },
+            Window::Sliding(window_ms) => Kept::Sliding(Sliding::new(*window_ms)),
             Window::Tumbling(_) | Window::Day(_) => {
                 Kept::Together { window: window.clone(), begin_ms: 0, end_ms: 0, table: PairTable::new() }
             }
@@ -55,12 +44,7 @@ impl Pairs {
                     *table = PairTable::new();
                 }
             }
-            Kept::Sliding { window_ms, generations } => {
-                let lasts_ms = generation_ms(*window_ms) - 1 + *window_ms;
-                while generations.front().is_some_and(|oldest| oldest.begin_ms + lasts_ms <= at_ms) {
-                    generations.pop_front();
-                }
-            }
+            Kept::Sliding(sliding) => sliding.advance(at_ms),
         }
     }
 
@@ -69,8 +53,8 @@ impl Pairs {
         self.advance(at_ms);
         match &mut self.kept {
             Kept::None => true,
-            Kept::Together { table, .. } => table.insert(pair, []),
-            Kept::Sliding { window_ms, generations } => slide(*window_ms, generations, pair, at_ms),
+            Kept::Together { table, .. } => table.insert(pair, 0),
+            Kept::Sliding(sliding) => sliding.is_first(pair, at_ms),
         }
     }
 
@@ -85,7 +69,7 @@ impl Pairs {
                     at_ms
                 }
             }
-            Kept::Sliding { window_ms, .. } => at_ms.saturating_sub(*window_ms) + 1,
+            Kept::Sliding(sliding) => sliding.needed_from_ms(at_ms),
         }
     }
 
@@ -99,9 +83,7 @@ impl Pairs {
         match &self.kept {
             Kept::None => (0, 0),
             Kept::Together { table, .. } => (table.len(), table.bytes()),
-            Kept::Sliding { generations, .. } => generations.iter().fold((0, 0), |(pairs, bytes), generation| {
-                (pairs + generation.table.len(), bytes + generation.table.bytes())
-            }),
+            Kept::Sliding(sliding) => sliding.size(),
         }
     }
 }
@@ -119,30 +101,6 @@ fn bounds(window: &Window, at_ms: u64) -> (u64, u64) {
         }
         Window::None | Window::Sliding(_) => (at_ms, at_ms),
     }
-}
-
-/// How long a generation is.
-fn generation_ms(window_ms: u64) -> u64 {
-    (window_ms / GENERATIONS).max(1)
-}
-
-fn slide(window_ms: u64, generations: &mut VecDeque<Generation>, pair: &Pair, at_ms: u64) -> bool {
-    for generation in generations.iter().rev() {
-        if let Some([a, b, c]) = generation.table.get(pair) {
-            let first_ms = generation.begin_ms + u64::from(u32::from_be_bytes([0, a, b, c]));
-            if first_ms + window_ms > at_ms {
-                return false;
-            }
-            // An older generation can only have an older window of it.
-            break;
-        }
-    }
-    let begin_ms = at_ms - at_ms % generation_ms(window_ms);
-    if generations.back().is_none_or(|newest| newest.begin_ms != begin_ms) {
-        generations.push_back(Generation { begin_ms, table: PairTable::new() });
-    }
-    let [.., a, b, c] = (at_ms - begin_ms).to_be_bytes();
-    generations.back_mut().is_some_and(|newest| newest.table.insert(pair, [a, b, c]))
 }
 
 #[cfg(test)]
@@ -216,6 +174,77 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn v2_a_sliding_window_with_sealed_generations_and_filters_decides_as_the_oracle_does() {
+        let seed: u64 = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let window = Window::Sliding(6_000);
+        let mut oracle = Oracle { window: window.clone(), began: HashMap::new() };
+        let (mut pairs, mut at_ms) = (Pairs::new(&window), 1_790_000_000_000_u64);
+        let pair_of = |number: u32| {
+            let mut pair = [0; 12];
+            // Spread as a hash is.
+            let (high, low) = (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15), number.wrapping_mul(0x85eb_ca6b));
+            pair[..4].copy_from_slice(&low.to_be_bytes());
+            pair[4..].copy_from_slice(&high.to_le_bytes());
+            pair
+        };
+        // Some 12,000 new pairs for each generation, with pauses, after which generations are missing, and bursts.
+        for view in 0..400_000_u32 {
+            at_ms += u64::from(random.random_ratio(1, 16));
+            if random.random_ratio(1, 40_000) {
+                at_ms += random.random_range(500..9_000);
+            }
+            if random.random_ratio(1, 100_000) {
+                at_ms -= at_ms % 1_000;
+                at_ms += 1_000;
+            }
+            let back = if random.random() { random.random_range(0..120_000) } else { 0 };
+            let pair = pair_of(view.saturating_sub(back) + 1);
+            assert_eq!(pairs.is_first(&pair, at_ms), oracle.is_first(pair, at_ms), "seed {seed} view {view}");
+        }
+    }
+
+    /// Resident memory of this process, in bytes.
+    #[cfg(target_os = "linux")]
+    fn resident_bytes() -> f64 {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("a file of Linux");
+        let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
+        pages.expect("a number") * 4_096.0
+    }
+
+    /// In a process without other tests.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn v2_a_pair_of_a_full_window_takes_at_most_18_bytes_of_resident_memory() {
+        /// Each ms has so many new pairs.
+        const RATE: u64 = 300;
+        const ALONE: &str = "TALLYSTONE_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let (_, module) = module_path!().split_once("::").expect("a module");
+            let test = format!("{module}::v2_a_pair_of_a_full_window_takes_at_most_18_bytes_of_resident_memory");
+            let program = std::env::current_exe().expect("a program");
+            let alone =
+                std::process::Command::new(program).args(["--exact", &test, "--nocapture"]).env(ALONE, "1").output();
+            let alone = alone.expect("a process");
+            assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+            println!("{}", String::from_utf8_lossy(&alone.stdout));
+            return;
+        }
+        let before = resident_bytes();
+        let mut pairs = Pairs::new(&Window::Sliding(6_000));
+        let mut random = StdRng::seed_from_u64(7);
+        for view in 0..RATE * 9_500 {
+            assert!(pairs.is_first(&random.random(), 1_790_000_000_000 + view / RATE));
+        }
+        let (len, bytes) = pairs.size();
+        let (tables, resident) = (bytes as f64 / len as f64, (resident_bytes() - before) / len as f64);
+        println!("{len} pairs: {tables:.2} bytes of tables and filters, {resident:.2} resident");
+        assert!(len > 1_900_000 && tables <= 17.5, "{tables} for each of {len}");
+        assert!(resident <= 18.0, "{resident}");
     }
 
     #[test]
