@@ -23,7 +23,7 @@ const FIRST_SETS: usize = 256;
 /// Sets that one step gives back.
 const STEP_SETS: usize = 64;
 /// Records that one command takes up from those before: more would hold the engine longer than the command itself.
-const SETTLED_MAX: usize = 512;
+const SETTLED_MAX: usize = 256;
 /// A capacity above this is used up to here. Even the list of its blocks grows in a short time.
 const CAPACITY_MAX: usize = 1 << 36;
 
@@ -368,7 +368,7 @@ mod tests {
         let record = |id: u64| Record::new(vec![1, id as i64]);
         let known = |cache: &RecordCache| (0..2_000).filter(|&id| cache.peek(FileId(1), id).is_some()).count();
         (0..2_000).for_each(|id| cache.keep(FileId(1), id, &record(id)));
-        for settled in [512, IDS_MAX, IDS_MAX] {
+        for settled in [256, 512, 768, IDS_MAX, IDS_MAX] {
             cache.settle();
             assert_eq!((known(&cache), cache.kept_bytes), (settled, (IDS_MAX - settled) * (16 + BLOCK_BYTES)));
         }
