@@ -29,7 +29,7 @@ fn w3_a_command_names_the_ids_to_search_on_each_page() {
     let (mut set, second) = two_files(&mut disk);
     let ids = [second + 9, 5, 69_999, 3, 5, second - 1, u64::MAX];
     let needs = set.unread(ids.into_iter(), &Fetched::none());
-    // The last table is in memory, and so is what is above it.
+    // The last table is in memory, with all ids above it.
     assert!(needs.iter().map(|need| need.id).eq([3, 5, second - 1, second + 9].map(Some)), "{needs:?}");
     assert!(needs.is_sorted() && needs[0].page == needs[1].page && needs[2].page != needs[0].page, "{needs:?}");
     let fetched = search(&disk, &needs[1..]);
