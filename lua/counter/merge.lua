@@ -4,7 +4,7 @@
 -- ARGV now_ms, revision (lib/home), number of incarnations, (region, incarnation)..., (counter, region, record (lib/regions))...
 -- RETURNS {OK, how many were later than what stood}
 -- WHY a comparison: records may come late, twice and in any order, and the same ones stay.
--- WHY the incarnations come apart: every shard has counters of an earlier one, also a shard that gets no record of the later one.
+-- WHY the incarnations are separate: every shard has counters of an earlier one, also a shard that gets no record of the later one.
 -- WHY also a record that is not later puts its counter behind: the caller may have died before, and repeats its records.
 --@include clock
 --@include home

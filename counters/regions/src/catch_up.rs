@@ -84,10 +84,6 @@ async fn follow(place: Place, store: RedisNamespace, counter: CounterName, clear
     let followed = follow_clear(&store, &counter, clear_ms, || store.kept_from_ms()).await;
     metrics::followed(&followed);
     let next = match followed {
-        Ok(Followed::Done) if store.config().published_to.is_some() => {
-            // The counter set has the count from before, and accepts another one only with a later time.
-            store.touch(&[(counter, true)]).await.map(drop)
-        }
         Ok(Followed::Done | Followed::NotYet) => Ok(()),
         Err(error @ Refusal::EventsDropped { .. }) => {
             tracing::warn!(namespace = %store.name(), %counter, clear_ms, %error, "cannot follow a clear of another region");

@@ -107,8 +107,8 @@ impl RollupLog for OracleNamespace {
                 (pending.closed, pending.closed_to_ms) = (closing.closed, closing.to_ms);
                 let now_ms = self.now_ms() as i64;
                 shard.dirty.entry(closing.counter.clone()).or_insert(DirtyMark::since(now_ms));
+                shard.forget_if_idle(&closing.counter);
             }
-            shard.forget_if_idle(&closing.counter);
         }
         Ok(())
     }

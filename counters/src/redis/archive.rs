@@ -69,6 +69,14 @@ struct Moved {
     names: HashMap<[u8; 12], Arc<str>>,
 }
 
+/// Of an archive record (lua/counter/archive.lua), in front of its ticket.
+const DROPPED_TO_BYTES: usize = 6;
+
+fn not_ours() -> Refusal {
+    let why = "another archiver has begun, or the store has lost its last writes".to_owned();
+    Refusal::Unavailable { applied: Applied::Unknown, why }
+}
+
 impl RedisNamespace {
     /// From when on there may be events that are not archived, in Unix ms; `None`: there are none.
     pub async fn unarchived_from_ms(&self) -> Result<Option<u64>, Refusal> {
@@ -103,15 +111,11 @@ impl RedisNamespace {
             }
         }
         let ticket = format!("{:016x}", rand::random::<u64>());
-        let begin = async |shard| {
-            let begun = self.begin(shard, &ticket).await?;
-            self.drop_left(&begun).await?;
-            Ok(begun)
-        };
-        let begun = each(&mut failed, (0..SHARDS).map(begin)).await;
-        if failed.is_none() {
-            self.note_gapless(archive, &begun).await?;
-        }
+        let begun = each(&mut failed, (0..SHARDS).map(|shard| self.begin(shard, &ticket))).await;
+        // Before anything is dropped: nothing shows later that a shard began anew.
+        self.note_gapless(archive, &begun, failed.is_none()).await?;
+        let drop_left = async |begun: Begun| self.drop_left(&begun).await.map(|()| begun);
+        let begun = each(&mut failed, begun.into_iter().map(drop_left)).await;
         let now_ms = begun.iter().map(|begun| begun.now_ms).max().unwrap_or_default();
         let mut pass = ArchivePass::default();
         // Nearly always one: a shard may wait in an earlier slice than the others.
@@ -119,7 +123,8 @@ impl RedisNamespace {
             let in_slice = begun.iter().filter(|begun| self.slice_of(begun.archived_to_ms) == slice_ms);
             let moved = each(&mut failed, in_slice.map(|begun| self.take(begun, now_ms))).await;
             pass.is_behind |= moved.iter().any(|moved| moved.is_behind);
-            let moved: Vec<Moved> = moved.into_iter().filter(|moved| moved.from_ms < moved.to_ms).collect();
+            let moved = moved.into_iter().filter(|moved| moved.from_ms < moved.to_ms);
+            let moved = each(&mut failed, moved.map(|moved| self.still_ours(moved, &ticket))).await;
             let object = self.object(slice_ms, now_ms.max(written.written_ms + 1), &moved)?;
             // Also without events: its spans show that there were none, and where a list lacks an object. And an object of before may be
             // of writes that the store has lost: then this one replaces it.
@@ -138,13 +143,14 @@ impl RedisNamespace {
     }
 
     /// Notes from when on the archive has no gaps. From there on, each pass continues where the one before it has ended; a shard
-    /// that has lost its data, or comes to an archive of an earlier version, begins later.
-    async fn note_gapless(&self, archive: &Archive, begun: &[Begun]) -> Result<(), Refusal> {
+    /// that has lost its data, or comes to an archive of an earlier version, begins later. `is_complete`: all shards have begun.
+    async fn note_gapless(&self, archive: &Archive, begun: &[Begun], is_complete: bool) -> Result<(), Refusal> {
         let latest = |is_new: &dyn Fn(&Begun) -> bool| {
             begun.iter().filter(|begun| is_new(begun)).map(|begun| begun.archived_to_ms).max()
         };
         let noted_ms = archive.gapless_from_ms(&self.tag).await.map_err(of_archive)?;
         let from_ms = match noted_ms {
+            None if !is_complete => None,
             None => latest(&|_| true),
             // No archiver has dropped anything of it.
             Some(noted_ms) => latest(&|begun| begun.dropped_to_ms == 0).filter(|from_ms| *from_ms > noted_ms),
@@ -322,16 +328,22 @@ impl RedisNamespace {
         Ok(())
     }
 
+    /// What a pass has read, if no other archiver had begun with the shard by then: such a one may have dropped events before they
+    /// were read.
+    async fn still_ours(&self, moved: Moved, ticket: &str) -> Result<Moved, Refusal> {
+        let mut command = redis::cmd("GETRANGE");
+        command.arg(self.keys(moved.shard).key(ARCHIVE)).arg(DROPPED_TO_BYTES).arg(-1);
+        let found: Vec<u8> = self.query(moved.shard, &command).await?;
+        if found == ticket.as_bytes() { Ok(moved) } else { Err(not_ours()) }
+    }
+
     async fn mark_archived(&self, moved: &Moved, ticket: &str) -> Result<(), Refusal> {
         let mut command = self.log_call(CounterScript::Archived, moved.shard, &self.keys(moved.shard).archive());
         command.arg(ticket).arg(moved.to_ms);
         match self.run_any(moved.shard, &command).await?.answer {
             CounterAnswer::Ok => Ok(()),
             CounterAnswer::Stale | CounterAnswer::NoShard => Err(Refusal::Stale),
-            CounterAnswer::Lost => {
-                let why = "another archiver has begun, or the store has lost its last writes".to_owned();
-                Err(Refusal::Unavailable { applied: Applied::Unknown, why })
-            }
+            CounterAnswer::Lost => Err(not_ours()),
             other => Err(defect(&format!("{other:?} to an archiver"))),
         }
     }

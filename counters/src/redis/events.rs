@@ -20,6 +20,8 @@ use tallystone_archive::{ArchiveError, ArchivedEvent, Scan, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
 use tallystone_model::Applied;
 
+/// Another process may delete what is past its retention by a clock that is ahead of this one's, or a moment later.
+const PRUNE_AHEAD_MS: u64 = 60_000;
 /// Time buckets that one call covers, in each shard.
 const BUCKETS_MAX: u64 = 2_048;
 /// Fields that one command reads at most.
@@ -125,6 +127,7 @@ impl RedisNamespace {
             counter_id: Placement::of(counter).id(),
             shards: shards.iter().map(|shard| (shard.number, shard.pruned_to_ms)).collect(),
             times_ms: windows.start * WINDOW_MS..windows.end * WINDOW_MS,
+            kept_from_ms: self.kept_from_ms() + PRUNE_AHEAD_MS,
         };
         let found = self.scan_objects(&scope, enough, OBJECTS_MAX).await?;
         let Some(mut found) = self.unless_new(found).await? else {

@@ -15,6 +15,7 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use url::Url;
@@ -152,7 +153,7 @@ impl Archive {
             self.reader.store.put(path, bytes.into()).await?;
             return Ok(());
         };
-        let file = path.parts().fold(folder.to_path_buf(), |file, part| file.join(part.as_ref()));
+        let file = local::file_of(&folder, path);
         let written = tokio::task::spawn_blocking(move || local::write(&folder, &file, &bytes));
         written.await?.map_err(|error| ArchiveError::Unavailable { why: error.to_string() })
     }
@@ -213,10 +214,25 @@ impl Archive {
         let mut deleted = 0;
         for slice_ms in self.slices(namespace).await? {
             if slice_ms + slice_length_ms <= before_ms {
-                deleted += self.delete(&name::slice(namespace, slice_ms)?).await?;
+                let slice = name::slice(namespace, slice_ms)?;
+                deleted += self.delete(&slice).await?;
+                self.remove_folder(&slice).await?;
             }
         }
         Ok(deleted)
+    }
+
+    /// Removes what is left of a folder on a disk: a process that died may have left a file that is no object, and a folder that
+    /// stays looks like a slice.
+    async fn remove_folder(&self, path: &Path) -> Result<(), ArchiveError> {
+        let Some(root) = &self.folder else { return Ok(()) };
+        let folder = local::file_of(root, path);
+        match tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await? {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(ArchiveError::Unavailable { why: error.to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deletes all of a namespace. Returns how many objects went.

@@ -135,6 +135,8 @@ pub struct Scope {
     pub shards: Vec<(u16, u64)>,
     /// Unix ms.
     pub times_ms: Range<u64>,
+    /// Retention may have deleted what is before this time, in Unix ms: nothing of it must be there.
+    pub kept_from_ms: u64,
 }
 
 /// A part of a scope, from its beginning on.

@@ -21,6 +21,11 @@ pub(crate) fn write(root: &Path, file: &Path, bytes: &[u8]) -> io::Result<()> {
     within.map(File::open).try_for_each(|opened| opened?.sync_all())
 }
 
+/// Where the store has the object of this path, or a folder of objects.
+pub(crate) fn file_of(root: &Path, path: &object_store::path::Path) -> PathBuf {
+    path.parts().fold(root.to_path_buf(), |file, part| file.join(part.as_ref()))
+}
+
 /// A new file that no reader takes for an object.
 fn stage(file: &Path) -> io::Result<(File, PathBuf)> {
     let mut number = 1_u32;

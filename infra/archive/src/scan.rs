@@ -41,7 +41,7 @@ impl Archive {
         enough: usize,
         objects_max: usize,
     ) -> Result<Scan, ArchiveError> {
-        let gapless_from_ms = self.gapless_from_ms(namespace).await?.unwrap_or(u64::MAX);
+        let gapless_from_ms = self.gapless_from_ms(namespace).await?.unwrap_or(u64::MAX).max(scope.kept_from_ms);
         let mut scan = Scan { events: Vec::new(), next_ms: scope.times_ms.start };
         let (slices, mut read) = (self.slices(namespace).await?, 0);
         let mut rows_max = (enough as u64).saturating_mul(ROWS_PER_EVENT).clamp(GROUP_ROWS as u64, STEP_ROWS);

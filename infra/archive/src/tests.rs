@@ -103,6 +103,7 @@ fn scope(counter: u8, from_ms: u64, to_ms: u64) -> Scope {
         counter_id: id(counter),
         shards: [0, 1, 2].map(|shard| (shard, u64::MAX)).into(),
         times_ms: NOON_MS + from_ms..NOON_MS + to_ms,
+        kept_from_ms: 0,
     }
 }
 
@@ -296,6 +297,11 @@ async fn n15_retention_deletes_whole_slices_and_a_deletion_one_namespace() {
     // What a writer leaves that dies.
     let other = files(folder.path()).into_iter().find(|file| file.to_string_lossy().contains("a.b")).unwrap();
     std::fs::write(other.with_extension("parquet#1"), b"PAR1").unwrap();
+    let first = archive.reader.names("a", NOON_MS).await.unwrap();
+    assert_eq!(first.len(), 1);
+    let slice = files(folder.path()).into_iter().map(|file| file.parent().unwrap().to_owned());
+    let first_of_a = slice.filter(|slice| slice.parent().is_some_and(|of| of.ends_with("a"))).min().unwrap();
+    std::fs::write(first_of_a.join("object.parquet#1"), b"PAR1").unwrap();
     assert_eq!(archive.first_slice_ms("a").await.unwrap(), Some(NOON_MS));
     assert_eq!(archive.delete_before("a", SLICE_MS, NOON_MS + 2 * SLICE_MS - 1).await.unwrap(), 1);
     assert_eq!(archive.first_slice_ms("a").await.unwrap(), Some(NOON_MS + SLICE_MS));

@@ -87,6 +87,8 @@ impl Connection {
                     self.has_written(began);
                     return true;
                 }
+                // It has refused the command: it may be busy with a script.
+                Ok(now) if now.current == Lineage::default().current => {}
                 Ok(_) => self.ends_reign(),
                 Err(error) if is_of_a_replica(error.code()) => self.ends_reign(),
                 // It is closed, or lost: that says nothing of the node.

@@ -207,9 +207,9 @@ impl Named {
         let address = access.address(host, port);
         // Held to the end: the client, the epoch and the reign belong together.
         let mut answered = self.answered();
-        answered.at = Some(Instant::now());
         let current = self.current.borrow().clone();
         if let Some(current) = current.filter(|current| current.get_connection_info().addr() == &address) {
+            answered.at = Some(Instant::now());
             // One who has missed the last failover may answer alone: its epoch is earlier.
             if epoch > answered.epoch {
                 answered.epoch = epoch;
@@ -218,7 +218,7 @@ impl Named {
             return Ok(current);
         }
         let client = access.client(Some(address))?;
-        answered.epoch = epoch;
+        (answered.at, answered.epoch) = (Some(Instant::now()), epoch);
         let before = self.current.send_replace(Some(client.clone()));
         reign.fetch_add(1, Ordering::AcqRel);
         if before.is_some() {

@@ -64,7 +64,6 @@ mod tests {
     #[test]
     fn x3_the_error_of_one_command_of_a_pipeline_says_what_it_says_alone() {
         for error in [
-            "ASK 3999 127.0.0.1:6381",
             "MOVED 3999 127.0.0.1:6381",
             "CLUSTERDOWN The cluster is down",
             "TRYAGAIN Multiple keys request during rehashing of slot",

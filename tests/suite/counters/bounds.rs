@@ -87,8 +87,10 @@ async fn n2_a_counter_that_was_closed_in_vain_opens_again() {
     let now_ms = ns.now_ms();
     assert_eq!(ns.append_one(add("c", "u", now_ms, 1)).await, counted(now_ms));
     // One who settles late what was before the closing has no say in it.
+    ns.pass(120_000);
     ns.store.close(&closing(now_ms + 120_000, Closed::Up)).await.expect("closed");
     ns.store.settle(&[closing(now_ms + 60_000, Closed::No)]).await.expect("settled");
+    let now_ms = ns.now_ms();
     assert_eq!(ns.append_one(add("c", "v", now_ms, 1)).await, Err(Refusal::Overflow));
 }
 

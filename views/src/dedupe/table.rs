@@ -108,6 +108,11 @@ impl<const SLOT: usize> PairTable<SLOT> {
         self.len
     }
 
+    /// Whether it has so few pairs that they are in no segments.
+    pub(super) fn is_small(&self) -> bool {
+        self.segments.is_empty()
+    }
+
     /// The memory of its pairs, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.few.len() * FEW_BYTES + self.chunks.bytes()

@@ -156,6 +156,10 @@ impl AsyncRead for Connection {
             note_closed(Closed::HeadTooLarge);
             return Poll::Ready(Err(io::Error::other("the head of a request is too large")));
         }
+        // The time of a head that has ended is not that of the next one.
+        if !self.head.is_unfinished() {
+            self.head_too_late = None;
+        }
         let before = into.filled().len();
         let read = self.wire.poll_read(cx, into);
         self.head.note(&into.filled()[before..]);

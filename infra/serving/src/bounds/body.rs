@@ -11,6 +11,7 @@ use super::metrics::note_unfinished;
 use super::refusal::{
     body_too_slow, too_many_elements, too_many_unfinished_bytes, too_many_unfinished_requests, unreadable,
 };
+use crate::unread::{UnreadCall, note_unread};
 use axum::body::{Body, Bytes, HttpBody};
 use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -110,7 +111,10 @@ impl BoundedBody {
                         note_unfinished("too_many_elements");
                         return Err(too_many_elements(ELEMENTS_MAX));
                     }
-                    Count::Malformed => return Err(unreadable()),
+                    Count::Malformed => {
+                        note_unread(UnreadCall::Unreadable);
+                        return Err(unreadable());
+                    }
                 }
             }
             if self.form == Form::Messages {
