@@ -112,7 +112,7 @@ impl RedisNamespace {
         }
         let ticket = format!("{:016x}", rand::random::<u64>());
         let begun = each(&mut failed, (0..SHARDS).map(|shard| self.begin(shard, &ticket))).await;
-        // Before anything is dropped: nothing shows later that a shard began anew.
+        // Before anything is dropped: nothing shows later that a shard began again.
         self.note_gapless(archive, &begun, failed.is_none()).await?;
         let drop_left = async |begun: Begun| self.drop_left(&begun).await.map(|()| begun);
         let begun = each(&mut failed, begun.into_iter().map(drop_left)).await;
