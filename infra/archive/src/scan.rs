@@ -19,6 +19,16 @@ const ROWS_PER_EVENT: u64 = 4;
 /// How many times as many rows each further step decodes: it lists the slice again.
 const MORE_ROWS: u64 = 4;
 
+/// The rest of a slice, of which a step reads the first part, with bounds on objects and rows.
+struct Rest<'a> {
+    namespace: &'a str,
+    scope: &'a Scope,
+    slice_ms: u64,
+    times_ms: Range<u64>,
+    objects_max: usize,
+    rows_max: u64,
+}
+
 /// What one step has read.
 struct Step {
     events: Vec<ArchivedEvent>,
@@ -60,11 +70,12 @@ impl Archive {
                 scan.next_ms = rest.end;
                 continue;
             }
+            let objects_max = objects_max - read;
+            let rest = Rest { namespace, scope, slice_ms, times_ms: rest, objects_max, rows_max };
             let mut tries_left = TRIES;
             let mut step = loop {
                 tries_left -= 1;
-                let bounds = (objects_max - read, rows_max);
-                match self.step(namespace, scope, slice_ms, &rest, bounds, gapless_from_ms).await {
+                match self.step(&rest, gapless_from_ms).await {
                     Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
                     done => break done?,
                 }
@@ -78,21 +89,13 @@ impl Archive {
         Ok(scan)
     }
 
-    /// Reads the first part of the rest of a slice, with these bounds on objects and rows.
-    async fn step(
-        &self,
-        namespace: &str,
-        scope: &Scope,
-        slice_ms: u64,
-        rest: &Range<u64>,
-        (objects_max, rows_max): (usize, u64),
-        gapless_from_ms: u64,
-    ) -> Result<Step, ArchiveError> {
-        let bounds = (objects_max, rows_max);
-        let (mut objects, mut step_ms, names) = self.open_step(namespace, scope, slice_ms, rest, bounds).await?;
+    /// Reads the first part of the rest of a slice.
+    async fn step(&self, rest: &Rest<'_>, gapless_from_ms: u64) -> Result<Step, ArchiveError> {
+        let Rest { namespace, scope, slice_ms, .. } = *rest;
+        let (mut objects, mut step_ms, names) = self.open_step(rest).await?;
         if scope.uncovered(objects.iter(), &step_ms, 0).is_some() {
             // A merge may have hidden objects from this list: a second one must be the same.
-            let again = self.open_step(namespace, scope, slice_ms, rest, bounds).await?;
+            let again = self.open_step(rest).await?;
             if again.2 != names {
                 return Err(ArchiveError::Gone { path: format!("an object of {}", name::slice(namespace, slice_ms)?) });
             }
@@ -123,15 +126,9 @@ impl Archive {
     }
 
     /// The objects of the first part of the rest of a slice, this part, and the names in the list of the slice.
-    async fn open_step(
-        &self,
-        namespace: &str,
-        scope: &Scope,
-        slice_ms: u64,
-        rest: &Range<u64>,
-        (objects_max, rows_max): (usize, u64),
-    ) -> Result<(Vec<Opened>, Range<u64>, Vec<ObjectName>), ArchiveError> {
-        let times_of_step = |listed: &[Listed]| [step_of(listed, rest, objects_max)];
+    async fn open_step(&self, rest: &Rest<'_>) -> Result<(Vec<Opened>, Range<u64>, Vec<ObjectName>), ArchiveError> {
+        let Rest { namespace, scope, slice_ms, rows_max, .. } = *rest;
+        let times_of_step = |listed: &[Listed]| [step_of(listed, &rest.times_ms, rest.objects_max)];
         let view = self.reader.open(namespace, slice_ms, times_of_step).await?;
         let View { objects, unread, wanted: [step_ms], names } = view;
         let step_ms = step_ms.start..end_of_step(&objects, &scope.counter_id, &step_ms, rows_max);

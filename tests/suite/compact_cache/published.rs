@@ -8,13 +8,25 @@ use crate::counting::house::{House, until};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use tallystone_assembly::RollupWorker;
 use tallystone_client::{NewAdd, NewClear, NewRecount};
 use tallystone_counters::namespace::PublishedTo;
 use tallystone_counters::publish::{Published, PublishedCount, Unpublished};
+use tallystone_tests::compact::Node;
 use tokio::task::block_in_place;
 
 /// The first and the last id, and some between.
 const IDS: [u64; 6] = [0, 1, 77, 5_000_000_000, u64::MAX - 1, u64::MAX];
+
+/// A counter set, and a namespace whose worker publishes to it.
+async fn start_likes() -> (Node, House, RollupWorker) {
+    let sets = start_sets();
+    create(&sets);
+    let house = House::without_worker().await;
+    house.put("likes", published_to("likes")).await;
+    let worker = start_worker(&house, &url(&sets)).await;
+    (sets, house, worker)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_one_read_answers_the_counts_of_four_namespaces() {
@@ -55,11 +67,7 @@ async fn w6_one_read_answers_the_counts_of_four_namespaces() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_clears_and_deletions_are_published_and_names_that_are_no_numbers_are_not() {
-    let sets = start_sets();
-    create(&sets);
-    let house = House::without_worker().await;
-    house.put("likes", published_to("likes")).await;
-    let worker = start_worker(&house, &url(&sets)).await;
+    let (sets, house, worker) = start_likes().await;
     let client = &house.clients[0];
     let add = async |counter: &str, delta| {
         client.add("likes", NewAdd::new(counter, delta)).await.expect("an add");
@@ -88,11 +96,7 @@ async fn w6_clears_and_deletions_are_published_and_names_that_are_no_numbers_are
 /// No add follows, and no read of the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_recounts_are_published_however_soon_they_follow_each_other() {
-    let sets = start_sets();
-    create(&sets);
-    let house = House::without_worker().await;
-    house.put("likes", published_to("likes")).await;
-    let worker = start_worker(&house, &url(&sets)).await;
+    let (sets, house, worker) = start_likes().await;
     let client = &house.clients[0];
     client.add("likes", NewAdd::new("1", 5)).await.expect("an add");
     until_published(&sets, "likes", &[(1, 5)].into()).await;
