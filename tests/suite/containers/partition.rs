@@ -5,19 +5,17 @@ use super::engine::{Container, Network, podman, try_podman};
 use crate::crash::cluster_failover::QUEUES;
 use crate::crash::conclude::{check_invariants, conclude_by_calls, drain, progress};
 use crate::crash::load::{Load, Phase, queue_config};
-use crate::system::program::SOON;
+use crate::system::program::until;
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_lua::keys::Keyspace;
 use tallystone_model::QueueName;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
 
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const PARTITIONS: u16 = 6;
-const POLL: Duration = Duration::from_millis(100);
 
 /// Three primaries, each with a replica.
 struct Cluster {
@@ -98,14 +96,6 @@ impl Cluster {
 
     fn mend(&self, node: usize) {
         podman(&["network", "connect", "--ip", &self.addresses[node], &self.network.0, &self.nodes[node].0]);
-    }
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let give_up_at = Instant::now() + SOON;
-    while !is_so().await {
-        assert!(Instant::now() < give_up_at, "not in time: {what}");
-        sleep(POLL).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::machines::{Redis, Server, config_file};
 use super::replication::{command, follows, good_replicas, has_replicas, replication};
+use crate::counting::house::until;
 use crate::system::program::SOON;
 use nix::sys::signal::Signal;
 use std::collections::BTreeSet;
@@ -58,11 +59,8 @@ async fn q16_with_waitaof_a_replica_has_what_it_has_fsynced() {
         "{refused:?}"
     );
     command(&replica, &["CONFIG", "SET", "appendonly", "yes"]).await;
-    let give_up_at = Instant::now() + SOON;
-    while let Err(refusal) = put(&waits_for_fsync, "fsynced").await {
-        assert!(Instant::now() < give_up_at, "the replica writes its file, but {refusal}");
-        sleep(POLL).await;
-    }
+    let written = until(async || put(&waits_for_fsync, "fsynced").await, Result::is_ok).await;
+    written.expect("the replica writes its file");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,11 +108,7 @@ async fn acknowledges_no_repeat_without_replica(primary: Redis, replica: Redis) 
     // The replica has this one, but nothing shows that it still does.
     is_unknown(put(&third, "before").await);
     replica.signal(Signal::SIGCONT);
-    let give_up_at = Instant::now() + SOON;
-    while let Err(refusal) = put(&second, "order").await {
-        assert!(Instant::now() < give_up_at, "the replica is there, but {refusal}");
-        sleep(POLL).await;
-    }
+    until(async || put(&second, "order").await, Result::is_ok).await.expect("the replica is there");
     done(&third).await.expect("the replica has it");
 
     // What the calls waited for is in their keyspace, and expires.

@@ -113,16 +113,19 @@ impl Sentinel {
 
     /// Lets it name the node at this port as the primary, whatever it has found.
     pub(crate) async fn names(&self, port: u16) {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a good address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a Sentinel");
+        let mut connection = self.connection().await;
         for words in [&["REMOVE", NAME][..], &["MONITOR", NAME, "127.0.0.1", &port.to_string(), "2"]] {
             redis::cmd("SENTINEL").arg(words).exec_async(&mut connection).await.expect("it does so");
         }
     }
 
-    async fn fields(&self, words: &[&str]) -> HashMap<String, String> {
+    async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a good address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        client.get_multiplexed_async_connection().await.expect("a Sentinel")
+    }
+
+    async fn fields(&self, words: &[&str]) -> HashMap<String, String> {
+        let mut connection = self.connection().await;
         redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("its fields")
     }
 

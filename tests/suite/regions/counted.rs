@@ -1,6 +1,7 @@
 //! What each region answers while nothing is killed.
 
-use super::stage::{NAMESPACE, REGIONS, Stage, until};
+use super::stage::{NAMESPACE, REGIONS, Stage};
+use crate::system::program::until;
 use tallystone_client::{Code, CounterType, NamespaceConfig, NewClear, NewRecount};
 
 #[tokio::test(flavor = "multi_thread")]

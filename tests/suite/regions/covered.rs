@@ -1,6 +1,7 @@
 //! Namespaces of which records pass by: their regions are removed for a while, or they fail.
 
-use super::stage::{NAMESPACE, REGIONS, Stage, until};
+use super::stage::{NAMESPACE, REGIONS, Stage};
+use crate::system::program::until;
 use redis::AsyncCommands;
 use tallystone_client::{CounterType, NewAdd};
 

@@ -2,7 +2,7 @@
 
 use super::mirror::{Mirror, create, send};
 use crate::crash::machines::{Redis, Server};
-use crate::system::program::{self, Running, SOON};
+use crate::system::program::{self, Running, SOON, until};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,15 +205,6 @@ impl Stage {
     /// The global count of a counter in a region.
     pub(super) async fn global(&self, region: usize, counter: &str) -> GlobalCount {
         self.regions[region].client.get_global(NAMESPACE, counter).await.expect("a count")
-    }
-}
-
-/// Polls until it holds.
-pub(super) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let give_up_at = Instant::now() + SOON;
-    while !holds().await {
-        assert!(Instant::now() < give_up_at, "not in time: {what}");
-        sleep(POLL).await;
     }
 }
 

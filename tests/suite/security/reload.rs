@@ -3,7 +3,7 @@
 use super::certificates::Ca;
 use super::secured::{Listening, Principals, Secured};
 use super::tls::{EXPIRY, metric};
-use crate::system::program::SOON;
+use crate::system::program::{SOON, until};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,14 +97,6 @@ async fn callers(connect: impl Fn() -> ClientBuilder<Client> + Send + Sync + 'st
     (callers, queues)
 }
 
-async fn until(what: &str, done: impl AsyncFn() -> bool) {
-    let give_up_at = Instant::now() + SOON;
-    while !done().await {
-        assert!(Instant::now() < give_up_at, "{what}");
-        sleep(POLL).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s2_no_call_fails_while_the_certificate_is_replaced() {
     let place = Secured::new().await;
@@ -129,7 +121,7 @@ async fn s2_no_call_fails_while_the_certificate_is_replaced() {
         // The key first: for a moment it does not fit the certificate.
         let expires_s = place.ca.server_until(dir, year);
         let is_new = async || metric(&server, &place.ca, EXPIRY).await == expires_s as f64;
-        until("the server does not read its certificate again", is_new).await;
+        until("the server reads its certificate again", is_new).await;
         callers.go_on().await;
     }
     callers.end().await;
@@ -170,13 +162,13 @@ async fn s3_no_call_fails_while_tokens_are_replaced() {
         // As the documentation says: both tokens are valid until every caller has the new one.
         let (next, next_token) = add(number);
         present.and(&next).replace(Path::new(&path));
-        until("the new token is not known", async || is_known(&next_token).await).await;
+        until("the new token is known", async || is_known(&next_token).await).await;
         // A new client that read it while it is written would have no token.
         std::fs::rename(place.token_file("token.next", &next_token), &token_path).expect("a file");
         let name = format!("caller-{number}");
-        until("a caller does not use the new token", async || has_called(&audit, &name, &queues)).await;
+        until("every caller uses the new token", async || has_called(&audit, &name, &queues)).await;
         next.replace(Path::new(&path));
-        until("the old token stays valid", async || !is_known(&token).await).await;
+        until("the old token is not valid any more", async || !is_known(&token).await).await;
         callers.go_on().await;
         (present, token) = (next, next_token);
     }

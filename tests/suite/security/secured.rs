@@ -12,6 +12,14 @@ use tallystone_tests::{TestRedis, lasting_port};
 use tempfile::TempDir;
 use tokio::time::Duration;
 
+/// The methods of a path, by its refusal of one that it does not have, each in front of the path.
+pub(super) fn methods_of(refused: &reqwest::Response, path: &str) -> Vec<String> {
+    assert_eq!(refused.status(), 405, "{path}");
+    let methods = refused.headers()["allow"].to_str().expect("text");
+    // A GET of axum serves HEAD, too.
+    methods.split(',').filter(|of| *of != "HEAD").map(|of| format!("{of} {path}")).collect()
+}
+
 /// Principals with a token each, as the file has them.
 #[derive(Clone, Default)]
 pub(super) struct Principals {

@@ -57,6 +57,15 @@ pub(crate) fn build(target: &[&str]) -> PathBuf {
     folder.to_owned()
 }
 
+/// Polls until it holds.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let give_up_at = Instant::now() + SOON;
+    while !holds().await {
+        assert!(Instant::now() < give_up_at, "not in time: {what}");
+        sleep(POLL).await;
+    }
+}
+
 /// The metrics that a program serves at this address.
 pub(crate) async fn metrics_page(address: &str) -> String {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
