@@ -19,8 +19,6 @@ const STEP_PAIRS: usize = 4_096;
 pub(super) struct SealedTable<const SLOT: usize> {
     /// What has the segments that are not moved yet.
     before: Option<PairTable<SLOT>>,
-    /// None is moved: so few pairs would take several times the memory here.
-    stays: bool,
     /// The number of segments that are moved.
     moved: usize,
     slots: MmapMut,
@@ -35,8 +33,7 @@ impl<const SLOT: usize> SealedTable<SLOT> {
     /// The pairs of a table. None of them is moved yet.
     pub(super) fn new(before: PairTable<SLOT>) -> Self {
         let (mut begins, mut end) = (Vec::with_capacity(SEGMENTS + 1), 0);
-        let stays = before.is_small();
-        for len in if stays { [0; SEGMENTS] } else { before.lens() } {
+        for len in before.lens() {
             begins.push(end);
             end += if len == 0 { 0 } else { len + len / 12 + 1 + TAIL };
         }
@@ -44,12 +41,13 @@ impl<const SLOT: usize> SealedTable<SLOT> {
         let slots = mapped((end * SLOT).max(1));
         use_large_pages(&slots);
         let len = before.len();
-        SealedTable { before: Some(before), stays, moved: 0, slots, begins: begins.into(), spilled: Vec::new(), len }
+        SealedTable { before: Some(before), moved: 0, slots, begins: begins.into(), spilled: Vec::new(), len }
     }
 
     /// Moves some pairs. Returns whether there were any to be moved.
     pub(super) fn move_some(&mut self) -> bool {
-        let Some(before) = self.before.as_ref().filter(|_| !self.stays) else { return false };
+        // So few pairs as in a small table would take several times the memory here.
+        let Some(before) = self.before.as_ref().filter(|before| !before.is_small()) else { return false };
         let mut pairs = 0;
         while pairs < STEP_PAIRS && self.moved < SEGMENTS {
             let (begin, end) = (self.begins[self.moved], self.begins[self.moved + 1]);

@@ -56,7 +56,7 @@ impl Sliding {
 
     /// How long a generation is.
     fn generation_ms(&self) -> u64 {
-        self.window_ms.div_ceil(GENERATIONS).max(1)
+        self.window_ms.div_ceil(GENERATIONS)
     }
 
     /// Drops pairs that are of no use to views from this time (Unix ms) on.

@@ -7,9 +7,8 @@
 //! The price of [sorted](super::slot) slots is that an insertion moves the pairs up to the next empty slot by one.
 
 use super::chunks::{CHUNK_BYTES, Chunk, Chunks};
-use super::hash::{PAIR_BYTES, Pair};
+use super::hash::Pair;
 use super::slot::{Rank, SEGMENTS, position_of, segment_of, slot_of, value_of};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Slots after the last one that can be the first of a pair. If they are used, a chunk follows.
@@ -118,26 +117,18 @@ impl<const SLOT: usize> PairTable<SLOT> {
         self.few.len() * FEW_BYTES + self.chunks.bytes()
     }
 
-    /// The number of pairs of each segment.
+    /// The number of pairs of each segment; a small table has none in segments.
     pub(super) fn lens(&self) -> [usize; SEGMENTS] {
         let mut lens = [0; SEGMENTS];
-        self.few.keys().for_each(|pair| lens[segment_of(pair)] += 1);
         lens.iter_mut().zip(&self.segments).for_each(|(len, segment)| *len = segment.used);
         lens
     }
 
     /// Takes the pairs of a segment, in descending order.
-    pub(super) fn each_of(&self, segment: u8, mut take: impl FnMut(&[u8; SLOT])) {
-        if let Some(segment) = self.segments.get(usize::from(segment)) {
-            let slots = segment.chunks.iter().flat_map(|number| Self::slots(self.chunks.get(*number)));
-            return slots.filter(|slot| Rank::of(slot) != Rank::EMPTY).for_each(take);
-        }
-        let (mut first, mut last) = ([0; PAIR_BYTES], [0xff; PAIR_BYTES]);
-        (first[0], last[0]) = (segment, segment);
-        let of_segment = self.few.range(first..=last);
-        let mut slots: Vec<[u8; SLOT]> = of_segment.map(|(pair, value)| slot_of(pair, *value)).collect();
-        slots.sort_unstable_by_key(|slot| Reverse(Rank::of(slot)));
-        slots.iter().for_each(&mut take);
+    pub(super) fn each_of(&self, segment: u8, take: impl FnMut(&[u8; SLOT])) {
+        let chunks = self.segments.get(usize::from(segment)).into_iter().flat_map(|segment| &segment.chunks);
+        let slots = chunks.flat_map(|number| Self::slots(self.chunks.get(*number)));
+        slots.filter(|slot| Rank::of(slot) != Rank::EMPTY).for_each(take);
     }
 
     #[inline]
@@ -217,7 +208,7 @@ impl<const SLOT: usize> PairTable<SLOT> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dedupe::hash::PairHasher;
+    use crate::dedupe::hash::{PAIR_BYTES, PairHasher};
     use crate::dedupe::sealed::SealedTable;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
