@@ -145,20 +145,14 @@ impl RedisNamespace {
     /// Notes from when on the archive has no gaps. From there on, each pass continues where the one before it has ended; a shard
     /// that has lost its data, or comes to an archive of an earlier version, begins later. `is_complete`: all shards have begun.
     async fn note_gapless(&self, archive: &Archive, begun: &[Begun], is_complete: bool) -> Result<(), Refusal> {
-        let latest = |is_new: &dyn Fn(&Begun) -> bool| {
-            begun.iter().filter(|begun| is_new(begun)).map(|begun| begun.archived_to_ms).max()
-        };
         let noted_ms = archive.gapless_from_ms(&self.tag).await.map_err(of_archive)?;
-        let from_ms = match noted_ms {
-            None if !is_complete => None,
-            None => latest(&|_| true),
-            // No archiver has dropped anything of it.
-            Some(noted_ms) => latest(&|begun| begun.dropped_to_ms == 0).filter(|from_ms| *from_ms > noted_ms),
-        };
-        match from_ms {
-            Some(_) => archive.begin(&self.tag, from_ms).await.map_err(of_archive),
-            None => Ok(()),
+        // With `dropped_to_ms` 0: no archiver has dropped anything of it.
+        let is_new = |begun: &&Begun| noted_ms.is_none() || begun.dropped_to_ms == 0;
+        let from_ms = begun.iter().filter(is_new).map(|begun| begun.archived_to_ms).max();
+        if from_ms > noted_ms && (is_complete || noted_ms.is_some()) {
+            archive.begin(&self.tag, from_ms).await.map_err(of_archive)?;
         }
+        Ok(())
     }
 
     /// The object of what a pass moves.

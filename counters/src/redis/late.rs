@@ -53,12 +53,12 @@ impl RedisNamespace {
             Err(error @ ArchiveError::NoMark { .. }) => Some(error.clone()),
             _ => None,
         });
-        match unmarked {
-            Some(error) if self.unless_new(Err::<(), _>(error.clone())).await?.is_none() => {
-                Ok((0..count).map(|_| Ok(Known::TooEarly)).collect())
-            }
-            _ => Ok(known),
+        if let Some(error) = unmarked
+            && self.unless_new(Err::<(), _>(error)).await?.is_none()
+        {
+            return Ok(vec![Ok(Known::TooEarly); count]);
         }
+        Ok(known)
     }
 }
 

@@ -65,13 +65,10 @@ impl RedisNamespace {
             by_home.entry(shard).or_default();
         }
         let mut merged = 0;
-        for (shard, numbers) in &by_home {
-            let calls = match numbers.is_empty() {
-                true => vec![&numbers[..]],
-                false => numbers.chunks(CALL_MAX).collect(),
-            };
-            for numbers in calls {
-                let shard = *shard;
+        let no_records: &[usize] = &[];
+        for (shard, numbers) in by_home {
+            let only_incarnations = numbers.is_empty().then_some(no_records);
+            for numbers in numbers.chunks(CALL_MAX).chain(only_incarnations) {
                 let mut command = self.log_call(CounterScript::Merge, shard, &self.keys(shard).regions());
                 command.arg(incarnations.len());
                 for (region, incarnation) in &incarnations {

@@ -131,11 +131,13 @@ impl Reader {
         let times_ms = wanted.as_ref();
         listed.retain(|listed| times_ms.iter().any(|times_ms| listed.name.overlaps(times_ms)));
         listed.sort_by_key(|listed| listed.name.from_ms);
-        let of_list: Vec<ObjectName> = listed.iter().map(|listed| listed.name.clone()).collect();
-        let opening = iter(listed).map(|listed| self.open_one(listed)).buffered(AT_ONCE);
-        let opened: Vec<Result<Opened, ArchiveError>> = opening.collect().await;
+        let opening = iter(listed).map(|listed| async move {
+            let name = listed.name.clone();
+            (name, self.open_one(listed).await)
+        });
+        let mut opening = opening.buffered(AT_ONCE);
         let mut view = View { objects: Vec::new(), unread: Vec::new(), wanted, names };
-        for (name, opened) in of_list.into_iter().zip(opened) {
+        while let Some((name, opened)) = opening.next().await {
             match opened {
                 Ok(object) => view.objects.push(object),
                 Err(gone @ ArchiveError::Gone { .. }) => return Err(gone),
