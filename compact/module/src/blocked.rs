@@ -130,7 +130,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
     });
     let room = room(&needs, &wait.ids);
     let is_next = lock(&QUEUE).is_empty() && has_room(room);
-    if let Some(held) = shared.lock().filter(|_| is_next) {
+    if is_next && let Some(held) = shared.lock() {
         return read(&wait, &held, &needs);
     }
     let needs = if wait.ids.is_empty() { needs } else { Vec::new() };
@@ -197,7 +197,7 @@ impl Wait {
 fn read(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
     let count = pages(needs).count();
     let is_first = wait.held.load(Relaxed) == 0;
-    let room = if is_first { room(needs, &wait.ids) } else { count };
+    let room = if is_first { count + wait.ids.len() / PAGE_RECORDS } else { count };
     PAGES_HELD.fetch_add(room, Relaxed);
     wait.held.fetch_add(room, Relaxed);
     wait.missing.store(count, Relaxed);

@@ -75,7 +75,8 @@ pub(crate) fn start(count: usize) {
 /// Hands a task to the threads. Main thread only: no other holds this lock for long, and a forked child does not take it.
 pub(crate) fn submit(task: Task) {
     let is_one = match &task {
-        Task::Read(reads) => reads.needs.len() == 1,
+        // All of one file, in order: the first and the last are of the same page if all are.
+        Task::Read(reads) => reads.needs.first().map(|need| need.page) == reads.needs.last().map(|need| need.page),
         Task::Pause(_) => true,
     };
     queue().push_back(task);

@@ -116,7 +116,6 @@ impl Connection {
     /// Ready if the head of a request has begun and had its time. Bytes that come one by one do not prolong it.
     fn poll_head_too_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if !self.head.is_unfinished() {
-            self.head_too_late = None;
             return Poll::Pending;
         }
         let time = self.admission.caller.bounds().limits.request();
