@@ -99,8 +99,8 @@ pub trait Recounts: Send + Sync {
 /// before this time (Unix ms) may have been dropped; 0: this does not matter to the caller.
 ///
 /// # Errors
-/// [`Refusal::CounterNotFound`]: it has no count. [`Refusal::CounterChanged`]: since the audit it was recounted or deleted, or so
-/// many events were counted that a new audit is needed; or a clear waits for its rollup. [`Refusal::EventsDropped`].
+/// [`Refusal::CounterNotFound`]: it has no count. [`Refusal::CounterChanged`]: at the audit it had no count, or since then it was
+/// recounted or deleted, or so many events were counted that a new audit is needed; or a clear waits for its rollup. [`Refusal::EventsDropped`].
 /// [`Refusal::TokenConflict`]: another recount had this token. [`Refusal::Overflow`]: the count or the sum of the adjustments
 /// would exceed its range.
 pub async fn recount(
@@ -117,6 +117,10 @@ pub async fn recount(
         let mut recounts = store.recounts(counter).await?;
         if let Some(earlier) = recounts.iter().find(|earlier| earlier.token == recount.token.as_str()) {
             return if earlier.is_of(recount) { Ok(earlier.clone()) } else { Err(Refusal::TokenConflict) };
+        }
+        // Between it and the first count there may be any time.
+        if recount.audit.is_some_and(|audit| audit.exact_to_ms == 0) {
+            return Err(Refusal::CounterChanged { why: "the counter had no count yet when it was audited" });
         }
         if recount.audit.is_some_and(|audit| audit.may_lack_events(kept_from_ms)) {
             return Err(Refusal::EventsDropped { kept_from_ms });

@@ -127,6 +127,11 @@ async fn n12_an_audit_says_what_it_has_read_and_what_may_be_gone() {
     assert_eq!(refusal(NewRecount::from_events(&of_another, 1, "a reason")).await, "INVALID_ARGUMENT");
     let refused = house.clients[0].recount(NS, "another", NewRecount::of_count(1, "a reason")).await;
     assert_eq!(refused.expect_err("no count").refused().expect("an answer").reason, "COUNTER_NOT_FOUND");
+    house.clients[0].add(NS, NewAdd::new("never written", 1)).await.expect("an add");
+    assert_eq!(exact(&house.clients[0], NS, "never written").await, 1);
+    let refused = house.clients[0].recount(NS, "never written", NewRecount::from_events(&nothing, 1, "a reason")).await;
+    let refused = refused.expect_err("its audit is of no count");
+    assert_eq!(refused.refused().expect("an answer").reason, "COUNTER_CHANGED", "no event was dropped");
 }
 
 #[tokio::test]
