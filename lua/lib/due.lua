@@ -17,7 +17,7 @@ local function move_due()
     end
   end
   if S[COUNT + RUNNING] > 0 then
-    due = call('ZRANGEBYSCORE', K_RUNNING, '-inf', now, 'LIMIT', 0, due_max)
+    due = call('ZRANGEBYSCORE', K_RUNNING, '-inf', lease_now, 'LIMIT', 0, due_max)
     for _, id in ipairs(due) do
       if moved_bytes > DUE_BYTES_MAX then break end
       expired = expired + 1
@@ -34,12 +34,12 @@ end
 
 -- RETURNS whether too many are due to move all of them before the next lease.
 local function many_due()
-  return call('ZCOUNT', K_INVISIBLE, '-inf', now) + call('ZCOUNT', K_RUNNING, '-inf', now) > DUE_MANY
+  return call('ZCOUNT', K_INVISIBLE, '-inf', now) + call('ZCOUNT', K_RUNNING, '-inf', lease_now) > DUE_MANY
 end
 
 -- RETURNS when the next invisibility or lease ends; 0: never.
 local function next_due()
   local window = call('ZRANGE', K_INVISIBLE, 0, 0, 'WITHSCORES')[2]
   local lease = call('ZRANGE', K_RUNNING, 0, 0, 'WITHSCORES')[2]
-  return math.min(tonumber(window or FAR), tonumber(lease or FAR)) % FAR
+  return math.min(tonumber(window or FAR), lease and lease + now - lease_now or FAR) % FAR
 end

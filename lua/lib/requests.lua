@@ -35,7 +35,7 @@ local function living_until(raw)
     token, id, at = unpick('>I7Bc0', raw, at)
     read = read + 1
     local _, ends, since = living(id, token)
-    if ends and ends > now then return math.min(ends, now + math.max(FORGET_AFTER_MS, now - since)), read end
+    if ends and ends > lease_now then return math.min(ends + now - lease_now, now + math.max(FORGET_AFTER_MS, now - since)), read end
   end
   return nil, read
 end

@@ -15,7 +15,8 @@ local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_QUEUE} end
 local S = {unpick(STATE, state_raw)}
 local on_timeline, waiter = '', sub(state_raw, S[16])
-if byte(waiter) == 1 then on_timeline, waiter = sub(waiter, 1, 18), sub(waiter, 19) end
+local timeline_bytes = byte(waiter) == 1 and 18 or byte(waiter) == 2 and 28 -- lib/timeline
+if timeline_bytes then on_timeline, waiter = sub(waiter, 1, timeline_bytes), sub(waiter, timeline_bytes + 1) end
 local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts, retention_ms,
   backoff_kind, backoff_base_ms, backoff_max_ms, backoff_jitter, max_depth,
   outbox_refuse, outbox_keep, payload_kept, errored_retention_ms, max_errored, max_errored_bytes, errored_payload_kept,

@@ -1,7 +1,7 @@
 -- timeline: the shard moves to the timeline of the call, if it is on another one (Q17): this Redis was started again, or
 -- was a replica, and may lack the last writes. Part of lib/shard: it writes the state, and the call is stale then.
--- Layout, behind STATE: 1(1) timeline(4) begin(7) began_at(6). begin: the sequence at which the timeline began; 0: with the
--- queue. began_at: when it began (ms).
+-- Layout, behind STATE: 1(1) timeline(4) begin(7) began_at(6), or 2(1), the same, leases_behind_ms(4) leases_until(6). begin: the
+-- sequence at which the timeline began; 0: with the queue. began_at: when it began (ms).
 -- WHY a gap of as many numbers as microseconds have passed since the timeline began: whatever was lost must not be handed out
 -- again, and numbers rise more slowly than that.
 -- WHY up to now_max: this primary's clock may be behind that of the last one by twice the bound. And the clocks of
@@ -13,7 +13,13 @@
 -- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
 -- and the start of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
 -- nothing is missing. Also where there is no outbox: its first events may be lost, and a relay may have them.
-local BEGIN_AT = 6
+-- WHY leases end by lease_now: the clock of this primary may be ahead of the one by which they were granted, and no lease may end
+-- before its worker expects it. Until leases_until, when the last of the earlier timelines has ended, all of them end later
+-- by leases_behind_ms. The caller has measured the difference of the clocks (ahead_ms) if it knew the earlier primary (from), and
+-- otherwise has a bound for it (docs/decisions/0248).
+local BEGIN_AT, LEASES_AT = 6, 19
+local leases_behind_ms, leases_until = 0, 0
+if #on_timeline >= LEASES_AT then leases_behind_ms, leases_until = unpick('>I4I6', on_timeline, LEASES_AT) end
 local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
   local earlier, began_at = 0, S[CREATED]
@@ -24,7 +30,18 @@ if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0
     call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))
   end
   S[1], S[SEQ], S[ADDED], S[ACKED] = (S[1] + gap) % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])
-  on_timeline = pack('>Bc4I7I6', 1, timeline, begin, now)
+  local from, ahead_ms, otherwise_ms = unpick('>c4I4I4', ARGV[1], 16)
+  if from ~= sub(on_timeline, 2, 5) then ahead_ms = otherwise_ms end
+  if leases_until <= now - ahead_ms then leases_behind_ms = 0 end
+  leases_behind_ms = leases_behind_ms + ahead_ms
+  leases_until = (call('ZREVRANGE', K_RUNNING, 0, 0, 'WITHSCORES')[2] or 0) + leases_behind_ms
+  local front = pack('>c4I7I6', timeline, begin, now)
+  if leases_until > now and leases_behind_ms > 0 then
+    on_timeline = '\2' .. front .. pack('>I4I6', leases_behind_ms, leases_until)
+  else
+    on_timeline, leases_until = '\1' .. front, 0
+  end
   state_raw = pack(STATE, unpack(S, 1, 15)) .. on_timeline .. waiter
   call('SET', K_STATE, state_raw)
 end
+local lease_now = now < leases_until and now - leases_behind_ms or now

@@ -48,7 +48,7 @@ for i = 1, items do
     results[i] = refuse(id)
   else
     local state, version, _, due, ended_fencing_token, ended_how, ended_version, flags, _, held = unpick(FRONT, head)
-    if state == RUNNING and held == fencing_token and now < due then
+    if state == RUNNING and held == fencing_token and lease_now < due then
       if flags % 2 == 1 then
         results[i] = run_once_more(id, head)
       else

@@ -17,7 +17,7 @@ for i = 1, (#ARGV - 4) / 4 do
   local code, state, expires = NOT_FOUND, 0, 0
   if m then
     code, state = LEASE_LOST, m.state
-    if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
+    if m.state == RUNNING and m.fencing_token == fencing_token and lease_now < m.due then
       if request == NOT_EXTENDED or m.extended ~= request then
         leave(m, RUNNING)
         m.due, m.extended = now + (lease_ms > 0 and lease_ms or m.lease_ms), request

@@ -19,7 +19,7 @@ for i = 1, (#ARGV - 4) / 5 do
   local m = load_changed(id)
   local code, state, version = NOT_FOUND, 0, 0
   if m then
-    if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
+    if m.state == RUNNING and m.fencing_token == fencing_token and lease_now < m.due then
       end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil, FINAL[verdict])
       code, state, version = OK, m.state, m.version
     elseif

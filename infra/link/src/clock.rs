@@ -1,7 +1,7 @@
 //! The clock of the scripts.
 
 use crate::timeline::Timeline;
-use crate::witness::{Verdict, Witness, wall_ms};
+use crate::witness::{Verdict, Witness};
 use crate::{Link, LinkError, Primary, ReplicaWait};
 use redis::{Arg, Cmd, Value};
 use std::sync::Arc;
@@ -79,9 +79,9 @@ impl Clock {
     /// [`Refusal::ClockSkew`]: it differs from this process's by more than the bound (X6).
     pub async fn right_ms(&self, link: &Link) -> Result<u64, Refusal> {
         let Clock::Redis(witness) = self else { return Ok(self.argument()) };
-        let sent_ms = wall_ms();
+        let sent_ms = witness.now_ms();
         let store_ms = link.time_ms().await?;
-        match witness.judge(sent_ms, store_ms, wall_ms()) {
+        match witness.judge(sent_ms, store_ms, witness.now_ms()) {
             Verdict::Agrees => Ok(store_ms),
             Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
         }
@@ -93,7 +93,7 @@ impl Clock {
     /// [`Refusal::ClockSkew`]: it is ahead of this process's clock by more than the bound (X6).
     pub fn check_past(&self, time_ms: u64) -> Result<(), Refusal> {
         let Clock::Redis(witness) = self else { return Ok(()) };
-        let (offset_ms, skew_max_ms) = (time_ms as i64 - wall_ms() as i64, witness.skew_max_ms());
+        let (offset_ms, skew_max_ms) = (time_ms as i64 - witness.now_ms() as i64, witness.skew_max_ms());
         if skew_max_ms > 0 && offset_ms > i64::from(skew_max_ms) {
             return Err(Refusal::ClockSkew { offset_ms, skew_max_ms });
         }
@@ -133,8 +133,8 @@ impl Clock {
         let stamp = stamp_of(command);
         let timeline = stamp.map(|stamp| stamp.timeline);
         let value = match link.eval_on(timeline, command, writes).await {
-            Err(LinkError { timeline: Some(found), .. }) => {
-                witness.set_timeline(found);
+            Err(LinkError { elsewhere: Some(found), .. }) => {
+                witness.saw(found);
                 return Ok(None);
             }
             value => value?,
@@ -143,7 +143,7 @@ impl Clock {
             witness.agrees();
             return Ok(Some(value));
         };
-        let (Some(Stamp { sent_ms, .. }), received_ms) = (stamp, wall_ms()) else {
+        let (Some(Stamp { sent_ms, .. }), received_ms) = (stamp, witness.now_ms()) else {
             return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
         };
         match witness.judge(sent_ms, store_ms, received_ms) {
@@ -154,11 +154,14 @@ impl Clock {
 }
 
 /// What `lib/clock.lua` reads.
-fn stamp(witness: &Witness) -> [u8; 15] {
-    let mut bytes = [STAMP; 15];
-    bytes[1..7].copy_from_slice(&wall_ms().to_be_bytes()[2..]);
-    bytes[7..11].copy_from_slice(&witness.skew_max_ms().to_be_bytes());
-    bytes[11..].copy_from_slice(&witness.timeline().0.to_be_bytes());
+fn stamp(witness: &Witness) -> [u8; 27] {
+    let (timeline, ahead) = witness.timeline();
+    let mut bytes = [STAMP; 27];
+    bytes[1..7].copy_from_slice(&witness.now_ms().to_be_bytes()[2..]);
+    let numbers = [witness.skew_max_ms(), timeline.0, ahead.from.0, ahead.ahead_ms, ahead.otherwise_ms];
+    for (place, number) in bytes[7..].chunks_exact_mut(4).zip(numbers) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
     bytes
 }
 
@@ -216,6 +219,9 @@ fn restamped(command: &Cmd, witness: &Witness) -> Cmd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offset::Sight;
+    use crate::timeline::Lineage;
+    use crate::witness::wall_ms;
 
     #[test]
     fn x6_a_repeated_call_has_a_new_stamp_and_is_otherwise_the_same() {
@@ -227,7 +233,8 @@ mod tests {
         command.arg(5).arg(&[0_u8, 255, b'W'][..]).arg("");
         let Stamp { at, sent_ms, timeline } = stamp_of(&command).expect("a stamp");
         assert!(at == 5 && wall_ms() - sent_ms < 60_000 && timeline == Timeline::UNKNOWN, "{at} {sent_ms}");
-        witness.set_timeline(Timeline(0x0102_0304));
+        let lineage = Lineage { current: Timeline(0x0102_0304), before: Some(Timeline(9)) };
+        witness.saw(Sight { lineage, ..Sight::default() });
         let again = restamped(&command, &witness);
         let (of_first, of_again): (Vec<&[u8]>, Vec<&[u8]>) =
             (arguments(&command).collect(), arguments(&again).collect());
@@ -235,7 +242,7 @@ mod tests {
         assert!((0..9).all(|number| number == at || of_first[number] == of_again[number]), "{of_again:?}");
         let stamp = stamp_of(&again).expect("a stamp");
         assert!(stamp.sent_ms >= sent_ms && stamp.timeline == Timeline(0x0102_0304), "{stamp:?}");
-        assert_eq!(of_again[at][7..], [0, 0, 0, 7, 1, 2, 3, 4]);
+        assert_eq!(of_again[at][7..], [0, 0, 0, 7, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 14]);
     }
 
     #[test]

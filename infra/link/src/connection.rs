@@ -2,9 +2,11 @@
 //! (decision 0057).
 
 use crate::error::is_of_a_replica;
+use crate::offset::{Offset, Sight};
 use crate::primary::{Lead, Primary};
 use crate::source::{Node, Source};
 use crate::timeline::Lineage;
+use crate::witness::steady_ms;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
@@ -37,8 +39,8 @@ const PROVEN_FOR: Duration = Duration::from_secs(1);
 /// are boxed: every caller up to the RPC would contain them.
 #[derive(Clone)]
 pub(crate) enum Connection {
-    Network { multiplexed: MultiplexedConnection, lost: Arc<Lost>, lineage: Lineage },
-    Node { node: Arc<dyn Node>, lineage: Lineage },
+    Network { multiplexed: MultiplexedConnection, lost: Arc<Lost>, sight: Sight },
+    Node { node: Arc<dyn Node>, sight: Sight },
 }
 
 impl Connection {
@@ -52,11 +54,13 @@ impl Connection {
             Source::Node(node) => {
                 let node = node.clone().open();
                 let lineage = lineage(node.call(redis::cmd("INFO").arg("replication")).await)?;
-                return Ok(Connection::Node { node, lineage });
+                let sent_ms = steady_ms();
+                let offset = offset(sent_ms, node.call(&redis::cmd("TIME")).await);
+                return Ok(Connection::Node { node, sight: Sight { lineage, offset, is_of_several: true } });
             }
         };
         let proven = Mutex::new(Instant::now());
-        let (lead, multiplexed, lineage) = loop {
+        let (lead, multiplexed, sight) = loop {
             let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(&primary))).await;
             let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
             if let Some(opened) = opened?? {
@@ -65,15 +69,20 @@ impl Connection {
         };
         let silence = SILENCE + blocked;
         let lost = Lost { primary, lead, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new(), proven };
-        Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
+        Ok(Connection::Network { multiplexed, lost: Arc::new(lost), sight })
     }
 
     /// The timeline of the node that it leads to, as of its opening. A node that leaves its timeline refuses writes in between, and
     /// then the connection is dropped. One without writes in between is dropped if it is not [current](Connection::is_current) any
     /// more, or not [on its timeline](Connection::is_on_its_timeline) before its next write.
     pub(crate) fn lineage(&self) -> Lineage {
+        self.sight().lineage
+    }
+
+    /// The same timeline, and the node's clock at the opening.
+    pub(crate) fn sight(&self) -> Sight {
         match self {
-            Connection::Network { lineage, .. } | Connection::Node { lineage, .. } => *lineage,
+            Connection::Network { sight, .. } | Connection::Node { sight, .. } => *sight,
         }
     }
 
@@ -157,16 +166,18 @@ impl Connection {
 }
 
 /// `None`: another node has become the primary meanwhile. A node that hangs is no reason to wait then.
-async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Lead, MultiplexedConnection, Lineage)>> {
+async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Lead, MultiplexedConnection, Sight)>> {
     let lead = primary.lead().await?;
     let opened = async {
         let mut connection = connect(&lead.client).await?;
         let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
-        Ok::<_, RedisError>((connection, lineage))
+        let sent_ms = steady_ms();
+        let offset = offset(sent_ms, connection.send_packed_command(&redis::cmd("TIME")).await);
+        Ok::<_, RedisError>((connection, Sight { lineage, offset, is_of_several: primary.is_named() }))
     };
     tokio::select! {
         opened = opened => match opened {
-            Ok((connection, lineage)) => Ok(Some((lead.clone(), connection, lineage))),
+            Ok((connection, sight)) => Ok(Some((lead.clone(), connection, sight))),
             Err(error) => {
                 // What was opened while it was the primary leads to a replica, too.
                 if is_of_a_replica(error.code()) {
@@ -192,6 +203,18 @@ fn lineage(info: RedisResult<Value>) -> RedisResult<Lineage> {
         return Err(RedisError::from((ErrorKind::Server(ServerErrorKind::ReadOnly), "this Redis is a replica")));
     }
     Ok(Lineage::of(&info))
+}
+
+/// Of a node's clock, by its answer to `TIME`.
+fn offset(sent_ms: u64, time: RedisResult<Value>) -> Option<Offset> {
+    let store_ms = time_of(time.ok()?).ok()?;
+    Some(Offset::measured(sent_ms, store_ms, steady_ms()))
+}
+
+/// The answer to `TIME`, in Unix ms.
+pub(crate) fn time_of(time: Value) -> Result<u64, redis::ParsingError> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+    Ok(seconds * 1_000 + micros / 1_000)
 }
 
 async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {

@@ -1,6 +1,6 @@
 //! A failed command, and whether it took effect.
 
-use crate::timeline::Timeline;
+use crate::offset::Sight;
 use metrics::{counter, describe_counter};
 use redis::{ErrorKind, RedisError, ServerError};
 use tallystone_model::{Applied, Refusal, Resource};
@@ -15,8 +15,8 @@ pub struct LinkError {
     pub(crate) lost: bool,
     /// Nothing was sent: the store is not what it was (X7).
     pub(crate) is_data_loss: bool,
-    /// Nothing was sent: the connection leads to this timeline, and the call was made for another.
-    pub(crate) timeline: Option<Timeline>,
+    /// Nothing was sent: the connection leads to this primary, and the call was made for another timeline.
+    pub(crate) elsewhere: Option<Sight>,
 }
 
 /// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
@@ -58,7 +58,7 @@ fn slot_moves(error: &RedisError) -> String {
 impl LinkError {
     /// No connection could be opened.
     pub(crate) fn before(error: RedisError) -> Self {
-        LinkError { source: error, applied: Applied::No, lost: true, is_data_loss: false, timeline: None }
+        LinkError { source: error, applied: Applied::No, lost: true, is_data_loss: false, elsewhere: None }
     }
 
     /// The command was sent.
@@ -70,7 +70,7 @@ impl LinkError {
         }
         let applied = if answered { Applied::No } else { Applied::Unknown };
         let leads_elsewhere = is_of_a_replica(error.code()) || error.code() == Some(MOVED);
-        LinkError { source: error, applied, lost: !answered || leads_elsewhere, is_data_loss: false, timeline: None }
+        LinkError { source: error, applied, lost: !answered || leads_elsewhere, is_data_loss: false, elsewhere: None }
     }
 
     /// Another node of the Redis Cluster has the slot of the command, which was not executed.
@@ -81,7 +81,7 @@ impl LinkError {
     /// The write was executed, and it is not known whether enough replicas have it. `lost`: the connection is of no more use.
     pub(crate) fn unconfirmed(lost: bool, why: String) -> Self {
         let error = RedisError::from((ErrorKind::Client, "too few replicas", why));
-        LinkError { source: error, applied: Applied::Unknown, lost, is_data_loss: false, timeline: None }
+        LinkError { source: error, applied: Applied::Unknown, lost, is_data_loss: false, elsewhere: None }
     }
 
     /// The store has no memory left for what the command would write.
@@ -92,13 +92,13 @@ impl LinkError {
     /// The store is not what it was.
     pub(crate) fn data_loss(why: String) -> Self {
         let error = RedisError::from((ErrorKind::Client, "data loss", why));
-        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true, timeline: None }
+        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true, elsewhere: None }
     }
 
-    /// The connection leads to this timeline, and the call was made for another.
-    pub(crate) fn other_timeline(timeline: Timeline) -> Self {
+    /// The connection leads to this primary, and the call was made for another timeline.
+    pub(crate) fn other_timeline(found: Sight) -> Self {
         let error = RedisError::from((ErrorKind::Client, "Redis was replaced since the call was made"));
-        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: false, timeline: Some(timeline) }
+        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: false, elsewhere: Some(found) }
     }
 }
 

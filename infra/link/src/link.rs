@@ -2,7 +2,7 @@
 
 use crate::LinkError;
 use crate::condition::Condition;
-use crate::connection::Connection;
+use crate::connection::{Connection, time_of};
 use crate::error::{MOVED, is_of_a_replica};
 use crate::replicas::{self, ReplicaWait, first_key, write_behind};
 use crate::scan::ScanPosition;
@@ -180,10 +180,16 @@ impl Link {
 
     /// Redis's clock, in Unix ms.
     pub async fn time_ms(&self) -> Result<u64, LinkError> {
-        let time = self.call(&redis::cmd("TIME")).await?;
-        let (seconds, micros): (u64, u64) =
-            redis::from_redis_value(time).map_err(|error| LinkError::after(error.into()))?;
-        Ok(seconds * 1_000 + micros / 1_000)
+        Ok(self.time_on_timeline().await?.0)
+    }
+
+    /// Redis's clock, in Unix ms, and the timeline of the node that was read.
+    pub(crate) async fn time_on_timeline(&self) -> Result<(u64, Timeline), LinkError> {
+        self.check_store(false)?;
+        let open = self.open(0).await?;
+        let time = call_over(&open, &redis::cmd("TIME")).await?;
+        let time_ms = time_of(time).map_err(|error| LinkError::after(error.into()))?;
+        Ok((time_ms, open.connection.lineage().current))
     }
 
     /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
@@ -283,8 +289,8 @@ impl Link {
             open.abandon().await;
             open = self.open_for(writes, slot).await?;
         }
-        let found = open.connection.lineage().current;
-        if is_for_another(found) {
+        let found = open.connection.sight();
+        if is_for_another(found.lineage.current) {
             return Err(LinkError::other_timeline(found));
         }
         let sent_at = Instant::now();

@@ -98,6 +98,11 @@ impl Primary {
         }
     }
 
+    /// Whether Sentinels or the nodes of a cluster say which node it is.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(&*self.leads, Leads::By(_))
+    }
+
     /// Whether it is a node of a Redis Cluster.
     pub fn is_of_cluster(&self) -> bool {
         self.cluster().is_some()

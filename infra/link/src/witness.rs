@@ -3,11 +3,12 @@
 
 use crate::Link;
 use crate::error::begin_disk_errors;
+use crate::offset::{Ahead, Offset, Reign, Sight};
 use crate::timeline::Timeline;
 use metrics::{Unit, describe_gauge, gauge};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const OFFSET: &str = "tallystone_store_clock_offset_seconds";
@@ -15,6 +16,8 @@ const OFFSET: &str = "tallystone_store_clock_offset_seconds";
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Between two lines of the log at least: an offset near the bound comes and goes.
 const LOG_EVERY: Duration = Duration::from_secs(10);
+/// For this time a step of this machine's clock beyond the bound may be an error. Then it is the time.
+const STEP_BELIEVED_AFTER_MS: u64 = 10_000;
 
 /// What this process knows of a Redis's clock.
 #[derive(Debug)]
@@ -24,8 +27,19 @@ pub struct Witness {
     /// The last line of the log said that the clocks differ.
     is_warned: AtomicBool,
     logged_at: Mutex<Option<Instant>>,
-    /// The timeline of the connection, as the last call found it.
-    timeline: AtomicU32,
+    /// The primary, as the last call found it.
+    reign: Mutex<Reign>,
+    /// Since the first time that was read.
+    own: Mutex<Option<OwnClock>>,
+}
+
+/// This machine's clock. Redis may be on the same machine: then a step of it is not found by comparing the two.
+#[derive(Debug)]
+struct OwnClock {
+    /// By how much the wall clock is ahead of the steady one, as far as that is believed, in ms.
+    ahead_ms: i64,
+    /// Since when it differs by more than the bound from that: steady ms.
+    stepped_at_ms: Option<u64>,
 }
 
 /// Whether Redis's clock and this process's agree within the bound.
@@ -40,20 +54,40 @@ pub enum Verdict {
     },
 }
 
-thread_local! {
-    static VIRTUAL_MS: Cell<Option<u64>> = const { Cell::new(None) };
+/// The clocks of a simulated machine.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualClocks {
+    /// What [`wall_ms`] returns: Unix ms.
+    pub wall_ms: u64,
+    /// The time since some moment, in ms. It is never set.
+    pub steady_ms: u64,
 }
 
-/// Sets the time that [`wall_ms`] returns on this thread; `None`: the machine's. A simulator runs all of its servers on one
-/// thread, each with a clock that may be wrong.
-pub fn set_virtual_wall_ms(ms: Option<u64>) {
-    VIRTUAL_MS.set(ms);
+thread_local! {
+    static VIRTUAL: Cell<Option<VirtualClocks>> = const { Cell::new(None) };
+}
+
+/// Sets the clocks of this thread; `None`: the machine's. A simulator runs all of its servers on one thread, each with a wall clock
+/// that may be wrong.
+pub fn set_virtual_clocks(clocks: Option<VirtualClocks>) {
+    VIRTUAL.set(clocks);
 }
 
 /// This machine's time in Unix ms.
 pub fn wall_ms() -> u64 {
     let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    VIRTUAL_MS.get().unwrap_or_else(now_ms)
+    VIRTUAL.get().map_or_else(now_ms, |clocks| clocks.wall_ms)
+}
+
+/// A time that no correction of this machine's clock changes: ms since some moment in this process's life.
+pub(crate) fn steady_ms() -> u64 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    VIRTUAL.get().map_or_else(|| BEGAN.elapsed().as_millis() as u64, |clocks| clocks.steady_ms)
+}
+
+/// By how much the wall clock is ahead of the steady one, in ms.
+fn wall_ahead_ms() -> i64 {
+    wall_ms() as i64 - steady_ms() as i64
 }
 
 /// By how much a time of Redis is ahead of the span in which it was read (negative: behind), in ms.
@@ -68,7 +102,21 @@ impl Witness {
 
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
         let (is_warned, logged_at) = (AtomicBool::new(false), Mutex::new(None));
-        Witness { what, skew_max_ms, is_warned, logged_at, timeline: AtomicU32::new(Timeline::UNKNOWN.0) }
+        Witness { what, skew_max_ms, is_warned, logged_at, reign: Mutex::default(), own: Mutex::default() }
+    }
+
+    /// This process's time, with which Redis's is compared, in Unix ms. A step of this machine's clock beyond the bound counts only after
+    /// some seconds. So if Redis is on the same machine, its time differs from this one meanwhile, and scripts change nothing.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let (steady_ms, ahead_ms) = (steady_ms(), wall_ahead_ms());
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = own.get_or_insert(OwnClock { ahead_ms, stepped_at_ms: None });
+        let differs = self.skew_max_ms > 0 && (ahead_ms - own.ahead_ms).unsigned_abs() > u64::from(self.skew_max_ms);
+        let since_ms = if differs { *own.stepped_at_ms.get_or_insert(steady_ms) } else { steady_ms };
+        if !differs || steady_ms.saturating_sub(since_ms) >= STEP_BELIEVED_AFTER_MS {
+            *own = OwnClock { ahead_ms, stepped_at_ms: None };
+        }
+        steady_ms.saturating_add_signed(own.ahead_ms)
     }
 
     pub(crate) fn of_another(&self) -> Witness {
@@ -80,12 +128,27 @@ impl Witness {
         self.skew_max_ms
     }
 
-    pub(crate) fn timeline(&self) -> Timeline {
-        Timeline(self.timeline.load(Ordering::Relaxed))
+    fn reign(&self) -> MutexGuard<'_, Reign> {
+        self.reign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_timeline(&self, timeline: Timeline) {
-        self.timeline.store(timeline.0, Ordering::Relaxed);
+    /// The timeline of the primary, and how far its clock may be ahead of that of the one before.
+    pub(crate) fn timeline(&self) -> (Timeline, Ahead) {
+        // One clock may be behind by the bound, and the other one ahead.
+        let bound_ms = if self.skew_max_ms > 0 { self.skew_max_ms } else { Witness::SKEW_MAX_MS };
+        let reign = self.reign();
+        (reign.timeline(), reign.ahead(bound_ms.saturating_mul(2)))
+    }
+
+    /// A connection leads to this primary.
+    pub(crate) fn saw(&self, sight: Sight) {
+        let offset = sight.offset.filter(|offset| self.is_plausible(*offset));
+        self.reign().saw(Sight { offset, ..sight });
+    }
+
+    /// While one of the clocks is wrong, no script accepts a time, and the difference says nothing of later.
+    fn is_plausible(&self, offset: Offset) -> bool {
+        self.skew_max_ms == 0 || offset.agrees(self.now_ms() as i64 - steady_ms() as i64, self.skew_max_ms)
     }
 
     /// Judges a time of Redis that was read between two times of this process (all Unix ms), and logs if the verdict is
@@ -138,9 +201,13 @@ impl Witness {
     /// Measures the offset again and again, for the metric and the log, until `link` or the future is dropped.
     pub async fn watch(self: Arc<Self>, link: Link) {
         loop {
-            let sent_ms = wall_ms();
-            if let Ok(store_ms) = link.time_ms().await {
-                let received_ms = wall_ms();
+            let (sent_ms, steady_sent_ms) = (self.now_ms(), steady_ms());
+            if let Ok((store_ms, timeline)) = link.time_on_timeline().await {
+                let received_ms = self.now_ms();
+                let offset = Offset::measured(steady_sent_ms, store_ms, steady_ms());
+                if self.is_plausible(offset) {
+                    self.reign().measured(timeline, offset);
+                }
                 self.measured(offset_ms(sent_ms, store_ms, received_ms));
                 self.judge(sent_ms, store_ms, received_ms);
             }
@@ -173,6 +240,39 @@ mod tests {
             assert_eq!(witness.judge(sent_ms, store_ms, received_ms), verdict, "{sent_ms} {store_ms} {received_ms}");
         }
         assert_eq!(Witness::new("queues", 0).judge(0, 700_000, 1), Verdict::Agrees);
+    }
+
+    #[test]
+    fn x6_a_step_of_the_own_clock_counts_only_after_some_seconds() {
+        const WALL_MS: u64 = 1_780_000_000_000;
+        let at = |steady_ms: u64, ahead_ms: i64| {
+            let wall_ms = (WALL_MS + steady_ms).saturating_add_signed(ahead_ms);
+            set_virtual_clocks(Some(VirtualClocks { wall_ms, steady_ms }));
+        };
+        at(1_000, 0);
+        let witness = Witness::new("queues", 10_000);
+        for (steady_ms, ahead_ms, believed_ms) in [
+            (1_001, 0, 0),
+            // It is set gradually, or by less than the bound.
+            (2_000, 9_000, 9_000),
+            (2_500, -1_000, -1_000),
+            // For half a second it is wrong.
+            (3_000, 600_000, -1_000),
+            (3_499, 600_000, -1_000),
+            (3_500, -1_000, -1_000),
+            // It stays so.
+            (4_000, -600_000, -1_000),
+            (13_999, -600_000, -1_000),
+            (14_000, -600_000, -600_000),
+            (14_001, -600_001, -600_001),
+        ] {
+            at(steady_ms, ahead_ms);
+            let expected_ms = (WALL_MS + steady_ms).saturating_add_signed(believed_ms);
+            assert_eq!(witness.now_ms(), expected_ms, "{steady_ms} {ahead_ms}");
+        }
+        at(15_000, 0);
+        assert_eq!(Witness::new("queues", 0).now_ms(), WALL_MS + 15_000);
+        set_virtual_clocks(None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ local function cancel(m, fencing_token, force, reason)
   end
   if m.state == CANCELED then return OK, CANCELED, m.version end
   if m.state > RUNNING then return WRONG_STATE, m.state, 0 end
-  local holds = m.state == RUNNING and fencing_token == m.fencing_token and now < m.due
+  local holds = m.state == RUNNING and fencing_token == m.fencing_token and lease_now < m.due
   if not holds and not force then
     -- A fencing token that does not hold the message belongs to a dead lease, whatever the state.
     if fencing_token > 0 then return LEASE_LOST, m.state, 0 end

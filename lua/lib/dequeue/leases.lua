@@ -39,7 +39,7 @@ end
 local function replay(r, given)
   for _, lease in ipairs(given) do
     local head, ends = living(lease.id, lease.fencing_token)
-    if head and now < ends then give(r, lease.id, head, call('HGET', K_BODY, lease.id), 0, 0) end
+    if head and lease_now < ends then give(r, lease.id, head, call('HGET', K_BODY, lease.id), 0, 0) end
   end
   r.replayed = r.found > 0
 end

@@ -7,6 +7,8 @@ use crate::constants::STATE_LAYOUT;
 
 /// What a timeline behind the layout begins with; `lib/timeline.lua` has it. No server's id begins so.
 const TIMELINE_FOLLOWS: u8 = 1;
+/// The same, with leases of earlier timelines that have not ended.
+const TIMELINE_WITH_LEASES: u8 = 2;
 
 /// The fields of a shard's state that Rust reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +48,16 @@ pub fn decode_state(raw: &[u8]) -> Result<ShardState, Unreadable> {
 
 /// The start of the timeline, if the state has one.
 fn read_timeline(reader: &mut Reader<'_>) -> Result<u64, Unreadable> {
-    if reader.0.first() != Some(&TIMELINE_FOLLOWS) {
+    let kind = reader.0.first().copied();
+    if ![Some(TIMELINE_FOLLOWS), Some(TIMELINE_WITH_LEASES)].contains(&kind) {
         return Ok(0);
     }
     let _which = reader.bytes(1 + 4)?;
     let begin = reader.number(7)?;
     let _began_at_ms = reader.number(6)?;
+    if kind == Some(TIMELINE_WITH_LEASES) {
+        let _leases_behind_ms_until = reader.bytes(4 + 6)?;
+    }
     Ok(begin)
 }
 
@@ -97,6 +103,11 @@ mod tests {
         raw.splice(end..end, timeline);
         assert_eq!(decode_marks(&raw), Ok(marks), "behind a timeline");
         assert_eq!(decode_state(&raw).map(|state| state.timeline_begin), Ok(9));
+        let mut with_leases = raw.clone();
+        with_leases[end] = 2;
+        with_leases.splice(end + 18..end + 18, [0, 0, 0, 5, 0, 0, 0, 0, 0, 6]);
+        assert_eq!(decode_marks(&with_leases), Ok(marks), "behind a timeline with leases");
+        assert_eq!(decode_state(&with_leases).map(|state| state.timeline_begin), Ok(9));
         raw[53..59].copy_from_slice(&FAR_MS.to_be_bytes()[2..]);
         assert_eq!(decode_marks(&raw), Ok(ShardMarks { sweep_at_ms: None, ..marks }));
         assert!(decode_marks(&raw[..60]).is_err());

@@ -13,11 +13,11 @@ use tallystone_server::store::{RedisOptions, RedisStore};
 use tallystone_tests::ClockShift;
 use tokio::time::{Instant, sleep};
 
-const QUEUE: &str = "orders";
+pub(super) const QUEUE: &str = "orders";
 const POLL: Duration = Duration::from_millis(20);
 
 /// A primary with a replica, behind an address that leads to the primary.
-struct Nodes {
+pub(super) struct Nodes {
     primary: Redis,
     replica: Redis,
     proxy: Proxy,
@@ -28,7 +28,7 @@ impl Nodes {
         Nodes::with(Redis::start().await).await
     }
 
-    async fn with(replica: Redis) -> Nodes {
+    pub(super) async fn with(replica: Redis) -> Nodes {
         let primary = Redis::start().await;
         follows(&replica, &primary).await;
         let proxy = Proxy::start(primary.port()).await;
@@ -36,7 +36,7 @@ impl Nodes {
     }
 
     /// The replica has everything so far, and nothing of what follows.
-    async fn separate(&self) {
+    pub(super) async fn separate(&self) {
         // WAIT would count what its own connection has written, which is nothing.
         let give_up_at = Instant::now() + SOON;
         let offset = async |node: &Redis, name: &str| replication(node).await.get::<u64>(name).expect("an offset");
@@ -48,13 +48,18 @@ impl Nodes {
     }
 
     /// The primary ends, and the address leads to the replica.
-    async fn fail_over(&mut self) {
+    pub(super) async fn fail_over(&mut self) {
         self.proxy.lead_to(self.replica.port());
         self.primary.kill().await;
     }
 
-    async fn server(&self) -> (Server, Client) {
-        let server = Server::start(&self.proxy.url()).await;
+    /// Where the primary is.
+    pub(super) fn url(&self) -> String {
+        self.proxy.url()
+    }
+
+    pub(super) async fn server(&self) -> (Server, Client) {
+        let server = Server::start(&self.url()).await;
         let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
         (server, client)
     }
@@ -71,7 +76,7 @@ async fn lease(client: &Client, worker: &str) -> Result<Lease, Error> {
 }
 
 /// The answer of the first call that reaches the new primary.
-async fn until_answered<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> T {
+pub(super) async fn until_answered<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> T {
     let give_up_at = Instant::now() + SOON;
     loop {
         match call().await {

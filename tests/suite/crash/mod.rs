@@ -3,6 +3,7 @@
 //! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which
 //! that happens. What may not: a fault that is only pretended.
 
+mod ahead;
 mod away;
 pub(crate) mod cluster;
 pub(crate) mod cluster_failover;

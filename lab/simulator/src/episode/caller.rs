@@ -125,7 +125,7 @@ impl Caller {
     }
 
     fn patch(&mut self) -> MessagePatch {
-        let visible_at_ms = self.world.server_ms(0) + self.chance.random_range(0..400);
+        let visible_at_ms = self.world.clocks_of(0).wall_ms + self.chance.random_range(0..400);
         MessagePatch {
             priority: self.chance.random_bool(0.5).then(|| self.chance.random_range(0..6)),
             visible_at_ms: self.chance.random_bool(0.5).then_some(visible_at_ms),

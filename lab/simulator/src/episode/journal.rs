@@ -57,8 +57,8 @@ impl Journal {
         }
     }
 
-    /// Takes note of one write.
-    pub(super) fn wrote(&mut self, keyspace: &mut Keyspace) {
+    /// Takes note of one write, at this time of the episode. `redis_set_ms`: as in [`Written`].
+    pub(super) fn wrote(&mut self, keyspace: &mut Keyspace, elapsed_ms: u64, redis_set_ms: u64) {
         let write = self.writes;
         self.writes += 1;
         self.live.push(write);
@@ -81,6 +81,8 @@ impl Journal {
                 match record::decode_events(at_ms, &values[3]) {
                     Ok(events) => self.written.extend((id.ms..).zip(events).map(|(offset, event)| Written {
                         write,
+                        elapsed_ms,
+                        redis_set_ms,
                         is_lost: false,
                         recorded: Recorded { shard: outbox.shard.clone(), offset, event },
                     })),

@@ -46,7 +46,7 @@ pub fn run(seed: u64, redis: &Arc<SimulatedRedis>, is_traced: bool) -> Episode {
     redis.reset(2 * WRITES_LOST_MAX);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let episode = runtime.block_on(play(seed, redis, is_traced));
-    tallystone_link::set_virtual_wall_ms(None);
+    tallystone_link::set_virtual_clocks(None);
     episode
 }
 

@@ -7,7 +7,7 @@ use crate::scripting::locked;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use tallystone_link::{Clock, Node, set_virtual_wall_ms};
+use tallystone_link::{Clock, Node, set_virtual_clocks};
 use tallystone_model::{Applied, Refusal};
 use tallystone_server::store::{RedisOptions, RedisStore};
 
@@ -70,7 +70,7 @@ impl<F: Future> Future for OnServer<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        set_virtual_wall_ms(Some(self.world.server_ms(self.server)));
+        set_virtual_clocks(Some(self.world.clocks_of(self.server)));
         self.call.as_mut().poll(context)
     }
 }

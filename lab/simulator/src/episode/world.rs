@@ -9,6 +9,7 @@ use rand::{Rng, SeedableRng};
 use redis::{Cmd, RedisResult, Value};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use tallystone_link::VirtualClocks;
 use tallystone_model::Shard;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -67,6 +68,8 @@ struct State {
     has_faults: bool,
     redis_offset_ms: i64,
     server_offsets_ms: [i64; SERVERS],
+    /// By how much Redis's clock was set in all, while it was the primary.
+    redis_set_ms: u64,
     /// By how much Redis's clock is wrong beyond the bound, and until when (virtual ms).
     skew: Option<(i64, u64)>,
     /// How often each server has died.
@@ -115,6 +118,7 @@ impl World {
             chance: StdRng::seed_from_u64(seed),
             has_faults: false,
             redis_offset_ms: 0,
+            redis_set_ms: 0,
             server_offsets_ms: [0; SERVERS],
             skew: None,
             deaths: [0; SERVERS],
@@ -135,9 +139,11 @@ impl World {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// The clock of a server: Unix ms.
-    pub(super) fn server_ms(&self, server: usize) -> u64 {
-        (BEGIN_MS + self.elapsed_ms() as i64 + locked(&self.state).server_offsets_ms[server]) as u64
+    /// The clocks of a server.
+    pub(super) fn clocks_of(&self, server: usize) -> VirtualClocks {
+        let steady_ms = self.elapsed_ms();
+        let wall_ms = BEGIN_MS + steady_ms as i64 + locked(&self.state).server_offsets_ms[server];
+        VirtualClocks { wall_ms: wall_ms as u64, steady_ms }
     }
 
     /// How often a server has died.
@@ -236,7 +242,7 @@ impl World {
         // No caller waits on a server of an episode.
         drop(keyspace.take_published());
         if has_changed {
-            state.journal.wrote(&mut keyspace);
+            state.journal.wrote(&mut keyspace, elapsed_ms, state.redis_set_ms);
         }
         drop(keyspace);
         if state.trace.is_some() {
@@ -291,6 +297,7 @@ impl World {
             }
             Fault::RedisClock { step_ms } => {
                 state.redis_offset_ms = moved(state.redis_offset_ms, step_ms);
+                state.redis_set_ms += step_ms.unsigned_abs();
                 state.met.clock_steps += 1;
             }
             Fault::ServerClock { server, step_ms } => {

@@ -8,6 +8,10 @@ use tallystone_model::{MessageId, Recorded, Shard, State};
 pub struct Written {
     /// The number of the write, in order of execution.
     pub write: u64,
+    /// When: ms since the start of the episode, which no clock of it shows.
+    pub elapsed_ms: u64,
+    /// By how much the clocks of primaries had been set in all before, in either direction, in ms.
+    pub redis_set_ms: u64,
     /// A failover lost this write.
     pub is_lost: bool,
     /// The event.

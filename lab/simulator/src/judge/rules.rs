@@ -2,7 +2,7 @@
 
 use super::history::{History, SeenTransition};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tallystone_model::State;
+use tallystone_model::{Cause, State};
 
 /// What a history must not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,8 @@ pub enum Rule {
     FencingTokensRise,
     /// A lease is ended by a caller with its fencing token (Q11).
     LeasesEndedByHolders,
+    /// No lease ends before its time, whatever the clocks of primaries in a row show (Q17).
+    LeasesLast,
     /// No two events with one shard, sequence and version differ (Q19, X1).
     EventVersions,
     /// No two events with one offset of an outbox differ (Q19, X1).
@@ -34,11 +36,12 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 11] = [
+    pub const ALL: [Rule; 12] = [
         Rule::ExclusiveValues,
         Rule::FencingTokensDiffer,
         Rule::FencingTokensRise,
         Rule::LeasesEndedByHolders,
+        Rule::LeasesLast,
         Rule::EventVersions,
         Rule::OutboxOffsets,
         Rule::Revisions,
@@ -55,6 +58,7 @@ impl Rule {
             Rule::FencingTokensDiffer => fencing_tokens_differ(history),
             Rule::FencingTokensRise => fencing_tokens_rise(history),
             Rule::LeasesEndedByHolders => leases_ended_by_holders(history),
+            Rule::LeasesLast => leases_last(history),
             Rule::EventVersions => event_versions(history),
             Rule::OutboxOffsets => outbox_offsets(history),
             Rule::Revisions => revisions(history),
@@ -136,6 +140,27 @@ fn leases_ended_by_holders(history: &History) -> Vec<String> {
     };
     let ended = history.transitions.iter().filter(is_of_another);
     ended.map(|seen| format!("it has ended the lease of another: {seen:?}")).collect()
+}
+
+/// Of the leases that survive. A primary whose clock is set forward ends them early by the step, and one whose clock is set back was
+/// measured before that.
+fn leases_last(history: &History) -> Vec<String> {
+    let mut begun = HashMap::new();
+    let mut found = Vec::new();
+    for written in history.written.iter().filter(|written| !written.is_lost) {
+        let event = &written.recorded.event;
+        let key = (&written.recorded.shard, event.sequence);
+        if matches!(event.by, Cause::Dequeue | Cause::ExtendLease) {
+            begun.insert(key, (written.elapsed_ms, event.due_ms.saturating_sub(event.at_ms)));
+        } else if event.by == Cause::LeaseExpired
+            && let Some((began_ms, length_ms)) = begun.remove(&key)
+            && written.elapsed_ms + written.redis_set_ms < began_ms + length_ms
+        {
+            let lasted_ms = written.elapsed_ms - began_ms;
+            found.push(format!("a lease of {length_ms} ms has lapsed after {lasted_ms} ms: {event:?}"));
+        }
+    }
+    found
 }
 
 fn event_versions(history: &History) -> Vec<String> {

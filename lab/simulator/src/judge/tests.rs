@@ -51,6 +51,8 @@ fn accepted(message: &str) -> Event {
 fn history(events: Vec<Event>, lost: &[u64]) -> History {
     let written = (0..).zip(events).map(|(write, event)| Written {
         write,
+        elapsed_ms: 0,
+        redis_set_ms: 0,
         is_lost: lost.contains(&write),
         recorded: Recorded { shard: shard(), offset: write, event },
     });
@@ -127,6 +129,25 @@ fn x8_what_was_acknowledged_is_not_lost() {
     assert_eq!(breaks(&kept(&[1], &[("a", State::Canceled)])), [Rule::AcknowledgedMessages]);
     let never = History { acknowledged: vec![(shard(), id("b"))], ..History::default() };
     assert_eq!(breaks(&never), [Rule::AcknowledgedMessages]);
+}
+
+#[test]
+fn x8_no_lease_ends_before_its_time() {
+    let granted = Event { at_ms: 10, due_ms: 110, ..granted("a", 2, 7) };
+    let extended = Event { by: Cause::ExtendLease, at_ms: 60, due_ms: 160, ..granted.clone() };
+    let lapsed = Event { by: Cause::LeaseExpired, ..event("a", 3, Some(State::Running), Some(State::Pending)) };
+    let lasts = |events: &[(&Event, u64)], set_ms, lost: &[u64]| {
+        let mut history = history(events.iter().map(|(event, _)| (*event).clone()).collect(), lost);
+        for (written, (_, elapsed_ms)) in history.written.iter_mut().zip(events) {
+            (written.elapsed_ms, written.redis_set_ms) = (*elapsed_ms, set_ms);
+        }
+        Rule::LeasesLast.findings(&history).is_empty()
+    };
+    assert!(lasts(&[(&granted, 1_000), (&lapsed, 1_100)], 0, &[]));
+    assert!(!lasts(&[(&granted, 1_000), (&lapsed, 1_099)], 0, &[]));
+    assert!(lasts(&[(&granted, 1_000), (&lapsed, 1_099)], 1, &[]), "a clock was set");
+    assert!(!lasts(&[(&granted, 1_000), (&extended, 1_050), (&lapsed, 1_149)], 0, &[]));
+    assert!(lasts(&[(&granted, 1_000), (&extended, 1_050), (&lapsed, 1_100)], 0, &[1]), "that was lost");
 }
 
 #[test]
