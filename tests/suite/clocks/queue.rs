@@ -2,15 +2,16 @@
 
 use super::{FOR_GOOD, MOMENT, POLL, RECOVERY, WRONG, wrong_for};
 use crate::histories::pair::Server;
-use crate::system::program::SOON;
+use crate::system::program::{Running, SOON, command};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{Applied, Client, Dequeue, Error, Items, Lease, NewMessage, QueueConfig};
 use tallystone_server::store::Clock;
-use tallystone_tests::{ClockShift, TestRedis};
+use tallystone_tests::{ClockShift, TestRedis, lasting_port};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -187,6 +188,43 @@ async fn x6_without_a_bound_a_wrong_clock_ends_leases() {
     assert!(clients[1].dequeue(dequeue()).await.expect("an answer").is_empty(), "it is leased");
     shift.set_ms(WRONG[0]);
     assert_eq!(clients[1].dequeue(dequeue().wait_ms(5_000)).await.expect("an answer").len(), 1, "leased twice at once");
+}
+
+/// Both on one machine, so the two clocks agree all the time.
+#[tokio::test]
+async fn x6_a_clock_of_redis_and_server_that_is_wrong_for_a_moment_ends_no_lease() {
+    let shift = ClockShift::new();
+    let redis = TestRedis::shifted(&shift).await;
+    let (url, port) = (redis.url(), lasting_port());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let listen = address.to_string();
+    let mut command = command(&["server", "--allow-volatile", "--redis-url", &url, "--listen", &listen]);
+    command.envs(shift.environment());
+    let mut server = Running::start(command);
+    server.listens(address).await;
+    let client = Client::builder(format!("http://{address}")).retry_for(Duration::ZERO).connect();
+    let client = client.await.expect("a server that listens");
+    client.create_queue(QUEUE, QueueConfig::exclusive(KEY)).await.expect("a queue");
+    let message = |id: &str| NewMessage::new(id, Vec::new()).metadata(KEY, "k");
+    let enqueued = client.enqueue(QUEUE, vec![message("first"), message("second")]).await.expect("an answer");
+    assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
+    let dequeue = |worker: &str| Dequeue::new(QUEUE).worker(worker).lease_ms(LEASE_MS);
+    let held = client.dequeue(dequeue("holder")).await.expect("an answer");
+    assert_eq!(held.len(), 1);
+    for wrong_ms in WRONG {
+        shift.set_ms(wrong_ms);
+        let began = Instant::now();
+        while began.elapsed() < MOMENT {
+            match client.dequeue(dequeue("other")).await {
+                Err(Error::Unavailable { message, .. }) => assert!(message.contains("clock_skew_max_ms"), "{message}"),
+                other => panic!("{other:?} under a wrong clock"),
+            }
+        }
+        shift.set_ms(0);
+        assert!(client.dequeue(dequeue("other")).await.expect("at once").is_empty(), "it is leased");
+    }
+    assert!(one(client.complete(QUEUE, vec![held[0].lease_ref().into()]).await).is_some());
+    assert_eq!(client.dequeue(dequeue("other")).await.expect("an answer").len(), 1);
 }
 
 #[tokio::test]
