@@ -10,7 +10,7 @@ use crate::route::REWRITES_MANY;
 use crate::work::{Failure, LATE, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tallystone_kafka::{ExactReader, Ledger, NotVerified, Place, Position, Transactions};
+use tallystone_kafka::{ExactReader, Ledger, NotVerified, Position, TopicPartition, Transactions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -40,11 +40,11 @@ pub(crate) struct Member<'a> {
     reader: ExactReader<Observer>,
     transactions: Transactions,
     assignment: u64,
-    ledgers: BTreeMap<Place, Ledger>,
+    ledgers: BTreeMap<TopicPartition, Ledger>,
     /// The ledgers as they were written or read last.
-    durable: BTreeMap<Place, Ledger>,
+    durable: BTreeMap<TopicPartition, Ledger>,
     /// Of each partition, the offset after the last record that was read.
-    read_to: BTreeMap<Place, i64>,
+    read_to: BTreeMap<TopicPartition, i64>,
     /// The last record that this member has written to each of its partitions of late records, and not read back. Until it
     /// has, it reads no other records: late ones must not become late again in a growing queue.
     unread_late: BTreeMap<i32, i64>,
@@ -114,7 +114,7 @@ impl<'a> Member<'a> {
             let left = until.saturating_duration_since(Instant::now());
             let polled = match self.reader.poll(left) {
                 Some(Ok(message)) => {
-                    let place = self.reader.place(&message);
+                    let place = self.reader.topic_partition(&message);
                     place.map(|place| (Record::of(&message, place, place.topic == LATE), Ledger::begin(&message)))
                 }
                 Some(Err(error)) => {
@@ -257,12 +257,12 @@ impl<'a> Member<'a> {
     }
 
     /// Writes records, and the ledgers that have changed, in one transaction.
-    fn commit(&mut self, ledgers: BTreeMap<Place, Ledger>, settled: Settled) -> Result<(), Failure> {
+    fn commit(&mut self, ledgers: BTreeMap<TopicPartition, Ledger>, settled: Settled) -> Result<(), Failure> {
         self.verify_sources(&settled)?;
         let now_ms = now_ms();
         let outputs = settled.decided.iter().map(|decided| self.work.targets.output(decided, now_ms)).collect();
-        let is_changed = |(place, ledger): &(&Place, &Ledger)| self.durable.get(place) != Some(ledger);
-        let changed: BTreeMap<Place, Ledger> =
+        let is_changed = |(place, ledger): &(&TopicPartition, &Ledger)| self.durable.get(place) != Some(ledger);
+        let changed: BTreeMap<TopicPartition, Ledger> =
             ledgers.iter().filter(is_changed).map(|(place, ledger)| (*place, *ledger)).collect();
         if changed.is_empty() {
             return Ok(());
@@ -273,7 +273,7 @@ impl<'a> Member<'a> {
         self.ledgers = ledgers;
         written(&settled.decided);
         for ((topic, partition), offset) in offsets {
-            let place = Place { topic: LATE, partition };
+            let place = TopicPartition { topic: LATE, partition };
             if topic == self.work.targets.late && self.reader.ledgers().contains_key(&place) {
                 self.unread_late.insert(partition, offset);
             }
@@ -287,9 +287,9 @@ impl<'a> Member<'a> {
     /// Verifies that the topics in which records were read are still the same, before other records are written for them. A
     /// topic that was created again meanwhile will be read from its beginning, and such a record would be written twice.
     fn verify_sources(&self, settled: &Settled) -> Result<(), Failure> {
-        let places: BTreeSet<Place> = settled.decided.iter().map(|decided| decided.record.place).collect();
-        let anchor = |place: Place| Some((place, self.ledgers.get(&place)?.anchor));
-        let anchors: BTreeMap<Place, Position> = places.into_iter().filter_map(anchor).collect();
+        let places: BTreeSet<TopicPartition> = settled.decided.iter().map(|decided| decided.record.place).collect();
+        let anchor = |place: TopicPartition| Some((place, self.ledgers.get(&place)?.anchor));
+        let anchors: BTreeMap<TopicPartition, Position> = places.into_iter().filter_map(anchor).collect();
         if anchors.is_empty() { Ok(()) } else { Ok(self.reader.verify(&anchors)?) }
     }
 

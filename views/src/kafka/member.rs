@@ -11,7 +11,9 @@ use rdkafka::message::{Message, OwnedHeaders, OwnedMessage};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tallystone_kafka::{ExactOptions, ExactReader, NotVerified, Output, Place, Position, RestoredTopic, Transactions};
+use tallystone_kafka::{
+    ExactOptions, ExactReader, NotVerified, Output, Position, RestoredTopic, TopicPartition, Transactions,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -182,7 +184,7 @@ impl<'a> Member<'a> {
             let Some(Written { state, deltas, position }) = owned.state.commit() else { continue };
             let Some(mut ledger) = owned.ledger else { continue };
             ledger.decided(position);
-            ledgers.insert(Place { topic: 0, partition: *partition }, ledger);
+            ledgers.insert(TopicPartition { topic: 0, partition: *partition }, ledger);
             let record = |value| output(&topics.state, Some(*partition), None, value);
             outputs.extend(state.into_iter().map(record));
             for ((namespace, counter), delta) in &deltas {
@@ -221,7 +223,7 @@ impl<'a> Member<'a> {
         let next = anchors.iter().find(|(partition, _)| *partition > self.verified).or_else(|| anchors.first());
         let Some((partition, anchor)) = next.copied() else { return Ok(()) };
         self.verified = partition;
-        match self.reader.verify(&BTreeMap::from([(Place { topic: 0, partition }, anchor)])) {
+        match self.reader.verify(&BTreeMap::from([(TopicPartition { topic: 0, partition }, anchor)])) {
             Ok(()) => {}
             Err(NotVerified::Unanswered(error)) => {
                 tracing::debug!(%error, "the topic is not verified now");

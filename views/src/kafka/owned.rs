@@ -8,7 +8,7 @@ use rdkafka::message::{Message, OwnedMessage};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use tallystone_kafka::{Claim, ExactReader, Ledger, NotVerified, Place, Restored, RestoredTopic};
+use tallystone_kafka::{Claim, ExactReader, Ledger, NotVerified, Restored, RestoredTopic, TopicPartition};
 use tokio::time::Instant;
 
 /// How often a member polls while it reads pairs: the group drops a member that does not.
@@ -36,7 +36,7 @@ impl<'a> Owned<'a> {
         work: &'a Work,
         reader: &ExactReader<Observer>,
         state_topic: &RestoredTopic,
-        (place, ledger): (Place, Option<Ledger>),
+        (place, ledger): (TopicPartition, Option<Ledger>),
     ) -> Result<Option<Owned<'a>>, Failure> {
         let assignment = reader.assignment_number();
         let mut state = PartitionState::new(&work.namespaces);
@@ -92,7 +92,7 @@ impl<'a> Owned<'a> {
 
     /// The group has forgotten its position, or the topic was created again. The state has its own position, and knows the
     /// record before it.
-    fn continue_from_state(&mut self, reader: &ExactReader<Observer>, place: Place) -> Result<(), Failure> {
+    fn continue_from_state(&mut self, reader: &ExactReader<Observer>, place: TopicPartition) -> Result<(), Failure> {
         let Some(position) = self.state.position() else { return Ok(()) };
         match reader.verify(&BTreeMap::from([(place, position)])) {
             Ok(()) => {
