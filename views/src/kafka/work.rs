@@ -13,7 +13,7 @@ use tallystone_kafka::{ExactObserver, KafkaConfigError, NotVerified, TopicPartit
 
 /// Why a membership has ended. Another one can do better.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ViewMembershipError {
     #[error(transparent)]
     Config(#[from] KafkaConfigError),
     #[error("Kafka: {0}")]
