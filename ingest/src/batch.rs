@@ -4,7 +4,7 @@ use crate::add::Add;
 use crate::record::Record;
 use crate::route::{Dead, Fate, Late, Route, route};
 use std::collections::BTreeMap;
-use tallystone_kafka::{Ledger, Place, Position};
+use tallystone_kafka::{Ledger, Position, TopicPartition};
 
 /// Records as they are read, in the order of each partition.
 #[derive(Default)]
@@ -32,7 +32,12 @@ impl Batch {
 
     /// Decides which adds are sent, as of this time (Unix ms), and claims all records in the ledgers of their partitions. The
     /// claims must be durable before the first add is sent.
-    pub(crate) fn claim(self, ledgers: &mut BTreeMap<Place, Ledger>, now_ms: i64, namespace: Option<&str>) -> Claimed {
+    pub(crate) fn claim(
+        self,
+        ledgers: &mut BTreeMap<TopicPartition, Ledger>,
+        now_ms: i64,
+        namespace: Option<&str>,
+    ) -> Claimed {
         let mut claimed = Claimed::default();
         for record in self.records {
             let ledger = &ledgers[&record.place];
@@ -98,8 +103,8 @@ impl Claimed {
     }
 
     /// Of each partition, the position after its last record.
-    fn positions(&self) -> BTreeMap<Place, Position> {
-        let mut positions: BTreeMap<Place, Position> = BTreeMap::new();
+    fn positions(&self) -> BTreeMap<TopicPartition, Position> {
+        let mut positions: BTreeMap<TopicPartition, Position> = BTreeMap::new();
         let decided = self.decided.iter().map(|decided| &decided.record);
         for record in self.sent.iter().map(|sent| &sent.record).chain(decided) {
             let last = positions.entry(record.place).or_insert(record.position);
@@ -124,7 +129,7 @@ impl Claimed {
 #[derive(Default)]
 pub(crate) struct Settled {
     /// Of each partition, the position after its last record.
-    pub(crate) positions: BTreeMap<Place, Position>,
+    pub(crate) positions: BTreeMap<TopicPartition, Position>,
     /// What must be written.
     pub(crate) decided: Vec<Decided>,
 }
@@ -154,7 +159,7 @@ mod tests {
     use rdkafka::message::OwnedMessage;
 
     const NOW: i64 = 1_800_000_000_000;
-    const PLACE: Place = Place { topic: 0, partition: 2 };
+    const PLACE: TopicPartition = TopicPartition { topic: 0, partition: 2 };
 
     fn message(offset: i64, at_ms: i64, value: &str) -> OwnedMessage {
         let time = Timestamp::CreateTime(at_ms);

@@ -7,10 +7,10 @@ use crate::metrics::{self, Observer};
 use crate::outputs::written;
 use crate::record::Record;
 use crate::route::REWRITES_MANY;
-use crate::work::{Failure, LATE, SOURCE, Work};
+use crate::work::{LATE, MembershipError, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tallystone_kafka::{ExactReader, Ledger, NotVerified, Place, Position, Transactions};
+use tallystone_kafka::{ExactReader, Ledger, NotVerified, Position, TopicPartition, Transactions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -40,11 +40,11 @@ pub(crate) struct Member<'a> {
     reader: ExactReader<Observer>,
     transactions: Transactions,
     assignment: u64,
-    ledgers: BTreeMap<Place, Ledger>,
+    ledgers: BTreeMap<TopicPartition, Ledger>,
     /// The ledgers as they were written or read last.
-    durable: BTreeMap<Place, Ledger>,
+    durable: BTreeMap<TopicPartition, Ledger>,
     /// Of each partition, the offset after the last record that was read.
-    read_to: BTreeMap<Place, i64>,
+    read_to: BTreeMap<TopicPartition, i64>,
     /// The last record that this member has written to each of its partitions of late records, and not read back. Until it
     /// has, it reads no other records: late ones must not become late again in a growing queue.
     unread_late: BTreeMap<i32, i64>,
@@ -59,7 +59,7 @@ pub(crate) struct Member<'a> {
 
 impl<'a> Member<'a> {
     /// Joins the group.
-    pub(crate) fn join(work: &'a Work) -> Result<Member<'a>, Failure> {
+    pub(crate) fn join(work: &'a Work) -> Result<Member<'a>, MembershipError> {
         let transactions = Transactions::new(&work.reader, &work.transactional_id)?;
         transactions.begin()?;
         let observer = Observer { topics: work.reader.topics.clone(), steps: work.steps.clone() };
@@ -82,7 +82,7 @@ impl<'a> Member<'a> {
     }
 
     /// Works until it is stopped. What was decided is committed then.
-    pub(crate) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), Failure> {
+    pub(crate) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), MembershipError> {
         while !stopping.is_cancelled() {
             let batch = self.gather()?;
             if self.refresh_at <= Instant::now() {
@@ -107,14 +107,14 @@ impl<'a> Member<'a> {
     }
 
     /// Takes records: the first one that comes, and those that follow at once.
-    fn gather(&mut self) -> Result<Batch, Failure> {
+    fn gather(&mut self) -> Result<Batch, MembershipError> {
         let mut batch = Batch::default();
         let mut until = Instant::now() + if self.settled.is_empty() { IDLE } else { LINGER };
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let polled = match self.reader.poll(left) {
                 Some(Ok(message)) => {
-                    let place = self.reader.place(&message);
+                    let place = self.reader.topic_partition(&message);
                     place.map(|place| (Record::of(&message, place, place.topic == LATE), Ledger::begin(&message)))
                 }
                 Some(Err(error)) => {
@@ -141,9 +141,9 @@ impl<'a> Member<'a> {
 
     /// Takes over what was durable of the partitions, if they have changed. Returns whether they have: then everything that
     /// was read before is void.
-    fn is_reassigned(&mut self) -> Result<bool, Failure> {
+    fn is_reassigned(&mut self) -> Result<bool, MembershipError> {
         if let Some(why) = self.reader.failed() {
-            return Err(Failure::Reader(why));
+            return Err(MembershipError::Reader(why));
         }
         let assignment = self.reader.assignment_number();
         if assignment == self.assignment {
@@ -162,13 +162,16 @@ impl<'a> Member<'a> {
     }
 
     /// Notes that a record was read.
-    fn take(&mut self, record: &Record, begin: Ledger) -> Result<(), Failure> {
+    fn take(&mut self, record: &Record, begin: Ledger) -> Result<(), MembershipError> {
         let place = record.place;
         self.ledgers.entry(place).or_insert(begin);
         let read_to = self.read_to.entry(place).or_insert(record.offset);
         if record.offset < *read_to {
             // The log is shorter than it was. The next membership finds out why.
-            return Err(Failure::Reader(format!("record {} of {} was read again", record.offset, record.topic)));
+            return Err(MembershipError::Reader(format!(
+                "record {} of {} was read again",
+                record.offset, record.topic
+            )));
         }
         *read_to = record.position.next_offset;
         let is_last = |last: &i64| place.topic == LATE && record.offset >= *last;
@@ -182,7 +185,7 @@ impl<'a> Member<'a> {
     }
 
     /// Writes what happened to the last batch, and claims this one; then sends it.
-    async fn step(&mut self, batch: Batch, stopping: &CancellationToken) -> Result<(), Failure> {
+    async fn step(&mut self, batch: Batch, stopping: &CancellationToken) -> Result<(), MembershipError> {
         let mut settled = std::mem::take(&mut self.settled);
         // The pause before records are written again must not delay the adds of this batch: they would be late by it, and then
         // delay the next ones, for ever. What is held stays claimed, and is written once nothing else is there to be sent.
@@ -217,7 +220,7 @@ impl<'a> Member<'a> {
         &mut self,
         settling: impl Future<Output = T>,
         stopping: &CancellationToken,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>, MembershipError> {
         tokio::pin!(settling);
         let (mut is_paused, mut wait, began) = (false, UNPOLLED_MAX, Instant::now());
         loop {
@@ -246,23 +249,23 @@ impl<'a> Member<'a> {
             let has_read = matches!(self.reader.poll(Duration::ZERO), Some(Ok(_)));
             if self.is_reassigned()? {
                 if has_read {
-                    return Err(Failure::Reader("a record was read during a rebalance".to_owned()));
+                    return Err(MembershipError::Reader("a record was read during a rebalance".to_owned()));
                 }
                 return Ok(None);
             }
             if has_read {
-                return Err(Failure::Reader("a record was read although the partitions are paused".to_owned()));
+                return Err(MembershipError::Reader("a record was read although the partitions are paused".to_owned()));
             }
         }
     }
 
     /// Writes records, and the ledgers that have changed, in one transaction.
-    fn commit(&mut self, ledgers: BTreeMap<Place, Ledger>, settled: Settled) -> Result<(), Failure> {
+    fn commit(&mut self, ledgers: BTreeMap<TopicPartition, Ledger>, settled: Settled) -> Result<(), MembershipError> {
         self.verify_sources(&settled)?;
         let now_ms = now_ms();
         let outputs = settled.decided.iter().map(|decided| self.work.targets.output(decided, now_ms)).collect();
-        let is_changed = |(place, ledger): &(&Place, &Ledger)| self.durable.get(place) != Some(ledger);
-        let changed: BTreeMap<Place, Ledger> =
+        let is_changed = |(place, ledger): &(&TopicPartition, &Ledger)| self.durable.get(place) != Some(ledger);
+        let changed: BTreeMap<TopicPartition, Ledger> =
             ledgers.iter().filter(is_changed).map(|(place, ledger)| (*place, *ledger)).collect();
         if changed.is_empty() {
             return Ok(());
@@ -273,7 +276,7 @@ impl<'a> Member<'a> {
         self.ledgers = ledgers;
         written(&settled.decided);
         for ((topic, partition), offset) in offsets {
-            let place = Place { topic: LATE, partition };
+            let place = TopicPartition { topic: LATE, partition };
             if topic == self.work.targets.late && self.reader.ledgers().contains_key(&place) {
                 self.unread_late.insert(partition, offset);
             }
@@ -286,16 +289,16 @@ impl<'a> Member<'a> {
 
     /// Verifies that the topics in which records were read are still the same, before other records are written for them. A
     /// topic that was created again meanwhile will be read from its beginning, and such a record would be written twice.
-    fn verify_sources(&self, settled: &Settled) -> Result<(), Failure> {
-        let places: BTreeSet<Place> = settled.decided.iter().map(|decided| decided.record.place).collect();
-        let anchor = |place: Place| Some((place, self.ledgers.get(&place)?.anchor));
-        let anchors: BTreeMap<Place, Position> = places.into_iter().filter_map(anchor).collect();
+    fn verify_sources(&self, settled: &Settled) -> Result<(), MembershipError> {
+        let places: BTreeSet<TopicPartition> = settled.decided.iter().map(|decided| decided.record.place).collect();
+        let anchor = |place: TopicPartition| Some((place, self.ledgers.get(&place)?.anchor));
+        let anchors: BTreeMap<TopicPartition, Position> = places.into_iter().filter_map(anchor).collect();
         if anchors.is_empty() { Ok(()) } else { Ok(self.reader.verify(&anchors)?) }
     }
 
     /// Verifies one partition of each topic now and then, also where nothing comes: a topic that was created again may have as
     /// many records as the old one. All partitions of a topic are from the same creation.
-    fn verify_some(&mut self) -> Result<(), Failure> {
+    fn verify_some(&mut self) -> Result<(), MembershipError> {
         if self.verify_at > Instant::now() {
             return Ok(());
         }

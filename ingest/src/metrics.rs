@@ -4,7 +4,7 @@ use crate::route::{Dead, Fate, Late};
 use crate::steps::Steps;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use std::collections::BTreeMap;
-use tallystone_kafka::{ExactObserver, Place};
+use tallystone_kafka::{ExactObserver, TopicPartition};
 
 const RECORDS: &str = "tallystone_ingest_records_total";
 const COUNTED: &str = "tallystone_ingest_counted_total";
@@ -86,13 +86,13 @@ impl ExactObserver for Observer {
         }
     }
 
-    fn assigned(&self, places: &[Place]) {
-        gauge!(PARTITIONS).set(places.len() as f64);
+    fn assigned(&self, partitions: &[TopicPartition]) {
+        gauge!(PARTITIONS).set(partitions.len() as f64);
     }
 
     /// The next owner reports its lag.
-    fn revoked(&self, places: &[Place]) {
-        for place in places {
+    fn revoked(&self, partitions: &[TopicPartition]) {
+        for place in partitions {
             lag(&self.topics[place.topic], place.partition).set(0.0);
         }
     }

@@ -2,7 +2,7 @@
 
 use rdkafka::Message;
 use rdkafka::message::{Header, Headers, OwnedHeaders};
-use tallystone_kafka::{Place, Position};
+use tallystone_kafka::{Position, TopicPartition};
 
 /// Headers of records that ingest writes.
 pub(crate) const REASON: &str = "tallystone-reason";
@@ -15,7 +15,7 @@ const REWRITES: &str = "tallystone-rewrites";
 /// A record.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    pub(crate) place: Place,
+    pub(crate) place: TopicPartition,
     pub(crate) topic: String,
     pub(crate) offset: i64,
     /// Its time, Unix ms; `None`: it has none.
@@ -40,7 +40,7 @@ pub(crate) struct Origin {
 
 impl Record {
     /// That of a reader. `is_late`: it is of the topic to which ingest writes records again.
-    pub(crate) fn of(message: &impl Message, place: Place, is_late: bool) -> Record {
+    pub(crate) fn of(message: &impl Message, place: TopicPartition, is_late: bool) -> Record {
         let at_ms = message.timestamp().to_millis();
         let first = Origin {
             topic: message.topic().to_owned(),
@@ -103,7 +103,7 @@ mod tests {
             let (value, time) = (Some(b"v".to_vec()), Timestamp::CreateTime(offset + 1_000));
             OwnedMessage::new(value, None, topic.to_owned(), time, 3, offset, headers)
         };
-        let place = |topic| Place { topic, partition: 3 };
+        let place = |topic| TopicPartition { topic, partition: 3 };
         let first = Record::of(&message("adds", 7, None), place(0), false);
         let headers = first.origin.headers("TOO_OLD", 1);
         let again = Record::of(&message("adds.late", 9, Some(headers.clone())), place(1), true);

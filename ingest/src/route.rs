@@ -134,7 +134,7 @@ pub(crate) fn route(offset: i64, at_ms: Option<i64>, rewrites: u32, open: &Claim
 
 /// What an answer of the counters means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AddOutcome {
     /// It is definite.
     Is(Fate),
     /// The store's clock has not come to the time of the add, which has certainly not counted by this call.
@@ -144,26 +144,26 @@ pub(crate) enum Answer {
 }
 
 /// Reads the answer to an add; `perhaps_counted`: an earlier call may have counted it.
-pub(crate) fn answer(result: Result<&Added, &Refused>, perhaps_counted: bool) -> Answer {
+pub(crate) fn answer(result: Result<&Added, &Refused>, perhaps_counted: bool) -> AddOutcome {
     let refused = match result {
-        Ok(added) => return Answer::Is(Fate::Counted { duplicate: added.duplicate }),
+        Ok(added) => return AddOutcome::Is(Fate::Counted { duplicate: added.duplicate }),
         Err(refused) => refused,
     };
-    let dead = |dead| Answer::Is(Fate::Dead(dead, refused.message.clone()));
+    let dead = |dead| AddOutcome::Is(Fate::Dead(dead, refused.message.clone()));
     match refused.reason.as_str() {
-        "TOO_OLD" => Answer::Is(Fate::Late(Late::TooOld)),
+        "TOO_OLD" => AddOutcome::Is(Fate::Late(Late::TooOld)),
         "TOKEN_EXPIRED" if perhaps_counted => dead(Dead::Unresolved),
-        "TOKEN_EXPIRED" => Answer::Is(Fate::Late(Late::Expired)),
+        "TOKEN_EXPIRED" => AddOutcome::Is(Fate::Late(Late::Expired)),
         "INVALID_ARGUMENT" => dead(Dead::Invalid),
         "NAMESPACE_NOT_FOUND" => dead(Dead::NamespaceNotFound),
         "OVERFLOW" => dead(Dead::Overflow),
         "TOKEN_CONFLICT" => dead(Dead::TokenConflict),
-        "TOO_EARLY" => Answer::Early,
+        "TOO_EARLY" => AddOutcome::Early,
         reason => {
             let is_certain =
                 reason == "NAMESPACE_CHANGED" || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
             let why = format!("{reason}: {}", refused.message);
-            Answer::Later { why, perhaps_counted: perhaps_counted || !is_certain }
+            AddOutcome::Later { why, perhaps_counted: perhaps_counted || !is_certain }
         }
     }
 }
@@ -258,19 +258,19 @@ mod tests {
             retry_after: None,
         };
         let of = |reason, perhaps| answer(Err(&refused(reason, None)), perhaps);
-        let dead = |dead| Answer::Is(Fate::Dead(dead, "why".to_owned()));
+        let dead = |dead| AddOutcome::Is(Fate::Dead(dead, "why".to_owned()));
         for perhaps in [false, true] {
             let added = Added { event_time_ms: 5, duplicate: perhaps };
-            assert_eq!(answer(Ok(&added), false), Answer::Is(Fate::Counted { duplicate: perhaps }));
-            assert_eq!(of("TOO_OLD", perhaps), Answer::Is(Fate::Late(Late::TooOld)));
+            assert_eq!(answer(Ok(&added), false), AddOutcome::Is(Fate::Counted { duplicate: perhaps }));
+            assert_eq!(of("TOO_OLD", perhaps), AddOutcome::Is(Fate::Late(Late::TooOld)));
             assert_eq!(of("OVERFLOW", perhaps), dead(Dead::Overflow));
             assert_eq!(of("INVALID_ARGUMENT", perhaps), dead(Dead::Invalid));
             assert_eq!(of("TOKEN_CONFLICT", perhaps), dead(Dead::TokenConflict));
             assert_eq!(of("NAMESPACE_NOT_FOUND", perhaps), dead(Dead::NamespaceNotFound));
         }
-        assert_eq!(of("TOKEN_EXPIRED", false), Answer::Is(Fate::Late(Late::Expired)));
+        assert_eq!(of("TOKEN_EXPIRED", false), AddOutcome::Is(Fate::Late(Late::Expired)));
         assert_eq!(of("TOKEN_EXPIRED", true), dead(Dead::Unresolved));
-        assert_eq!((of("TOO_EARLY", false), of("TOO_EARLY", true)), (Answer::Early, Answer::Early));
+        assert_eq!((of("TOO_EARLY", false), of("TOO_EARLY", true)), (AddOutcome::Early, AddOutcome::Early));
         for (reason, applied, unsure) in [
             ("STORE_UNAVAILABLE", Some("no"), false),
             ("STORE_UNAVAILABLE", Some("unknown"), true),
@@ -281,7 +281,7 @@ mod tests {
             ("", None, true),
         ] {
             for before in [false, true] {
-                let Answer::Later { perhaps_counted, .. } = answer(Err(&refused(reason, applied)), before) else {
+                let AddOutcome::Later { perhaps_counted, .. } = answer(Err(&refused(reason, applied)), before) else {
                     panic!("{reason} is not definite");
                 };
                 assert_eq!(perhaps_counted, before || unsure, "{reason}");

@@ -5,7 +5,7 @@ use crate::metrics;
 use crate::outputs::Targets;
 use crate::sender::Sender;
 use crate::steps::Steps;
-use crate::work::{Failure, Work};
+use crate::work::{MembershipError, Work};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{CounterClient, NamespaceConfig};
@@ -77,7 +77,7 @@ pub async fn run(
         steps: options.steps,
     };
     let failed = |failure| {
-        if let Failure::Config(error) = failure {
+        if let MembershipError::Config(error) = failure {
             return Err(error.into());
         }
         work.is_serving.send_replace(false);
@@ -89,7 +89,7 @@ pub async fn run(
 }
 
 /// One membership, and whether it has written anything.
-async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), Failure>, bool) {
+async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), MembershipError>, bool) {
     let mut member = match Member::join(work) {
         Ok(member) => member,
         Err(failure) => return (Err(failure), false),

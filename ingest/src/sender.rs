@@ -2,7 +2,7 @@
 
 use crate::batch::Sent;
 use crate::metrics;
-use crate::route::{Answer, Dead, Fate, answer};
+use crate::route::{AddOutcome, Dead, Fate, answer};
 use crate::token::token;
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, HashMap};
@@ -127,9 +127,9 @@ impl Sender {
         let called = std::mem::take(waiting);
         for ((number, perhaps), answered) in called.into_iter().zip(answered) {
             match answered {
-                Answer::Is(fate) => fates.push((number, fate)),
-                Answer::Early => waiting.push((number, perhaps)),
-                Answer::Later { why, perhaps_counted } => {
+                AddOutcome::Is(fate) => fates.push((number, fate)),
+                AddOutcome::Early => waiting.push((number, perhaps)),
+                AddOutcome::Later { why, perhaps_counted } => {
                     last = Some(why);
                     waiting.push((number, perhaps_counted));
                 }
@@ -192,12 +192,12 @@ fn add(sent: &Sent) -> NewAdd {
 }
 
 /// What the failure of a whole call means for each of its adds.
-fn whole(error: &Error, perhaps_counted: bool) -> Answer {
+fn whole(error: &Error, perhaps_counted: bool) -> AddOutcome {
     match error {
         Error::Refused(refused) => answer(Err(refused), perhaps_counted),
         error => {
             let is_certain = matches!(error, Error::Unavailable { applied: Applied::No, .. } | Error::Connect { .. });
-            Answer::Later { why: error.to_string(), perhaps_counted: perhaps_counted || !is_certain }
+            AddOutcome::Later { why: error.to_string(), perhaps_counted: perhaps_counted || !is_certain }
         }
     }
 }

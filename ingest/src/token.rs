@@ -28,13 +28,13 @@ mod tests {
     use rdkafka::Timestamp;
     use rdkafka::message::OwnedMessage;
     use std::collections::BTreeSet;
-    use tallystone_kafka::Place;
+    use tallystone_kafka::TopicPartition;
 
     fn of(topic: &str, partition: i32, offset: i64, at_ms: i64, key: Option<&str>, value: &str) -> String {
         let time = Timestamp::CreateTime(at_ms);
         let (value, key) = (Some(value.as_bytes().to_vec()), key.map(|key| key.as_bytes().to_vec()));
         let message = OwnedMessage::new(value, key, topic.to_owned(), time, partition, offset, None);
-        token(&Record::of(&message, Place { topic: 0, partition }, false))
+        token(&Record::of(&message, TopicPartition { topic: 0, partition }, false))
     }
 
     #[test]

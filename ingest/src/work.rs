@@ -14,7 +14,7 @@ pub(crate) const LATE: usize = 1;
 
 /// Why a membership has ended. Another one can do better.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum MembershipError {
     #[error(transparent)]
     Config(#[from] KafkaConfigError),
     #[error("Kafka: {0}")]

@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = 256 * 1024;
 /// A stream without calls is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
 
-type Answer = Result<EnqueueResponse, Status>;
+type EnqueueReply = Result<EnqueueResponse, Status>;
 
 /// An open stream. When it is dropped, it closes: no call can be under way then, because each has a clone of it.
 pub(super) struct EnqueueStream {
@@ -49,7 +49,7 @@ struct State {
     /// Calls that were sent, and whose callers have gone.
     canceled: Vec<u64>,
     /// Where the answers go, by the numbers of the calls.
-    callers: HashMap<u64, oneshot::Sender<Answer>>,
+    callers: HashMap<u64, oneshot::Sender<EnqueueReply>>,
     /// Wakes the sender, when it has had nothing to send.
     sender: Option<Waker>,
     /// Takes no further calls: it was closed, or has ended.
@@ -96,7 +96,7 @@ impl EnqueueStream {
         request: Request<EnqueueRequest>,
         bytes: usize,
         limit: Duration,
-    ) -> Result<impl Future<Output = Answer> + use<>, Box<Request<EnqueueRequest>>> {
+    ) -> Result<impl Future<Output = EnqueueReply> + use<>, Box<Request<EnqueueRequest>>> {
         let (answers, answer) = oneshot::channel();
         let (number, sender) = {
             let mut state = self.shared.lock();

@@ -12,14 +12,14 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_unti
 
 /// What a caller waits for.
 pub(super) enum Request {
-    Push(Reply),
-    Pull(Reply),
+    Push(ReplySender),
+    Pull(ReplySender),
     /// Pushes, and ends the task.
-    Close(Reply),
+    Close(ReplySender),
 }
 
 /// Where the result goes: a text says what failed.
-pub(super) type Reply = oneshot::Sender<Result<(), String>>;
+pub(super) type ReplySender = oneshot::Sender<Result<(), String>>;
 
 /// Pushes and pulls until it is closed. One at a time: a pull then knows which adds its counts have. `has_rest`: a process before this one
 /// has left something to push.

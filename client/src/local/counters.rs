@@ -131,7 +131,7 @@ impl LocalCounters {
         result.map_err(|what| LocalError::NotPushed { what })
     }
 
-    async fn request(&self, request: impl FnOnce(background::Reply) -> Request) -> Result<(), String> {
+    async fn request(&self, request: impl FnOnce(background::ReplySender) -> Request) -> Result<(), String> {
         let ended = || "the background task has ended".to_owned();
         let (reply, result) = oneshot::channel();
         self.requests.send(request(reply)).await.map_err(|_| ended())?;

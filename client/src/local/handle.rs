@@ -4,7 +4,7 @@ use super::cell::{add_as_owner, add_shared};
 use super::cells::SHARED_STRIPE;
 use super::folder::Folder;
 use super::slot::{Reading, Slot};
-use super::stripes::Place;
+use super::stripes::ThreadStripe;
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,9 +42,9 @@ impl Handle {
     #[inline]
     pub fn add(&self, delta: i64) {
         let (folder, slot) = (&*self.folder, self.index);
-        match folder.stripes.place(&folder.cells) {
-            Place::Own(first) => add_as_owner(folder.cells.cell(first, slot), delta),
-            Place::Shared => add_shared(folder.cells.cell(folder.cells.first_of(SHARED_STRIPE), slot), delta),
+        match folder.stripes.of_thread(&folder.cells) {
+            ThreadStripe::Own(first) => add_as_owner(folder.cells.cell(first, slot), delta),
+            ThreadStripe::Shared => add_shared(folder.cells.cell(folder.cells.first_of(SHARED_STRIPE), slot), delta),
         }
     }
 

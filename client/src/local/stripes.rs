@@ -14,7 +14,7 @@ pub(super) struct Stripes {
 
 /// Where a thread adds.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum ThreadStripe {
     /// In the stripe that begins at this word, to which no other thread adds.
     Own(usize),
     /// In the stripe of all.
@@ -26,10 +26,10 @@ pub(super) enum Place {
 struct Current {
     /// 0: none.
     instance: u64,
-    place: Place,
+    stripe: ThreadStripe,
 }
 
-const NONE: Current = Current { instance: 0, place: Place::Shared };
+const NONE: Current = Current { instance: 0, stripe: ThreadStripe::Shared };
 
 thread_local! {
     static CURRENT: Cell<Current> = const { Cell::new(NONE) };
@@ -61,29 +61,29 @@ impl Stripes {
 
     /// Where this thread adds.
     #[inline]
-    pub(super) fn place(self: &Arc<Self>, cells: &Cells) -> Place {
+    pub(super) fn of_thread(self: &Arc<Self>, cells: &Cells) -> ThreadStripe {
         let current = CURRENT.get();
-        if current.instance == self.instance { current.place } else { self.find(cells) }
+        if current.instance == self.instance { current.stripe } else { self.find(cells) }
     }
 
     #[cold]
-    fn find(self: &Arc<Self>, cells: &Cells) -> Place {
+    fn find(self: &Arc<Self>, cells: &Cells) -> ThreadStripe {
         let found = OWNED.try_with(|owned| {
             let mut owned = owned.borrow_mut();
             owned.0.retain(|(stripes, ..)| stripes.strong_count() > 0);
             let known = owned.0.iter().find(|(stripes, ..)| stripes.as_ptr() == Arc::as_ptr(self));
             if let Some((_, _, first)) = known {
-                return Place::Own(*first);
+                return ThreadStripe::Own(*first);
             }
             let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(stripe) = free.or_else(|| cells.add_stripe()) else { return Place::Shared };
+            let Some(stripe) = free.or_else(|| cells.add_stripe()) else { return ThreadStripe::Shared };
             owned.0.push((Arc::downgrade(self), stripe, cells.first_of(stripe)));
-            Place::Own(cells.first_of(stripe))
+            ThreadStripe::Own(cells.first_of(stripe))
         });
         // The thread is ending, and has given its stripes back: it remembers nothing more.
-        let Ok(place) = found else { return Place::Shared };
-        CURRENT.set(Current { instance: self.instance, place });
-        place
+        let Ok(stripe) = found else { return ThreadStripe::Shared };
+        CURRENT.set(Current { instance: self.instance, stripe });
+        stripe
     }
 }
 
@@ -91,10 +91,10 @@ impl Stripes {
 mod tests {
     use super::*;
 
-    fn first(place: Place) -> usize {
-        match place {
-            Place::Own(first) => first,
-            Place::Shared => 0,
+    fn first(stripe: ThreadStripe) -> usize {
+        match stripe {
+            ThreadStripe::Own(first) => first,
+            ThreadStripe::Shared => 0,
         }
     }
 
@@ -104,17 +104,17 @@ mod tests {
         Cells::create(folder.path(), 7, 100, 3, 1).expect("a file");
         let cells = Cells::open(folder.path(), 100, 3).expect("the file");
         let (stripes, other) = (Stripes::new(&cells), Stripes::new(&cells));
-        let mine = first(stripes.place(&cells));
+        let mine = first(stripes.of_thread(&cells));
         assert_eq!(mine, cells.first_of(1));
         std::thread::scope(|scope| {
-            let theirs = scope.spawn(|| first(stripes.place(&cells))).join().expect("a thread");
+            let theirs = scope.spawn(|| first(stripes.of_thread(&cells))).join().expect("a thread");
             assert_eq!(theirs, cells.first_of(2), "it is given back when the thread ends");
-            let both = scope.spawn(|| [&other, &stripes].map(|stripes| first(stripes.place(&cells))));
+            let both = scope.spawn(|| [&other, &stripes].map(|stripes| first(stripes.of_thread(&cells))));
             assert_eq!(both.join().expect("a thread"), [0, cells.first_of(2)], "three stripes are the maximum");
         });
-        assert_eq!(first(stripes.place(&cells)), mine);
+        assert_eq!(first(stripes.of_thread(&cells)), mine);
         drop(stripes);
         let reopened = Stripes::new(&cells);
-        assert_ne!(first(reopened.place(&cells)), 0);
+        assert_ne!(first(reopened.of_thread(&cells)), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! What `CT.INFO` and `CT.TABLES` show, and what `CT.CHECK` verifies.
 
 use super::rising::Body;
-use super::walk::{Cursor, Met, Shelf, Step};
+use super::walk::{Cursor, Met, Shelf, WalkStep};
 use super::{CounterSet, Tables};
 use crate::cold::{Fetched, Folded, PageRef, RecordCache};
 use crate::hash::Hash;
@@ -252,10 +252,10 @@ impl CounterSet {
             Folded::Held(..) => {}
         });
         let next = match step {
-            Step::Page(page) => return Err(page),
-            Step::End => 0,
-            Step::Next(next) => next.number(),
-            Step::Unreadable(refusal, next) => {
+            WalkStep::Page(page) => return Err(page),
+            WalkStep::End => 0,
+            WalkStep::Next(next) => next.number(),
+            WalkStep::Unreadable(refusal, next) => {
                 faults.push(refusal.to_string());
                 next.map_or(0, Cursor::number)
             }

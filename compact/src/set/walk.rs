@@ -123,7 +123,7 @@ pub(crate) struct Met<'a> {
 pub(crate) type ReadPage<'a> = dyn FnMut(PageRef) -> Option<Result<Page, PageFault>> + 'a;
 
 /// What one step of a walk gave.
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// Go on from here.
     Next(Cursor),
     /// All records were visited.
@@ -173,9 +173,9 @@ impl CounterSet {
     }
 
     /// Visits the records of one group, up to `FOLD_STEP` of one page with what was written to its ids, or some of a dictionary.
-    pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Step {
+    pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> WalkStep {
         let Some(Met { serial, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
-            return Step::End;
+            return WalkStep::End;
         };
         let shelf = &shelf;
         let place = from.place_in(serial);
@@ -192,9 +192,9 @@ impl CounterSet {
             (None, next) => next.map(|serial| Cursor::new(serial, TableCursor::Group(0))),
         };
         match walked {
-            Walked::On(place) => next(place).map_or(Step::End, Step::Next),
-            Walked::Page => Step::Page(needed_page(shelf, place)),
-            Walked::Unreadable(refusal, place) => Step::Unreadable(refusal, next(place)),
+            Walked::On(place) => next(place).map_or(WalkStep::End, WalkStep::Next),
+            Walked::Page => WalkStep::Page(needed_page(shelf, place)),
+            Walked::Unreadable(refusal, place) => WalkStep::Unreadable(refusal, next(place)),
         }
     }
 
@@ -265,9 +265,9 @@ impl CounterSet {
         let mut cursor = Cursor::default();
         loop {
             match self.walk(cursor, &mut |page| Some(read(page)), &mut visit) {
-                Step::Next(next) => cursor = next,
-                Step::Unreadable(_, Some(next)) => cursor = next,
-                Step::End | Step::Page(_) | Step::Unreadable(_, None) => return,
+                WalkStep::Next(next) => cursor = next,
+                WalkStep::Unreadable(_, Some(next)) => cursor = next,
+                WalkStep::End | WalkStep::Page(_) | WalkStep::Unreadable(_, None) => return,
             }
         }
     }
@@ -291,14 +291,14 @@ impl CounterSet {
             });
             match (step, damaged.take()) {
                 (_, Some(damage)) => return Err(Err(Refusal::Damaged(damage))),
-                (Step::Unreadable(refusal, _), _) => return Err(Err(refusal)),
-                (Step::Page(page), _) if scan.next == cursor => return Err(Ok(page)),
-                (Step::Page(_), _) => break,
-                (Step::End, _) => {
+                (WalkStep::Unreadable(refusal, _), _) => return Err(Err(refusal)),
+                (WalkStep::Page(page), _) if scan.next == cursor => return Err(Ok(page)),
+                (WalkStep::Page(_), _) => break,
+                (WalkStep::End, _) => {
                     scan.next = 0;
                     break;
                 }
-                (Step::Next(next), _) => scan.next = next.number(),
+                (WalkStep::Next(next), _) => scan.next = next.number(),
             }
             if scan.ids.len() >= count {
                 break;

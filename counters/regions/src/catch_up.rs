@@ -26,14 +26,14 @@ pub(crate) struct CatchUp {
 /// By the tag of their namespace and their name.
 type Following = Arc<Mutex<HashSet<(String, CounterName)>>>;
 
-/// The place of one of them, until it is dropped.
-struct Place {
+/// The permit of one of them, until it is dropped.
+struct FollowPermit {
     key: (String, CounterName),
     following: Following,
     _room: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for FollowPermit {
     fn drop(&mut self) {
         locked(&self.following).remove(&self.key);
     }
@@ -57,8 +57,8 @@ impl CatchUp {
             let is_exact_after = |clear_ms: u64| own.exact_to_ms > clear_ms;
             match clear_ms {
                 Some(clear_ms) if is_exact_after(clear_ms) => {
-                    if let Some(place) = self.place(store.tag(), &counter) {
-                        tokio::spawn(follow(place, store.clone(), counter, clear_ms));
+                    if let Some(permit) = self.permit(store.tag(), &counter) {
+                        tokio::spawn(follow(permit, store.clone(), counter, clear_ms));
                     }
                 }
                 // A counter with new adds is rolled up anyway: others wait for it a moment longer.
@@ -71,16 +71,16 @@ impl CatchUp {
     }
 
     /// `None`: too many counters follow a clear, or this one does already.
-    fn place(&self, tag: &str, counter: &CounterName) -> Option<Place> {
+    fn permit(&self, tag: &str, counter: &CounterName) -> Option<FollowPermit> {
         let _room = Arc::clone(&self.room).try_acquire_owned().ok()?;
         let (key, following) = ((tag.to_owned(), counter.clone()), self.following.clone());
         let is_new = locked(&following).insert(key.clone());
-        // Not `then_some`: a place that is made and dropped would free that of the running task.
-        is_new.then(|| Place { key, following, _room })
+        // Not `then_some`: a permit that is made and dropped would free that of the running task.
+        is_new.then(|| FollowPermit { key, following, _room })
     }
 }
 
-async fn follow(place: Place, store: RedisNamespace, counter: CounterName, clear_ms: u64) {
+async fn follow(permit: FollowPermit, store: RedisNamespace, counter: CounterName, clear_ms: u64) {
     let followed = follow_clear(&store, &counter, clear_ms, || store.kept_from_ms()).await;
     metrics::followed(&followed);
     let next = match followed {
@@ -97,7 +97,7 @@ async fn follow(place: Place, store: RedisNamespace, counter: CounterName, clear
     if let Err(error) = next {
         tracing::debug!(namespace = %store.name(), %error, "a counter that follows a clear needs attention again");
     }
-    drop(place);
+    drop(permit);
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -119,19 +119,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn n12_a_place_is_free_again_whatever_ends_its_task() {
+    async fn n12_a_permit_is_free_again_whatever_ends_its_task() {
         let (catch_up, counter) = (CatchUp::default(), CounterName::parse("a").unwrap());
-        let place = catch_up.place("ads", &counter).expect("a place");
+        let permit = catch_up.permit("ads", &counter).expect("a permit");
         for _ in 0..2 {
-            assert!(catch_up.place("ads", &counter).is_none(), "it follows already");
+            assert!(catch_up.permit("ads", &counter).is_none(), "it follows already");
         }
         assert_eq!(catch_up.room.available_permits(), FOLLOWING_MAX - 1);
         let ended = tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             panic!("a defect");
         });
         assert!(ended.await.is_err());
         assert_eq!(catch_up.room.available_permits(), FOLLOWING_MAX);
-        assert!(catch_up.place("ads", &counter).is_some());
+        assert!(catch_up.permit("ads", &counter).is_some());
     }
 }

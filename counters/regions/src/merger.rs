@@ -33,7 +33,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(30);
 
 /// Why nothing is merged.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum MergeError {
     #[error(transparent)]
     Kafka(#[from] rdkafka::error::KafkaError),
     #[error(transparent)]
@@ -89,7 +89,7 @@ impl Merger {
     }
 
     /// Reads the topics until the term ends, the namespaces have changed, one is due again, or the topics have other partitions.
-    async fn read(&mut self, term: &Term) -> Result<(), Failure> {
+    async fn read(&mut self, term: &Term) -> Result<(), MergeError> {
         let (mut covered, positions) = self.cover(term).await?;
         let expected = covered.values().flat_map(RedisNamespace::other_regions).cloned().collect();
         self.gatherer.expect(expected);
@@ -119,7 +119,7 @@ impl Merger {
                 self.ahead.extend(new.into_iter().map(|name| (name, now + AHEAD_AGAIN_AFTER)));
             }
             if !self.namespaces.store_positions(&term.name, &batch.positions).await? {
-                return Err(Failure::LeaseLost);
+                return Err(MergeError::LeaseLost);
             }
             if now >= check_at {
                 check_at = now + CHECK_EVERY;
@@ -137,7 +137,7 @@ impl Merger {
         term: &Term,
         covered: &mut Covered,
         records: BTreeMap<NamespaceName, Vec<(CounterName, RegionName, RegionRecord)>>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, MergeError> {
         for (name, records) in records {
             let Some(store) = covered.get(&name) else { continue };
             let mut tries = 1;
@@ -164,11 +164,11 @@ impl Merger {
     }
 
     /// The store notes that records of these namespaces were skipped.
-    async fn skip(&self, term: &Term, stores: impl Iterator<Item = &RedisNamespace>) -> Result<(), Failure> {
+    async fn skip(&self, term: &Term, stores: impl Iterator<Item = &RedisNamespace>) -> Result<(), MergeError> {
         let stood = stores.map(|store| (store.tag().to_owned(), self.regions_of(store))).collect();
         match self.namespaces.skip_namespaces(&term.name, &stood).await? {
             true => Ok(()),
-            false => Err(Failure::LeaseLost),
+            false => Err(MergeError::LeaseLost),
         }
     }
 
@@ -186,7 +186,7 @@ impl Merger {
 
     /// Sees that namespaces which are not covered get everything: records of them were skipped, and some of their counters may
     /// not be published. Returns those that are covered then, and up to where the topics are merged.
-    async fn cover(&mut self, term: &Term) -> Result<(Covered, Vec<TopicPosition>), Failure> {
+    async fn cover(&mut self, term: &Term) -> Result<(Covered, Vec<TopicPosition>), MergeError> {
         let now = Instant::now();
         self.failed.retain(|name, due_at| *due_at > now && term.namespaces.contains_key(name));
         self.ahead.retain(|name, due_at| *due_at > now && term.namespaces.contains_key(name));
@@ -230,7 +230,7 @@ impl Merger {
             (false, false) => self.namespaces.forget_namespaces(&term.name, &gone).await?,
             (false, true) => true,
         };
-        if is_stored { Ok((covered, positions)) } else { Err(Failure::LeaseLost) }
+        if is_stored { Ok((covered, positions)) } else { Err(MergeError::LeaseLost) }
     }
 }
 

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_link::{Clock, wall_ms};
-use tallystone_model::Refusal as Failure;
+use tallystone_model::Refusal as StoreRefusal;
 
 /// A reply counts for one to two periods: clocks drift and are set.
 const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
@@ -63,13 +63,13 @@ impl StoreClock {
 /// # Errors
 /// [`Refusal::ClockSkew`]: one of them differs by more than the bound (X6).
 pub(super) async fn earliest_ms(
-    answers: impl Iterator<Item = impl Future<Output = Result<u64, Failure>>>,
+    answers: impl Iterator<Item = impl Future<Output = Result<u64, StoreRefusal>>>,
 ) -> Result<u64, Refusal> {
     let (mut earliest_ms, mut failed) = (None, None);
     for answer in join_all(answers).await {
         match answer {
             Ok(ms) => earliest_ms = Some(earliest_ms.map_or(ms, |earliest_ms: u64| earliest_ms.min(ms))),
-            Err(skew @ Failure::ClockSkew { .. }) => return Err(skew.into()),
+            Err(skew @ StoreRefusal::ClockSkew { .. }) => return Err(skew.into()),
             Err(error) => failed = Some(error),
         }
     }
@@ -89,9 +89,10 @@ mod tests {
     /// Nothing is deleted by a clock that is wrong, and none that is ahead decides alone.
     #[tokio::test]
     async fn x6_the_earliest_right_time_decides_and_a_wrong_clock_forbids() {
-        let away = || Err(Failure::Unavailable { applied: Applied::No, why: "away".to_owned() });
-        let skew = || Err(Failure::ClockSkew { offset_ms: 691_200_000, skew_max_ms: 5_000 });
-        let earliest = async |answers: Vec<Result<u64, Failure>>| earliest_ms(answers.into_iter().map(ready)).await;
+        let away = || Err(StoreRefusal::Unavailable { applied: Applied::No, why: "away".to_owned() });
+        let skew = || Err(StoreRefusal::ClockSkew { offset_ms: 691_200_000, skew_max_ms: 5_000 });
+        let earliest =
+            async |answers: Vec<Result<u64, StoreRefusal>>| earliest_ms(answers.into_iter().map(ready)).await;
         assert_eq!(earliest(vec![Ok(7), away(), Ok(5), Ok(6)]).await, Ok(5));
         assert!(matches!(earliest(vec![Ok(7), skew(), away()]).await, Err(Refusal::ClockSkew { .. })));
         assert!(matches!(earliest(vec![away(), away()]).await, Err(Refusal::Unavailable { .. })));

@@ -6,7 +6,7 @@ use crate::config::EventArchive;
 use crate::log::{Appended, Change, NewEvent};
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
-use tallystone_archive::{ArchiveError, EventKey, Found, Known};
+use tallystone_archive::{ArchiveError, EventKey, EventLookup, Found};
 
 impl RedisNamespace {
     /// The answers to late retries. Where the archive has all events of a time and not this one, it never gets it: the event is
@@ -29,22 +29,23 @@ impl RedisNamespace {
             Err(refusal) => return vec![Err(refusal); late.len()],
         };
         let duplicate = |event: &NewEvent| Appended { time_ms: event.time_ms.unwrap_or_default(), duplicate: true };
-        let answered = |(event, known): (&NewEvent, Result<Known, ArchiveError>)| match known.map_err(of_archive)? {
-            Known::TooEarly => Err(Refusal::TokenExpired),
-            Known::HasNot => Err(Refusal::TooOld),
-            Known::Has(found) => match (found.delta, event.change) {
-                (None, Change::Clear) => Ok(duplicate(event)),
-                (Some(counted), Change::Add(delta)) if counted == delta && has_labels(&found, event) => {
-                    Ok(duplicate(event))
-                }
-                _ => Err(Refusal::TokenConflict),
-            },
-        };
+        let answered =
+            |(event, known): (&NewEvent, Result<EventLookup, ArchiveError>)| match known.map_err(of_archive)? {
+                EventLookup::TooEarly => Err(Refusal::TokenExpired),
+                EventLookup::HasNot => Err(Refusal::TooOld),
+                EventLookup::Has(found) => match (found.delta, event.change) {
+                    (None, Change::Clear) => Ok(duplicate(event)),
+                    (Some(counted), Change::Add(delta)) if counted == delta && has_labels(&found, event) => {
+                        Ok(duplicate(event))
+                    }
+                    _ => Err(Refusal::TokenConflict),
+                },
+            };
         late.iter().zip(known).map(answered).collect()
     }
 
     /// What the archive knows of these events.
-    async fn find_keys(&self, keys: Vec<EventKey>) -> Result<Vec<Result<Known, ArchiveError>>, Refusal> {
+    async fn find_keys(&self, keys: Vec<EventKey>) -> Result<Vec<Result<EventLookup, ArchiveError>>, Refusal> {
         let EventArchive { archive, reads, .. } = self.event_archive()?.clone();
         let (count, tag, slice_ms) = (keys.len(), self.tag.clone(), self.slice_ms());
         let known =
@@ -56,7 +57,7 @@ impl RedisNamespace {
         if let Some(error) = unmarked
             && self.unless_new(Err::<(), _>(error)).await?.is_none()
         {
-            return Ok(vec![Ok(Known::TooEarly); count]);
+            return Ok(vec![Ok(EventLookup::TooEarly); count]);
         }
         Ok(known)
     }

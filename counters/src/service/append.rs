@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
-use tallystone_serving::Place;
+use tallystone_serving::RoomPlace;
 use tokio::time::{Instant, sleep};
 
 /// How often a call is repeated because the namespace has changed meanwhile.
@@ -95,7 +95,7 @@ impl CounterService {
         &self,
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
-        place: &Arc<Place>,
+        place: &Arc<RoomPlace>,
     ) -> Vec<Result<Appended, Refusal>> {
         let mut results = append_cached(&open, &requests, place).await;
         for _ in 1..STALE_TRIES {
@@ -125,7 +125,7 @@ impl CounterService {
         &self,
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
-        place: Arc<Place>,
+        place: Arc<RoomPlace>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut results = vec![Err(Refusal::Stale); requests.len()];
         let happens_now = |request: &ChangeRequest| request.change == Change::Clear && request.event.is_none();
@@ -273,7 +273,7 @@ fn unchanged(refusal: Refusal) -> Refusal {
 async fn append_cached(
     open: &OpenNamespace,
     requests: &[ChangeRequest],
-    place: &Arc<Place>,
+    place: &Arc<RoomPlace>,
 ) -> Vec<Result<Appended, Refusal>> {
     // Clears first, then adds: the items of a batch have no order.
     let appended = Appended { time_ms: 0, duplicate: false };

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
-use tallystone_serving::{Place, WaitingRoom};
+use tallystone_serving::{RoomPlace, WaitingRoom};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
@@ -50,7 +50,7 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
 
     /// The results of these items, in their order. A caller that drops this future does not learn whether they were stored:
     /// what was not sent by then is not sent.
-    pub(super) async fn call(&self, items: Vec<I>, place: &Arc<Place>) -> Vec<R> {
+    pub(super) async fn call(&self, items: Vec<I>, place: &Arc<RoomPlace>) -> Vec<R> {
         let count = items.len();
         if count == 0 {
             // Nothing would leave, so nothing would come back.
@@ -70,7 +70,7 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
 }
 
 /// How many results of a flush belong to one call, where they go, and the place that its items have until then.
-type Part<R> = (usize, oneshot::Sender<Vec<R>>, Arc<Place>);
+type Part<R> = (usize, oneshot::Sender<Vec<R>>, Arc<RoomPlace>);
 
 /// Calls that go to the store together.
 struct Flush<I, R> {
@@ -203,7 +203,7 @@ mod tests {
         WaitingRoom::new(BOUNDS, |_, _| {})
     }
 
-    fn place() -> Arc<Place> {
+    fn place() -> Arc<RoomPlace> {
         room().uncounted()
     }
 

@@ -5,7 +5,7 @@ use crate::redis::in_order;
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::sync::{Arc, OnceLock};
-use tallystone_serving::Place;
+use tallystone_serving::RoomPlace;
 
 /// Sends each item to the [`Gather`] of its partition.
 pub(super) struct Gathers<I, R> {
@@ -27,7 +27,7 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gathers<I, R> {
     }
 
     /// As [`Gather::call`]. It waits for all partitions that get items.
-    pub(super) async fn call(&self, items: Vec<I>, place: &Arc<Place>) -> Vec<R> {
+    pub(super) async fn call(&self, items: Vec<I>, place: &Arc<RoomPlace>) -> Vec<R> {
         if self.each.len() == 1 {
             return self.of(0).call(items, place).await;
         }

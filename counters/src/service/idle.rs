@@ -6,7 +6,7 @@ use crate::redis::RedisNamespaces;
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_serving::{Place, WaitingRoom};
+use tallystone_serving::{RoomPlace, WaitingRoom};
 
 /// Namespaces that are checked within this time are checked together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -14,7 +14,7 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// Checks whether idle namespaces have become dirty.
 pub(super) struct IdleNamespaces {
     checks: Gather<String, Result<bool, Refusal>>,
-    place: Arc<Place>,
+    place: Arc<RoomPlace>,
 }
 
 impl IdleNamespaces {

@@ -1,15 +1,15 @@
 //! Where the items of a call wait. The caller and the flush share a slot, and the first of them takes the items out: a
-//! caller that goes, or whose deadline passes, takes back what was not sent, and frees its [place](Place) at once. What was
+//! caller that goes, or whose deadline passes, takes back what was not sent, and frees its [place](RoomPlace) at once. What was
 //! sent stays sent.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tallystone_serving::Place;
+use tallystone_serving::RoomPlace;
 
 /// The items of a call until they are sent or its caller goes, and their place.
-pub(super) struct Slot<I>(Mutex<Option<(Vec<I>, Arc<Place>)>>);
+pub(super) struct Slot<I>(Mutex<Option<(Vec<I>, Arc<RoomPlace>)>>);
 
 impl<I> Slot<I> {
-    pub(super) fn take(&self) -> Option<(Vec<I>, Arc<Place>)> {
+    pub(super) fn take(&self) -> Option<(Vec<I>, Arc<RoomPlace>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -23,7 +23,7 @@ impl<I> Slot<I> {
 pub(super) struct Waiting<I>(Arc<Slot<I>>);
 
 impl<I> Waiting<I> {
-    pub(super) fn new(items: Vec<I>, place: Arc<Place>) -> Waiting<I> {
+    pub(super) fn new(items: Vec<I>, place: Arc<RoomPlace>) -> Waiting<I> {
         Waiting(Arc::new(Slot(Mutex::new(Some((items, place))))))
     }
 

@@ -28,7 +28,7 @@ const MESSAGES: usize = 2_000;
 const DAY_HOURS: u64 = 24;
 
 pub(super) async fn prune(cluster: &Cluster, now_ms: u64) -> Result<bool, HistoryError> {
-    let mut step = Step::default();
+    let mut step = PruneStep::default();
     for group in &cluster.groups {
         let past = Past { cluster, group, now_ms, before_ms: now_ms.saturating_sub(group.retention_ms) };
         for kind in [Kind::Transitions, Kind::Messages] {
@@ -43,13 +43,13 @@ pub(super) async fn prune(cluster: &Cluster, now_ms: u64) -> Result<bool, Histor
 
 /// What one step has left.
 #[derive(Default)]
-struct Step {
+struct PruneStep {
     more: bool,
     /// The first error.
     failed: Option<HistoryError>,
 }
 
-impl Step {
+impl PruneStep {
     fn note(&mut self, done: Result<bool, HistoryError>) {
         match done {
             Ok(more) => self.more |= more,
@@ -69,7 +69,7 @@ struct Past<'a> {
 
 impl Past<'_> {
     /// Drops indices that have nothing to keep. From old ones that have, removes the messages that are gone.
-    async fn prune(&self, kind: Kind, indices: &[ListedIndex], step: &mut Step) {
+    async fn prune(&self, kind: Kind, indices: &[ListedIndex], step: &mut PruneStep) {
         let mut dropped = 0;
         for index in indices {
             if self.group.names.is_undated(&index.name) {

@@ -113,9 +113,9 @@ pub struct Found {
     pub event_item_key: Option<Box<str>>,
 }
 
-/// What the archive knows of an event.
+/// What a lookup of an event in the archive has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum EventLookup {
     /// It has it.
     Has(Found),
     /// It has all events of its shard and time, and this is none of them.

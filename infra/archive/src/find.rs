@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, slice_of};
 use crate::error::ArchiveError;
-use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, EventKey, Found, Known};
+use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, EventKey, EventLookup, Found};
 use crate::name::ObjectName;
 use crate::overlap::right;
 use crate::reader::{Opened, TRIES, Unread, View};
@@ -19,7 +19,7 @@ const GROUPS_AT_ONCE: usize = 8;
 
 /// Where the answers of a call go, each when it is known: the number of the event among those that are wanted, and what the archive
 /// knows of it.
-pub type Answers = UnboundedSender<(usize, Result<Known, ArchiveError>)>;
+pub type Answers = UnboundedSender<(usize, Result<EventLookup, ArchiveError>)>;
 
 /// The search in one slice.
 struct Search<'a> {
@@ -140,7 +140,7 @@ impl Search<'_> {
                 count += 1;
             }
             match count {
-                0 => self.send(number, Ok(Known::HasNot)),
+                0 => self.send(number, Ok(EventLookup::HasNot)),
                 count => drop(sought.insert(number, Sought { groups: count, failed: None })),
             }
         }
@@ -197,7 +197,7 @@ impl Search<'_> {
             Ok(found) => {
                 if let Some(found) = found.get(&number) {
                     sought.remove(&number);
-                    return self.send(number, Ok(Known::Has(found.clone())));
+                    return self.send(number, Ok(EventLookup::Has(found.clone())));
                 }
             }
             Err(error) => one.failed = Some(error.clone()),
@@ -207,7 +207,7 @@ impl Search<'_> {
             return;
         }
         match sought.remove(&number).and_then(|one| one.failed) {
-            None => self.send(number, Ok(Known::HasNot)),
+            None => self.send(number, Ok(EventLookup::HasNot)),
             Some(ArchiveError::Gone { .. }) => gone.push(number),
             Some(error) => self.send(number, Err(error)),
         }
@@ -228,9 +228,9 @@ impl Search<'_> {
             let EventKey { shard, time_ms, .. } = &self.wanted[*number];
             let may_be_gap = self.gapless_from_ms.is_none_or(|from_ms| *time_ms < from_ms);
             let answer = if *time_ms < first_ms {
-                Ok(Known::TooEarly)
+                Ok(EventLookup::TooEarly)
             } else if is_agreed && may_be_gap {
-                Ok(Known::HasNot)
+                Ok(EventLookup::HasNot)
             } else {
                 Err(ArchiveError::uncovered(*shard, *time_ms))
             };
@@ -242,7 +242,7 @@ impl Search<'_> {
         numbers.iter().for_each(|number| self.send(*number, Err(error.clone())));
     }
 
-    fn send(&self, number: usize, answer: Result<Known, ArchiveError>) {
+    fn send(&self, number: usize, answer: Result<EventLookup, ArchiveError>) {
         // The search ends soon if its caller has gone.
         let _ = self.answers.send((number, answer));
     }

@@ -34,5 +34,5 @@ mod verify;
 
 pub use archive::{Archive, slice_of};
 pub use error::ArchiveError;
-pub use event::{ArchivedEvent, EventKey, Found, Known, NewObject, Reached, Scan, Scope, ShardSpan, Written};
+pub use event::{ArchivedEvent, EventKey, EventLookup, Found, NewObject, Reached, Scan, Scope, ShardSpan, Written};
 pub use find::Answers;

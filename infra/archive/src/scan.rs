@@ -30,7 +30,7 @@ struct Rest<'a> {
 }
 
 /// What one step has read.
-struct Step {
+struct ScanStep {
     events: Vec<ArchivedEvent>,
     /// The first time that it has not read, in Unix ms.
     to_ms: u64,
@@ -90,7 +90,7 @@ impl Archive {
     }
 
     /// Reads the first part of the rest of a slice.
-    async fn step(&self, rest: &Rest<'_>, gapless_from_ms: u64) -> Result<Step, ArchiveError> {
+    async fn step(&self, rest: &Rest<'_>, gapless_from_ms: u64) -> Result<ScanStep, ArchiveError> {
         let Rest { namespace, scope, slice_ms, .. } = *rest;
         let (mut objects, mut step_ms, names) = self.open_step(rest).await?;
         if scope.uncovered(objects.iter(), &step_ms, 0).is_some() {
@@ -107,7 +107,7 @@ impl Archive {
                 return Err(ArchiveError::uncovered(shard, time_ms));
             }
         }
-        let mut step = Step { events: Vec::new(), to_ms: step_ms.end, objects: objects.len() };
+        let mut step = ScanStep { events: Vec::new(), to_ms: step_ms.end, objects: objects.len() };
         for object in objects.iter().filter(|object| object.name.overlaps(&step_ms)) {
             let later = Later::than(object, &objects);
             for (number, group) in object.footer.groups.iter().enumerate() {

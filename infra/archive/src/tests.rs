@@ -1,7 +1,7 @@
 //! The archive in a folder, compared with a list of everything that was written.
 
 use crate::event::COUNTER_ID_BYTES;
-use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, Found, Known, NewObject, Reached, Scope, ShardSpan};
+use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, EventLookup, Found, NewObject, Reached, Scope, ShardSpan};
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
@@ -31,10 +31,10 @@ async fn folder() -> (TempDir, Archive) {
 }
 
 /// An answer, without why there is no event.
-fn event_of(known: Known) -> Option<Found> {
+fn event_of(known: EventLookup) -> Option<Found> {
     match known {
-        Known::Has(found) => Some(found),
-        Known::HasNot | Known::TooEarly => None,
+        EventLookup::Has(found) => Some(found),
+        EventLookup::HasNot | EventLookup::TooEarly => None,
     }
 }
 
@@ -44,11 +44,11 @@ impl Archive {
         &self,
         namespace: &str,
         wanted: &[EventKey],
-    ) -> Result<Vec<Result<Known, ArchiveError>>, ArchiveError> {
+    ) -> Result<Vec<Result<EventLookup, ArchiveError>>, ArchiveError> {
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         self.find(namespace, SLICE_MS, wanted, &sender).await?;
         drop(sender);
-        let mut answers: Vec<Option<Result<Known, ArchiveError>>> = vec![None; wanted.len()];
+        let mut answers: Vec<Option<Result<EventLookup, ArchiveError>>> = vec![None; wanted.len()];
         while let Some((number, answer)) = receiver.recv().await {
             assert!(answers[number].replace(answer).is_none(), "event {number} is answered once");
         }

@@ -47,4 +47,4 @@ pub use running::Running;
 pub use spans::{start_spans, trace_context, trace_items};
 pub use tls::{ClientCertificates, TlsConfig};
 pub use unread::refused_in_full;
-pub use waiting_room::{Overloaded, Place, WaitingBounds, WaitingRoom};
+pub use waiting_room::{Overloaded, RoomPlace, WaitingBounds, WaitingRoom};

@@ -63,8 +63,8 @@ struct Taken {
     answered_at: Instant,
 }
 
-/// The room that a call has taken, until this is dropped.
-pub struct Place {
+/// The place of a call in a [`WaitingRoom`], until this is dropped.
+pub struct RoomPlace {
     room: WaitingRoom,
     holder: Option<Box<str>>,
     items: usize,
@@ -85,7 +85,7 @@ impl WaitingRoom {
     /// # Errors
     /// [`Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
     /// nothing else waits.
-    pub fn take(&self, items: usize, bytes: usize) -> Result<Place, Overloaded> {
+    pub fn take(&self, items: usize, bytes: usize) -> Result<RoomPlace, Overloaded> {
         self.take_as(None, items, bytes)
     }
 
@@ -94,11 +94,11 @@ impl WaitingRoom {
     ///
     /// # Errors
     /// [`Overloaded`]
-    pub fn take_for(&self, holder: &str, items: usize, bytes: usize) -> Result<Place, Overloaded> {
+    pub fn take_for(&self, holder: &str, items: usize, bytes: usize) -> Result<RoomPlace, Overloaded> {
         self.take_as(Some(holder), items, bytes)
     }
 
-    fn take_as(&self, holder: Option<&str>, items: usize, bytes: usize) -> Result<Place, Overloaded> {
+    fn take_as(&self, holder: Option<&str>, items: usize, bytes: usize) -> Result<RoomPlace, Overloaded> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
         taken.call_items += (items as f64 - taken.call_items) * LATEST;
@@ -117,7 +117,7 @@ impl WaitingRoom {
             }
         }
         (self.0.measure)(taken.items, taken.bytes);
-        Ok(Place { room: self.clone(), holder: holder.map(Into::into), items, bytes })
+        Ok(RoomPlace { room: self.clone(), holder: holder.map(Into::into), items, bytes })
     }
 
     /// Whether a call that has not been read may get a place: it may not when a sixteenth of the room or less is free, so that
@@ -136,8 +136,8 @@ impl WaitingRoom {
     }
 
     /// A place for what the bound does not count.
-    pub fn uncounted(&self) -> Arc<Place> {
-        Arc::new(Place { room: self.clone(), holder: None, items: 0, bytes: 0 })
+    pub fn uncounted(&self) -> Arc<RoomPlace> {
+        Arc::new(RoomPlace { room: self.clone(), holder: None, items: 0, bytes: 0 })
     }
 
     /// Notes that the store has answered a flush.
@@ -171,7 +171,7 @@ impl Taken {
     }
 }
 
-impl Drop for Place {
+impl Drop for RoomPlace {
     fn drop(&mut self) {
         let mut taken = self.room.taken();
         taken.items -= self.items;
@@ -194,7 +194,7 @@ mod tests {
 
     const BOUNDS: WaitingBounds = WaitingBounds { items_max: 100, bytes_max: 35_000 };
 
-    fn retry_after_ms(refused: Result<Place, Overloaded>) -> u64 {
+    fn retry_after_ms(refused: Result<RoomPlace, Overloaded>) -> u64 {
         refused.err().expect("no room").retry_after.as_millis() as u64
     }
 

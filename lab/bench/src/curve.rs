@@ -21,7 +21,7 @@ pub(crate) const CONNECTIONS: usize = 16;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What happened to a call.
-pub(crate) enum Answer {
+pub(crate) enum CallOutcome {
     /// It was answered; the number of messages or adds.
     Done(usize),
     /// It was refused for overload, and may retry after this time.
@@ -33,7 +33,7 @@ pub(crate) enum Answer {
 /// One caller.
 pub(crate) trait Caller: Send + 'static {
     /// Makes its next call. An error ends the figure: an answer that no load explains.
-    fn call(&mut self) -> impl Future<Output = Result<Answer>> + Send;
+    fn call(&mut self) -> impl Future<Output = Result<CallOutcome>> + Send;
 }
 
 /// What happened to the calls of all callers.
@@ -68,12 +68,12 @@ async fn one<C: Caller>(mut caller: C, until: Instant) -> Result<Called> {
     while Instant::now() < until {
         let began = Instant::now();
         match tokio::time::timeout(DEADLINE, caller.call()).await {
-            Ok(Ok(Answer::Done(count))) => called.stats.note(count, began.elapsed()),
-            Ok(Ok(Answer::Refused(delay))) => {
+            Ok(Ok(CallOutcome::Done(count))) => called.stats.note(count, began.elapsed()),
+            Ok(Ok(CallOutcome::Refused(delay))) => {
                 called.refused += 1;
                 tokio::time::sleep_until((Instant::now() + delay).min(until).into()).await;
             }
-            Ok(Ok(Answer::Missing)) | Err(_) => called.missing += 1,
+            Ok(Ok(CallOutcome::Missing)) | Err(_) => called.missing += 1,
             Ok(Err(error)) => return Err(error),
         }
     }
@@ -81,8 +81,8 @@ async fn one<C: Caller>(mut caller: C, until: Instant) -> Result<Called> {
 }
 
 /// The answer that a failed gRPC call is.
-pub(crate) fn failed(status: &Status) -> Answer {
-    retry_delay(status).map_or(Answer::Missing, Answer::Refused)
+pub(crate) fn failed(status: &Status) -> CallOutcome {
+    retry_delay(status).map_or(CallOutcome::Missing, CallOutcome::Refused)
 }
 
 /// The time after which a call that was refused for overload may retry.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// The place of a message in the walk of its state: the part of the walk; for those behind another of their value that
 /// value; the priority of pending messages, the time of others; the sequence number.
-type Place = (u8, String, i64, u64);
+type WalkPosition = (u8, String, i64, u64);
 
 const BEHIND_IN_VALUE: u8 = 0;
 const IN_FRONT: u8 = 1;
@@ -50,9 +50,9 @@ impl QueueShard {
         Ok(page)
     }
 
-    fn walk(&self, state: State) -> Vec<(Place, MessageId)> {
+    fn walk(&self, state: State) -> Vec<(WalkPosition, MessageId)> {
         let heads: BTreeSet<&MessageId> = self.heads().into_iter().map(|head| &head.content.id).collect();
-        let place = |record: &Record| -> Place {
+        let place = |record: &Record| -> WalkPosition {
             match state {
                 State::Pending if heads.contains(&record.content.id) => {
                     (IN_FRONT, String::new(), record.priority, record.sequence)
@@ -66,7 +66,7 @@ impl QueueShard {
             }
         };
         let records = self.messages.values().filter(|record| record.state == state);
-        let mut walk: Vec<(Place, MessageId)> =
+        let mut walk: Vec<(WalkPosition, MessageId)> =
             records.map(|record| (place(record), record.content.id.clone())).collect();
         walk.sort();
         walk
@@ -121,12 +121,12 @@ impl QueueShard {
     }
 }
 
-fn encode((part, value, number, sequence): &Place) -> String {
+fn encode((part, value, number, sequence): &WalkPosition) -> String {
     format!("{part}/{number}/{sequence}/{value}")
 }
 
-fn decode(text: &str) -> Result<Place, Refusal> {
-    let place = |text: &str| -> Option<Place> {
+fn decode(text: &str) -> Result<WalkPosition, Refusal> {
+    let place = |text: &str| -> Option<WalkPosition> {
         let mut parts = text.splitn(4, '/');
         let (part, number, sequence) = (parts.next()?, parts.next()?, parts.next()?);
         Some((part.parse().ok()?, parts.next()?.to_owned(), number.parse().ok()?, sequence.parse().ok()?))

@@ -3,7 +3,7 @@
 use super::cost::Load;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::store::Items;
-use tallystone_serving::Place;
+use tallystone_serving::RoomPlace;
 use tokio::sync::oneshot;
 
 /// Identifies a subscription among those of this server.
@@ -48,7 +48,7 @@ impl<I, O> Call<I, O> {
 /// Where the results of a call go.
 pub(crate) enum Recipient<O> {
     /// To a unary call. Its items keep their place until it has the results (Enqueue).
-    Caller(oneshot::Sender<Items<O>>, Option<Place>),
+    Caller(oneshot::Sender<Items<O>>, Option<RoomPlace>),
     /// To a subscription.
     Subscription(SubscriptionId),
     /// Nowhere: the server itself releases leases that no caller took.

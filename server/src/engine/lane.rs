@@ -18,7 +18,7 @@ use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
 use super::lanes::Lanes;
-use super::places::Places;
+use super::places::WaiterPlaces;
 use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
 use super::waiting::{DequeueBatch, SLOTS, Waiting};
@@ -93,7 +93,7 @@ pub(super) async fn run<S: Store>(
     let now = Instant::now();
     let tally = context.queues.tally(&shard.queue);
     let refusals = tally.refusals("TOO_MANY_WAITERS", context.metrics.waiters_refused.clone());
-    let places = Places::new(shard.queue.clone(), context.wait_limits, refusals);
+    let places = WaiterPlaces::new(shard.queue.clone(), context.wait_limits, refusals);
     let _counted = Counted::new(context.metrics.lanes.clone());
     let mut lane = Lane {
         context: context.clone(),

@@ -19,12 +19,12 @@ pub(crate) struct WaitLimits {
 }
 
 /// The place of one waiter. It is free again when it is dropped.
-pub(super) struct Place {
+pub(super) struct WaiterPlace {
     _taken: Arc<()>,
 }
 
 /// The places of one queue.
-pub(super) struct Places {
+pub(super) struct WaiterPlaces {
     queue: QueueName,
     limits: WaitLimits,
     taken: Arc<()>,
@@ -33,9 +33,9 @@ pub(super) struct Places {
     refusals: Counter,
 }
 
-impl Places {
+impl WaiterPlaces {
     pub(super) fn new(queue: QueueName, limits: WaitLimits, refusals: Counter) -> Self {
-        Places { queue, limits, taken: Arc::new(()), filters: 0, refusals }
+        WaiterPlaces { queue, limits, taken: Arc::new(()), filters: 0, refusals }
     }
 
     pub(super) fn are_full(&self) -> bool {
@@ -47,13 +47,13 @@ impl Places {
     }
 
     /// A place for a waiter whose filters are `new` if no other waits for them.
-    pub(super) fn take(&mut self, new: bool) -> Result<Place, Refusal> {
+    pub(super) fn take(&mut self, new: bool) -> Result<WaiterPlace, Refusal> {
         let (what, max) = match (self.are_full(), new && self.are_filters_full()) {
             (true, _) => ("waiting calls", self.limits.waiters_max),
             (false, true) => ("distinct filters of waiting calls", self.limits.filters_max),
             (false, false) => {
                 self.filters += usize::from(new);
-                return Ok(Place { _taken: self.taken.clone() });
+                return Ok(WaiterPlace { _taken: self.taken.clone() });
             }
         };
         self.refusals.increment(1);

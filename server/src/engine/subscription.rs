@@ -2,7 +2,7 @@
 //! one subscription or more.
 
 use super::granted::Granted;
-use super::places::Place;
+use super::places::WaiterPlace;
 use tallystone_model::Refusal;
 use tallystone_model::store::{Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
 use tokio::sync::mpsc;
@@ -110,7 +110,7 @@ pub(crate) struct Subscription {
     /// It accepts no more leases.
     pub(super) stopped: bool,
     /// Among those that wait for its queue; `None`: it was refused.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WaiterPlace>,
     /// The results of the current flush so far.
     event: Option<Box<WorkEvent>>,
     events: EventSender,

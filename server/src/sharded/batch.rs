@@ -8,14 +8,14 @@ use tallystone_model::{Applied, Refusal};
 pub(super) type Part<I> = (Vec<usize>, Vec<I>);
 
 /// The answer to a part: the positions of its items in the call, and their results.
-pub(super) type Answer<T> = (Vec<usize>, Items<T>);
+pub(super) type PartAnswer<T> = (Vec<usize>, Items<T>);
 
 /// The items of each shard, given the number of each item's shard, or why it is unknown: then the item is refused without a call. The
 /// second value: the answers to those.
 pub(super) fn divide<I, T>(
     items: Vec<I>,
     numbers: impl IntoIterator<Item = Result<u16, Refusal>>,
-) -> (BTreeMap<u16, Part<I>>, Vec<Answer<T>>) {
+) -> (BTreeMap<u16, Part<I>>, Vec<PartAnswer<T>>) {
     let (mut parts, mut unknown) = (BTreeMap::<u16, Part<I>>::new(), Vec::new());
     for (at, (item, number)) in items.into_iter().zip(numbers).enumerate() {
         match number {
@@ -32,7 +32,7 @@ pub(super) fn divide<I, T>(
 
 /// The results in the order of the call. A refused part refuses each of its items; if all are refused, that is the answer to the
 /// call. A shard that is missing while others answer is being deleted, or created again: the caller repeats the call.
-pub(super) fn unite<T>(count: usize, answers: Vec<Answer<T>>) -> Items<T> {
+pub(super) fn unite<T>(count: usize, answers: Vec<PartAnswer<T>>) -> Items<T> {
     let mut refused = None;
     let mut results: Vec<Option<Result<T, Refusal>>> = (0..count).map(|_| None).collect();
     let all_refused = !answers.is_empty() && answers.iter().all(|(_, answer)| answer.is_err());
@@ -104,12 +104,13 @@ mod tests {
     fn q17_a_part_that_is_refused_refuses_its_items_and_all_parts_the_call() {
         let answers = vec![(vec![0], Ok(vec![Ok(7)])), (vec![1], Err(away(Applied::No)))];
         assert_eq!(unite(2, answers), Ok(vec![Ok(7), Err(away(Applied::No))]));
-        let answers: Vec<Answer<u64>> = vec![(vec![0], Err(away(Applied::No))), (vec![1], Err(away(Applied::Unknown)))];
+        let answers: Vec<PartAnswer<u64>> =
+            vec![(vec![0], Err(away(Applied::No))), (vec![1], Err(away(Applied::Unknown)))];
         assert_eq!(unite(2, answers), Err(away(Applied::Unknown)));
         let absent = || Refusal::QueueNotFound { queue: "q".to_owned() };
         let answers = vec![(vec![0], Ok(vec![Ok(7)])), (vec![1], Err(absent()))];
         assert_eq!(unite(2, answers), Ok(vec![Ok(7), Err(missing())]), "the queue is there");
-        let answers: Vec<Answer<u64>> = vec![(vec![0], Err(absent())), (vec![1], Err(absent()))];
+        let answers: Vec<PartAnswer<u64>> = vec![(vec![0], Err(absent())), (vec![1], Err(absent()))];
         assert_eq!(unite(2, answers), Err(absent()));
     }
 }

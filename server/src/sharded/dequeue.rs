@@ -11,7 +11,7 @@
 
 use super::batch::graver;
 use super::found::Lost;
-use super::known::{Known, Sent};
+use super::known::{Sent, ShardEstimates};
 use super::one_queue::OneQueue;
 use futures::future::join_all;
 use std::collections::{BTreeMap, HashMap};
@@ -330,7 +330,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
 
 /// The shard with the most urgent message that a request has not been given to, as far as is known.
 fn most_urgent(
-    known: &Known,
+    known: &ShardEstimates,
     callable: &[u16],
     tried: u64,
     given: &[u64],

@@ -18,24 +18,24 @@ pub(super) type Notify = Arc<dyn Fn(&Shard) + Send + Sync>;
 
 /// What is known of each queue with several shards that this server has used.
 #[derive(Default)]
-pub(super) struct AllKnown {
-    queues: Mutex<HashMap<QueueName, Arc<Mutex<Known>>>>,
+pub(super) struct AllEstimates {
+    queues: Mutex<HashMap<QueueName, Arc<Mutex<ShardEstimates>>>>,
     /// Those that wait on this server.
     notify: OnceLock<Notify>,
     /// Whether there was one: without, calls on queues with one shard take no lock.
     is_used: AtomicBool,
 }
 
-impl AllKnown {
+impl AllEstimates {
     /// What is known of a queue with this number of shards.
-    pub(super) fn of(&self, queue: &QueueName, shards: u16) -> Arc<Mutex<Known>> {
+    pub(super) fn of(&self, queue: &QueueName, shards: u16) -> Arc<Mutex<ShardEstimates>> {
         let mut all = self.lock();
         if let Some(known) = all.get(queue)
             && lock(known).shards.len() == usize::from(shards)
         {
             return known.clone();
         }
-        let known = Arc::new(Mutex::new(Known::of(shards)));
+        let known = Arc::new(Mutex::new(ShardEstimates::of(shards)));
         self.is_used.store(true, Ordering::Relaxed);
         all.insert(queue.clone(), known.clone());
         known
@@ -74,19 +74,19 @@ impl AllKnown {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Arc<Mutex<Known>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Arc<Mutex<ShardEstimates>>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// No holder of the lock panics with what is known half changed.
-pub(super) fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+pub(super) fn lock(known: &Mutex<ShardEstimates>) -> MutexGuard<'_, ShardEstimates> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shards of one queue.
+/// What this server estimates of the shards of one queue.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct ShardEstimates {
     shards: Vec<One>,
     /// The shard from which the first of equally urgent ones is chosen.
     turn: usize,
@@ -125,12 +125,12 @@ pub(super) struct Sent {
     wait: bool,
 }
 
-impl Known {
+impl ShardEstimates {
     /// Of a queue with this number of shards.
-    pub(super) fn of(shards: u16) -> Known {
+    pub(super) fn of(shards: u16) -> ShardEstimates {
         // Nothing is known of them: each is requested soon.
         let one = One { may_have_more: true, ..One::default() };
-        Known { shards: vec![one; usize::from(shards)], ..Known::default() }
+        ShardEstimates { shards: vec![one; usize::from(shards)], ..ShardEstimates::default() }
     }
 
     pub(super) fn shard_count(&self) -> usize {
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn q17_what_is_sent_after_a_request_is_not_forgotten_with_its_answer() {
-        let mut known = Known::of(2);
+        let mut known = ShardEstimates::of(2);
         let sent = known.sends(0, 1, false);
         known.adds(0, 1, Some(5));
         known.answers(0, sent, &outlook(0), [].iter());
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn q17_a_due_message_counts_when_another_shard_says_the_time() {
-        let mut known = Known::of(2);
+        let mut known = ShardEstimates::of(2);
         let sent = known.sends(0, 0, false);
         known.answers(0, sent, &Outlook { next_due_ms: Some(50), ..outlook(0) }, [].iter());
         assert_eq!((known.capacity(0), known.outlook(1).next_due_ms), (0, Some(50)));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn q17_a_busy_shard_is_not_the_most_urgent_one() {
-        let mut known = Known::of(2);
+        let mut known = ShardEstimates::of(2);
         for (number, head) in [(0, 100), (1, 1)] {
             let sent = known.sends(number, 0, false);
             known.answers(number, sent, &Outlook { head: Some(head), ..outlook(9) }, [].iter());
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn q17_no_shard_is_passed_over_for_ever() {
-        let mut known = Known::of(3);
+        let mut known = ShardEstimates::of(3);
         for number in 0..3 {
             let sent = known.sends(number, 0, false);
             known.answers(number, sent, &outlook(9), [].iter());
@@ -384,8 +384,8 @@ mod tests {
 
     #[test]
     fn q17_a_shard_has_the_mark_of_a_waiting_server_until_it_changes() {
-        let mut known = Known::of(1);
-        let answered = |known: &mut Known, wait| {
+        let mut known = ShardEstimates::of(1);
+        let answered = |known: &mut ShardEstimates, wait| {
             let sent = known.sends(0, 0, wait);
             known.answers(0, sent, &outlook(0), [].iter());
             known.is_marked(0)

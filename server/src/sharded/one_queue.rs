@@ -1,7 +1,7 @@
 //! One queue with several shards, as one call sees it.
 
 use super::found::{Lost, late, not_sent};
-use super::known::{AllKnown, Known, lock};
+use super::known::{AllEstimates, ShardEstimates, lock};
 use super::silence::Silent;
 use crate::health::StoreHealth;
 use crate::schedule::Schedule;
@@ -23,13 +23,13 @@ pub(super) struct OneQueue<'a, S> {
     pub(super) store: &'a Arc<S>,
     pub(super) first: &'a Shard,
     pub(super) layout: Layout,
-    pub(super) known: Arc<Mutex<Known>>,
-    pub(super) all_known: &'a AllKnown,
+    pub(super) known: Arc<Mutex<ShardEstimates>>,
+    pub(super) all_estimates: &'a AllEstimates,
     pub(super) observers: &'a Observers,
 }
 
 impl<S: Store> OneQueue<'_, S> {
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, ShardEstimates> {
         lock(&self.known)
     }
 
@@ -115,7 +115,7 @@ impl<S: Store> OneQueue<'_, S> {
                 shard: self.first.sibling(number),
                 known: self.known.clone(),
                 health: self.observers.health.clone(),
-                notify: self.all_known.notify(),
+                notify: self.all_estimates.notify(),
             };
             tokio::spawn(silent.until_it_answers());
         }
@@ -124,7 +124,7 @@ impl<S: Store> OneQueue<'_, S> {
     /// Forgets the shards if this answer of the first one says that the queue is gone: perhaps another server has deleted it.
     fn forgets<T>(&self, answer: Result<T, Refusal>) -> Result<T, Refusal> {
         if matches!(answer, Err(Refusal::QueueNotFound { .. })) {
-            self.all_known.forget(&self.first.queue);
+            self.all_estimates.forget(&self.first.queue);
         }
         answer
     }

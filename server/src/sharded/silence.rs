@@ -5,7 +5,7 @@
 //! ticket, for the silent shard alone, before any other Dequeue goes there. What it finds (`found`), callers of equal requests get; no caller
 //! waits for the rest, so it is released.
 
-use super::known::{Known, Notify, lock};
+use super::known::{Notify, ShardEstimates, lock};
 use crate::health::StoreHealth;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Silent<S> {
     /// The task ends with the store.
     pub(super) store: Weak<S>,
     pub(super) shard: Shard,
-    pub(super) known: Arc<Mutex<Known>>,
+    pub(super) known: Arc<Mutex<ShardEstimates>>,
     pub(super) health: Option<StoreHealth>,
     /// Notifies those that wait for messages of a shard.
     pub(super) notify: Notify,

@@ -1,6 +1,6 @@
 //! The store of whole queues.
 
-use super::known::AllKnown;
+use super::known::AllEstimates;
 use super::one_queue::{Observers, OneQueue};
 use crate::health::StoreHealth;
 use crate::schedule::Schedule;
@@ -11,7 +11,7 @@ use tallystone_model::{Layout, Shard, Store};
 pub struct Sharded<S> {
     pub(super) inner: Arc<S>,
     observers: Observers,
-    pub(super) known: Arc<AllKnown>,
+    pub(super) known: Arc<AllEstimates>,
 }
 
 impl<S: Store> Sharded<S> {
@@ -34,6 +34,6 @@ impl<S: Store> Sharded<S> {
     /// The queue of this first shard for one call, in this layout.
     pub(super) fn queue<'a>(&'a self, first: &'a Shard, layout: &Layout) -> OneQueue<'a, S> {
         let (known, observers) = (self.known.of(&first.queue, layout.shards), &self.observers);
-        OneQueue { store: &self.inner, first, layout: layout.clone(), known, all_known: &self.known, observers }
+        OneQueue { store: &self.inner, first, layout: layout.clone(), known, all_estimates: &self.known, observers }
     }
 }

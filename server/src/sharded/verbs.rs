@@ -1,6 +1,6 @@
 //! The verbs of whole queues.
 
-use super::batch::{Answer, Part, divide, unite};
+use super::batch::{Part, PartAnswer, divide, unite};
 use super::cursor::Cursor;
 use super::dequeue::Dequeue;
 use super::known::Notify;
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Output = Items<O>> + Send>(
     queue: &OneQueue<'_, S>,
     count: usize,
-    (parts, not_sent): (BTreeMap<u16, Part<I>>, Vec<Answer<O>>),
+    (parts, not_sent): (BTreeMap<u16, Part<I>>, Vec<PartAnswer<O>>),
     call: impl Fn(Shard, Vec<I>) -> F + Send + Sync,
 ) -> Items<O> {
     let call = &call;

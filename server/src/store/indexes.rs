@@ -95,9 +95,9 @@ impl Shared {
         let mut build = Build { keys, begun_in: None, cursor: BEGIN.to_owned() };
         for _ in 0..STEPS_AT_ONCE {
             match self.build_step(shard, &mut build, 1).await? {
-                Step::More => {}
-                Step::Covered => return self.finish(shard, &build).await,
-                Step::Gone => return Ok(()),
+                BuildStep::More => {}
+                BuildStep::Covered => return self.finish(shard, &build).await,
+                BuildStep::Gone => return Ok(()),
             }
         }
         done.leaves_callers.cancel();
@@ -135,9 +135,9 @@ impl Shared {
             let running = BuildState::Running.enter();
             let began = Instant::now();
             match self.build_step(shard, build, chunks).await? {
-                Step::More => {}
-                Step::Covered => return self.finish(shard, build).await,
-                Step::Gone => return Ok(()),
+                BuildStep::More => {}
+                BuildStep::Covered => return self.finish(shard, build).await,
+                BuildStep::Gone => return Ok(()),
             }
             drop(running);
             let took = began.elapsed();
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// One step of a build.
-    async fn build_step(&self, shard: &Shard, build: &mut Build, chunks: u8) -> Result<Step, Refusal> {
+    async fn build_step(&self, shard: &Shard, build: &mut Build, chunks: u8) -> Result<BuildStep, Refusal> {
         let mut gone = false;
         let fill = |view: &View, command: &mut redis::Cmd| {
             let at = view.stored.indexes.iter().position(|index| index.keys == build.keys && index.building);
@@ -176,11 +176,11 @@ impl Shared {
         };
         let cursor = match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
             Ok((_, mut reply)) => reply.text()?,
-            Err(Refusal::IndexBuilding { .. }) if gone => return Ok(Step::Gone),
+            Err(Refusal::IndexBuilding { .. }) if gone => return Ok(BuildStep::Gone),
             Err(other) => return Err(other),
         };
         build.cursor = cursor;
-        Ok(if build.cursor == BEGIN { Step::Covered } else { Step::More })
+        Ok(if build.cursor == BEGIN { BuildStep::Covered } else { BuildStep::More })
     }
 
     /// Every older message is covered: marks the index as complete, unless it has been replaced since.
@@ -268,7 +268,7 @@ struct Build {
 }
 
 /// The outcome of one step of a build.
-enum Step {
+enum BuildStep {
     /// Older messages are left.
     More,
     /// The index covers every older message.

@@ -22,14 +22,14 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Reads the outboxes of every shard, from the oldest event on. Each partition has a reader, which makes one call at a time,
 /// in a task: a partition that is unavailable, or does not answer, holds up no other (decision 0115).
 pub struct OutboxReader {
-    partitions: Vec<Place>,
+    partitions: Vec<OutboxPartition>,
     tasks: JoinSet<(usize, PartitionReader, Result<Option<Read>, Refusal>)>,
     lost: u64,
     undone: u64,
 }
 
 /// A partition, and where its reader is.
-struct Place {
+struct OutboxPartition {
     shared: Arc<Shared>,
     /// `None`: in the task.
     reader: Option<PartitionReader>,
@@ -44,11 +44,11 @@ struct Place {
     pause: Duration,
 }
 
-impl Place {
-    fn new(shared: Arc<Shared>) -> Place {
+impl OutboxPartition {
+    fn new(shared: Arc<Shared>) -> OutboxPartition {
         let reader = Some(PartitionReader::new(shared.clone()));
         let (shards, pause) = (Vec::new(), Duration::ZERO);
-        Place { shared, reader, task: None, shards, complete_to_ms: 0, walks: false, pause }
+        OutboxPartition { shared, reader, task: None, shards, complete_to_ms: 0, walks: false, pause }
     }
 
     /// Takes the reader back. `is_complete`: it has found all shards that it is to read.
@@ -71,7 +71,7 @@ impl RedisStore {
 
     /// A reader that starts at the oldest event of every shard.
     pub fn outbox_reader(&self) -> OutboxReader {
-        let partitions = self.partitions().iter().cloned().map(Place::new).collect();
+        let partitions = self.partitions().iter().cloned().map(OutboxPartition::new).collect();
         OutboxReader { partitions, tasks: JoinSet::new(), lost: 0, undone: 0 }
     }
 
@@ -102,14 +102,14 @@ impl OutboxReader {
     /// The next read of each partition finds all its shards first. Those of deleted queues stay until their outboxes are
     /// read to the end.
     pub fn discover(&mut self) {
-        for place in &mut self.partitions {
-            place.walks = true;
+        for partition in &mut self.partitions {
+            partition.walks = true;
         }
     }
 
     /// Adds a shard to those that are read, before the first read.
     pub async fn watch(&mut self, shard: Shard) -> Result<(), Refusal> {
-        let readers = self.partitions.iter_mut().filter_map(|place| place.reader.as_mut());
+        let readers = self.partitions.iter_mut().filter_map(|partition| partition.reader.as_mut());
         match readers.into_iter().find(|reader| reader.has(&shard)) {
             Some(reader) => reader.watch(shard).await,
             None => Ok(()),
@@ -137,35 +137,36 @@ impl OutboxReader {
             if result.is_ok() {
                 (self.lost, self.undone) = (self.lost + lost, self.undone + undone);
             }
-            let place = &mut self.partitions[number];
-            place.put_back(reader, result.is_ok());
+            let partition = &mut self.partitions[number];
+            partition.put_back(reader, result.is_ok());
             match result {
                 Ok(read) => {
-                    place.pause = Duration::ZERO;
+                    partition.pause = Duration::ZERO;
                     if let Some(read) = read {
                         return Ok(self.complete(number, read));
                     }
                 }
                 Err(refusal) => {
-                    (place.walks, place.pause) = (true, (place.pause * 2).clamp(RETRY_MIN, RETRY_MAX));
+                    (partition.walks, partition.pause) = (true, (partition.pause * 2).clamp(RETRY_MIN, RETRY_MAX));
                     return Err(refusal);
                 }
             }
         }
     }
 
-    /// The place of the reader that has panicked, and another reader for it.
+    /// The number of the partition whose reader has panicked, and another reader for it.
     fn replace(&self, panic: &JoinError) -> (usize, PartitionReader, Result<Option<Read>, Refusal>) {
-        let number = self.partitions.iter().position(|place| place.task == Some(panic.id())).unwrap_or_default();
+        let number =
+            self.partitions.iter().position(|partition| partition.task == Some(panic.id())).unwrap_or_default();
         let reader = PartitionReader::new(self.partitions[number].shared.clone());
         (number, reader, Err(Refusal::Internal(panic.to_string())))
     }
 
     /// Begins a read of each partition whose reader is here.
     fn begin_reads(&mut self, wait: Duration) {
-        for (number, place) in self.partitions.iter_mut().enumerate() {
-            let Some(mut reader) = place.reader.take() else { continue };
-            let (walks, pause) = (std::mem::take(&mut place.walks), place.pause);
+        for (number, partition) in self.partitions.iter_mut().enumerate() {
+            let Some(mut reader) = partition.reader.take() else { continue };
+            let (walks, pause) = (std::mem::take(&mut partition.walks), partition.pause);
             let task = self.tasks.spawn(async move {
                 if !pause.is_zero() {
                     sleep(pause).await;
@@ -173,7 +174,7 @@ impl OutboxReader {
                 let read = reader.read(walks, wait).await;
                 (number, reader, read.map(Some))
             });
-            place.task = Some(task.id());
+            partition.task = Some(task.id());
         }
     }
 
@@ -181,7 +182,8 @@ impl OutboxReader {
     fn complete(&mut self, number: usize, mut read: Read) -> Read {
         if read.complete_to_ms > 0 {
             self.partitions[number].complete_to_ms = read.complete_to_ms;
-            read.complete_to_ms = self.partitions.iter().map(|place| place.complete_to_ms).min().unwrap_or_default();
+            read.complete_to_ms =
+                self.partitions.iter().map(|partition| partition.complete_to_ms).min().unwrap_or_default();
         }
         read
     }
@@ -189,18 +191,18 @@ impl OutboxReader {
     /// The partitions that the last call could not read start at the oldest event again: their Redis may be another one
     /// now, which lacks what was read.
     pub fn start_over(&mut self) {
-        for place in self.partitions.iter_mut().filter(|place| !place.pause.is_zero()) {
-            place.reader = place.reader.take().map(PartitionReader::restarted);
+        for partition in self.partitions.iter_mut().filter(|partition| !partition.pause.is_zero()) {
+            partition.reader = partition.reader.take().map(PartitionReader::restarted);
         }
     }
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
     /// the outboxes of deleted queues that are empty now.
     pub async fn ack(&mut self, shards: &HashSet<Shard>) -> Result<(), Refusal> {
-        for place in &mut self.partitions {
-            if let Some(mut reader) = place.reader.take() {
+        for partition in &mut self.partitions {
+            if let Some(mut reader) = partition.reader.take() {
                 let acked = reader.ack(shards).await;
-                place.put_back(reader, acked.is_ok());
+                partition.put_back(reader, acked.is_ok());
                 acked?;
             }
         }
@@ -210,22 +212,25 @@ impl OutboxReader {
     /// As [`ack`](OutboxReader::ack) for the shards of the last read, without waiting: a failure is that of a later read.
     pub fn begin_ack(&mut self, shards: HashSet<Shard>) {
         let is_theirs = |reader: &PartitionReader| shards.iter().any(|shard| reader.has(shard));
-        let found =
-            self.partitions.iter_mut().enumerate().find(|(_, place)| place.reader.as_ref().is_some_and(is_theirs));
-        if let Some((number, place)) = found
-            && let Some(mut reader) = place.reader.take()
+        let found = self
+            .partitions
+            .iter_mut()
+            .enumerate()
+            .find(|(_, partition)| partition.reader.as_ref().is_some_and(is_theirs));
+        if let Some((number, partition)) = found
+            && let Some(mut reader) = partition.reader.take()
         {
             let task = self.tasks.spawn(async move {
                 let acked = reader.ack(&shards).await;
                 (number, reader, acked.map(|()| None))
             });
-            place.task = Some(task.id());
+            partition.task = Some(task.id());
         }
     }
 
     /// The shards that it reads, of each partition.
     pub fn partitions(&self) -> impl Iterator<Item = &[Shard]> {
-        self.partitions.iter().map(|place| place.shards.as_slice())
+        self.partitions.iter().map(|partition| partition.shards.as_slice())
     }
 
     /// The shards that it reads.

@@ -2,7 +2,7 @@
 //! events; removes the events that a sink has acknowledged.
 
 use super::entry::{Entry, decode, read};
-use super::reply::{Reply, defect};
+use super::reply::{QueueReply, defect};
 use super::shared::Shared;
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -177,7 +177,7 @@ impl PartitionReader {
         let keys = self.shared.keyspace.shard(shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::AckOutbox.sha1()).arg(keys.len()).arg(&keys).arg(offset);
-        let mut reply = Reply::read(self.shared.link.eval(&command, false).await?, Answer::from_code)?;
+        let mut reply = QueueReply::read(self.shared.link.eval(&command, false).await?, Answer::from_code)?;
         if reply.answer == Answer::NoQueue { Ok(Some(reply.number()?)) } else { Ok(None) }
     }
 

@@ -7,10 +7,10 @@ use tallystone_model::store::Transition;
 use tallystone_model::{MessageId, Refusal, State};
 
 /// The reply of one of the queue's scripts.
-pub(super) type Reply = tallystone_link::ScriptReply<Answer>;
+pub(super) type QueueReply = tallystone_link::ScriptReply<Answer>;
 
 pub(super) fn defect(what: &str) -> Refusal {
-    Reply::defect(what)
+    QueueReply::defect(what)
 }
 
 pub(super) fn unreadable(error: Unreadable) -> Refusal {

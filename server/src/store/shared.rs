@@ -3,7 +3,7 @@
 use super::entry::read;
 use super::options::RedisOptions;
 use super::pace::Pace;
-use super::reply::{Reply, defect, unreadable};
+use super::reply::{QueueReply, defect, unreadable};
 use super::view::{Member, View};
 use super::wake::Wakes;
 use redis::{Cmd, Value};
@@ -231,7 +231,7 @@ impl Shared {
         script: Script,
         caller: Caller,
         mut fill: impl FnMut(&View, &mut Cmd) -> Result<(), Refusal> + Send,
-    ) -> Result<(Arc<View>, Reply), Refusal> {
+    ) -> Result<(Arc<View>, QueueReply), Refusal> {
         let mut view = self.view(shard).await?;
         loop {
             let mut command = self.command(script, &view, &[], caller);
@@ -256,8 +256,8 @@ impl Shared {
     }
 
     /// Calls a script whose first argument is the clock's.
-    pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<Reply, Refusal> {
-        Reply::read(self.options.clock.eval(&self.link, command, writes).await?, Answer::from_code)
+    pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<QueueReply, Refusal> {
+        QueueReply::read(self.options.clock.eval(&self.link, command, writes).await?, Answer::from_code)
     }
 
     /// The state of a shard; `None`: its queue does not exist.
@@ -290,7 +290,7 @@ fn has_writes(script: Script) -> bool {
 /// The outcome of one script call.
 pub(super) enum Sent {
     /// The script acted.
-    Done(Reply),
+    Done(QueueReply),
     /// The view was stale, and nothing was done; this is the current one.
     Stale(Arc<View>),
 }

@@ -8,6 +8,7 @@ mod dependencies;
 mod links;
 mod metadata;
 mod modules;
+mod names;
 mod rows;
 mod rust_version;
 mod screens;

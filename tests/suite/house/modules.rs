@@ -179,14 +179,14 @@ impl Modules {
 }
 
 /// One item of a module, without its attributes and visibility.
-struct Item<'a> {
+pub(super) struct Item<'a> {
     tokens: &'a [TokenTree],
     is_public: bool,
     is_test: bool,
 }
 
 /// The first item of a module, and the tokens after it.
-fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
+pub(super) fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
     let mut begin = 0;
     let mut is_test = false;
     while is_punct(tokens.get(begin), '#') {
@@ -214,7 +214,7 @@ fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
 }
 
 /// `cfg(test)`, `cfg(all(test, …))`, but not `cfg(not(test))`.
-fn is_cfg_test(attribute: &TokenTree) -> bool {
+pub(super) fn is_cfg_test(attribute: &TokenTree) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("[cfg(") && !text.contains("not(test") && (text.contains("(test") || text.contains(",test"))
 }
@@ -308,7 +308,7 @@ fn paths_of(tokens: &[TokenTree], paths: &mut BTreeSet<Vec<String>>, imports: &m
     }
 }
 
-fn is_punct(token: Option<&TokenTree>, c: char) -> bool {
+pub(super) fn is_punct(token: Option<&TokenTree>, c: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c)
 }
 

@@ -30,7 +30,7 @@ pub(super) struct CountsBody {
     age_ms: u64,
 }
 
-type Answer = Result<Json<CountsBody>, FaultBody>;
+type CountsResult = Result<Json<CountsBody>, FaultBody>;
 type Views = State<Arc<Api>>;
 
 pub(super) async fn counts(
@@ -38,7 +38,7 @@ pub(super) async fn counts(
     caller: Caller,
     PathParams(video): PathParams<String>,
     query: RawQuery,
-) -> Answer {
+) -> CountsResult {
     read(&api, caller, DEFAULT_NAMESPACE.to_owned(), video, query).await
 }
 
@@ -47,11 +47,11 @@ pub(super) async fn counts_in(
     caller: Caller,
     PathParams((namespace, video)): PathParams<(String, String)>,
     query: RawQuery,
-) -> Answer {
+) -> CountsResult {
     read(&api, caller, namespace, video, query).await
 }
 
-async fn read(api: &Api, caller: Caller, namespace: String, video: String, RawQuery(query): RawQuery) -> Answer {
+async fn read(api: &Api, caller: Caller, namespace: String, video: String, RawQuery(query): RawQuery) -> CountsResult {
     let counts = async {
         let day = check_id("videoId", &video, VIDEO_BYTES_MAX).and_then(|()| day_of(query.as_deref()));
         let counts = async { api.views.counts(&namespace, &video, day?).await };

@@ -36,7 +36,7 @@ struct Segment {
 }
 
 /// Where a pair that is not in a table belongs.
-pub(super) struct Place {
+pub(super) struct InsertionPoint {
     /// The chunk as an index into those of the segment: its length if the slot is after all of them.
     chunk: usize,
     slot: usize,
@@ -53,9 +53,9 @@ impl<const SLOT: usize> PairTable<SLOT> {
 
     /// The value of a pair, or its place.
     #[inline]
-    pub(super) fn search(&self, pair: &Pair) -> Result<u32, Place> {
+    pub(super) fn search(&self, pair: &Pair) -> Result<u32, InsertionPoint> {
         let Some(segment) = self.segments.get(segment_of(pair)) else {
-            return self.few.get(pair).copied().ok_or(Place { chunk: 0, slot: 0 });
+            return self.few.get(pair).copied().ok_or(InsertionPoint { chunk: 0, slot: 0 });
         };
         let rank = Rank::of_pair(pair);
         let first = rank.first_of(segment.firsts);
@@ -64,12 +64,12 @@ impl<const SLOT: usize> PairTable<SLOT> {
             let slots = Self::slots(self.chunks.get(*number));
             if let Some(distance) = position_of(&slots[from..], rank) {
                 let found = &slots[from + distance];
-                let place = Place { chunk, slot: from + distance };
+                let place = InsertionPoint { chunk, slot: from + distance };
                 return if Rank::of(found) == rank { Ok(value_of(found)) } else { Err(place) };
             }
             from = 0;
         }
-        Err(Place { chunk: segment.chunks.len(), slot: 0 })
+        Err(InsertionPoint { chunk: segment.chunks.len(), slot: 0 })
     }
 
     /// Adds a pair unless it is there. Returns whether it was added.
@@ -84,7 +84,7 @@ impl<const SLOT: usize> PairTable<SLOT> {
     }
 
     /// Adds a pair where a search has not found it. Nothing was added since.
-    pub(super) fn insert_at(&mut self, mut place: Place, pair: &Pair, value: u32) {
+    pub(super) fn insert_at(&mut self, mut place: InsertionPoint, pair: &Pair, value: u32) {
         self.len += 1;
         let number = segment_of(pair);
         let Some(Segment { firsts, used, .. }) = self.segments.get_mut(number) else {
@@ -146,8 +146,8 @@ impl<const SLOT: usize> PairTable<SLOT> {
     }
 
     /// Puts a slot into its place, and moves those up to the next empty one by one.
-    fn shift_in(&mut self, segment: usize, place: Place, mut slot: [u8; SLOT]) {
-        let Place { mut chunk, slot: mut at } = place;
+    fn shift_in(&mut self, segment: usize, place: InsertionPoint, mut slot: [u8; SLOT]) {
+        let InsertionPoint { mut chunk, slot: mut at } = place;
         loop {
             let Some(number) = self.segments[segment].chunks.get(chunk) else {
                 // A chunk of empty slots, of which the next pass uses the first.

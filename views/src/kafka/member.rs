@@ -6,12 +6,14 @@
 use super::connect::KafkaLog;
 use super::owned::{Owned, forget_metrics};
 use super::partition::Written;
-use super::work::{Failure, Observer, Work};
+use super::work::{Observer, ViewMembershipError, Work};
 use rdkafka::message::{Message, OwnedHeaders, OwnedMessage};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tallystone_kafka::{ExactOptions, ExactReader, NotVerified, Output, Place, Position, RestoredTopic, Transactions};
+use tallystone_kafka::{
+    ExactOptions, ExactReader, NotVerified, Output, Position, RestoredTopic, TopicPartition, Transactions,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -54,7 +56,7 @@ struct Add<'a> {
 
 impl<'a> Member<'a> {
     /// Joins the group.
-    pub(super) fn join(work: &'a Work) -> Result<Member<'a>, Failure> {
+    pub(super) fn join(work: &'a Work) -> Result<Member<'a>, ViewMembershipError> {
         let KafkaLog { options, topics, steps, .. } = &*work.log;
         let exact = ExactOptions {
             kafka: options.clone(),
@@ -81,7 +83,7 @@ impl<'a> Member<'a> {
     }
 
     /// Works until it is stopped.
-    pub(super) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), Failure> {
+    pub(super) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
         while !stopping.is_cancelled() {
             self.gather()?;
             self.commit()?;
@@ -100,7 +102,7 @@ impl<'a> Member<'a> {
     }
 
     /// Takes records: the first one that comes, and those that follow at once.
-    fn gather(&mut self) -> Result<(), Failure> {
+    fn gather(&mut self) -> Result<(), ViewMembershipError> {
         let (mut bytes, mut until) = (0, Instant::now() + IDLE);
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -138,9 +140,9 @@ impl<'a> Member<'a> {
 
     /// Takes over what was durable of the partitions, if they have changed: everything that was taken before and is not
     /// committed is void.
-    fn reassign(&mut self) -> Result<(), Failure> {
+    fn reassign(&mut self) -> Result<(), ViewMembershipError> {
         if let Some(why) = self.reader.failed() {
-            return Err(Failure::Reader(why));
+            return Err(ViewMembershipError::Reader(why));
         }
         while self.assignment != self.reader.assignment_number() {
             let (assignment, ledgers) = (self.reader.assignment_number(), self.reader.ledgers());
@@ -166,28 +168,30 @@ impl<'a> Member<'a> {
     }
 
     /// Takes a record of the views.
-    fn take(&mut self, message: &OwnedMessage) -> Result<(), Failure> {
+    fn take(&mut self, message: &OwnedMessage) -> Result<(), ViewMembershipError> {
         let Some(owned) = self.partitions.get_mut(&message.partition()) else {
             let partition = message.partition();
-            return Err(Failure::Reader(format!("a record of partition {partition} was read, which is not assigned")));
+            return Err(ViewMembershipError::Reader(format!(
+                "a record of partition {partition} was read, which is not assigned"
+            )));
         };
         owned.take(self.work, message)
     }
 
     /// Writes what the records that were taken have changed, and the positions after them.
-    fn commit(&mut self) -> Result<(), Failure> {
+    fn commit(&mut self) -> Result<(), ViewMembershipError> {
         let topics = &self.work.log.topics;
         let (mut outputs, mut ledgers) = (Vec::new(), BTreeMap::new());
         for (partition, owned) in &mut self.partitions {
             let Some(Written { state, deltas, position }) = owned.state.commit() else { continue };
             let Some(mut ledger) = owned.ledger else { continue };
             ledger.decided(position);
-            ledgers.insert(Place { topic: 0, partition: *partition }, ledger);
+            ledgers.insert(TopicPartition { topic: 0, partition: *partition }, ledger);
             let record = |value| output(&topics.state, Some(*partition), None, value);
             outputs.extend(state.into_iter().map(record));
             for ((namespace, counter), delta) in &deltas {
                 let value = serde_json::to_vec(&Add { namespace, counter, delta: *delta });
-                let value = value.map_err(|error| Failure::Reader(error.to_string()))?;
+                let value = value.map_err(|error| ViewMembershipError::Reader(error.to_string()))?;
                 outputs.push(output(&topics.deltas, None, Some(counter.as_bytes()), value));
             }
         }
@@ -200,7 +204,8 @@ impl<'a> Member<'a> {
             let Some(owned) = self.partitions.get_mut(&place.partition) else { continue };
             owned.ledger = Some(ledger);
             let last_offset = offsets.get(&(topics.state.clone(), place.partition));
-            let last_offset = last_offset.ok_or_else(|| Failure::Reader("a position has no offset".to_owned()))?;
+            let last_offset =
+                last_offset.ok_or_else(|| ViewMembershipError::Reader("a position has no offset".to_owned()))?;
             if let Some(before) = owned.state.committed(*last_offset) {
                 self.state_topic.delete_before(place.partition, before);
             }
@@ -211,7 +216,7 @@ impl<'a> Member<'a> {
 
     /// Verifies one partition now and then, also where nothing comes: a topic that was created again may have as many records as
     /// the old one. All partitions of a topic are from the same creation.
-    fn verify_some(&mut self) -> Result<(), Failure> {
+    fn verify_some(&mut self) -> Result<(), ViewMembershipError> {
         if self.verify_at > Instant::now() {
             return Ok(());
         }
@@ -221,7 +226,7 @@ impl<'a> Member<'a> {
         let next = anchors.iter().find(|(partition, _)| *partition > self.verified).or_else(|| anchors.first());
         let Some((partition, anchor)) = next.copied() else { return Ok(()) };
         self.verified = partition;
-        match self.reader.verify(&BTreeMap::from([(Place { topic: 0, partition }, anchor)])) {
+        match self.reader.verify(&BTreeMap::from([(TopicPartition { topic: 0, partition }, anchor)])) {
             Ok(()) => {}
             Err(NotVerified::Unanswered(error)) => {
                 tracing::debug!(%error, "the topic is not verified now");

@@ -1,14 +1,14 @@
 //! A partition that a member has: how its state is read back, and how it takes records.
 
 use super::partition::PartitionState;
-use super::work::{Failure, Observer, Work};
+use super::work::{Observer, ViewMembershipError, Work};
 use crate::metrics;
 use crate::owner::PartitionMemory;
 use rdkafka::message::{Message, OwnedMessage};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use tallystone_kafka::{Claim, ExactReader, Ledger, NotVerified, Place, Restored, RestoredTopic};
+use tallystone_kafka::{Claim, ExactReader, Ledger, NotVerified, Restored, RestoredTopic, TopicPartition};
 use tokio::time::Instant;
 
 /// How often a member polls while it reads pairs: the group drops a member that does not.
@@ -36,8 +36,8 @@ impl<'a> Owned<'a> {
         work: &'a Work,
         reader: &ExactReader<Observer>,
         state_topic: &RestoredTopic,
-        (place, ledger): (Place, Option<Ledger>),
-    ) -> Result<Option<Owned<'a>>, Failure> {
+        (place, ledger): (TopicPartition, Option<Ledger>),
+    ) -> Result<Option<Owned<'a>>, ViewMembershipError> {
         let assignment = reader.assignment_number();
         let mut state = PartitionState::new(&work.namespaces);
         let (mut polled_at, mut continued_at) = (Instant::now(), Instant::now());
@@ -72,7 +72,7 @@ impl<'a> Owned<'a> {
                 ))),
             }
         })?;
-        if !done.map_err(Failure::Reader)? {
+        if !done.map_err(ViewMembershipError::Reader)? {
             return Ok(None);
         }
         let mut owned = Owned {
@@ -92,7 +92,11 @@ impl<'a> Owned<'a> {
 
     /// The group has forgotten its position, or the topic was created again. The state has its own position, and knows the
     /// record before it.
-    fn continue_from_state(&mut self, reader: &ExactReader<Observer>, place: Place) -> Result<(), Failure> {
+    fn continue_from_state(
+        &mut self,
+        reader: &ExactReader<Observer>,
+        place: TopicPartition,
+    ) -> Result<(), ViewMembershipError> {
         let Some(position) = self.state.position() else { return Ok(()) };
         match reader.verify(&BTreeMap::from([(place, position)])) {
             Ok(()) => {
@@ -113,11 +117,13 @@ impl<'a> Owned<'a> {
     }
 
     /// Takes a record of the views.
-    pub(super) fn take(&mut self, work: &Work, message: &OwnedMessage) -> Result<(), Failure> {
+    pub(super) fn take(&mut self, work: &Work, message: &OwnedMessage) -> Result<(), ViewMembershipError> {
         let (offset, partition) = (message.offset(), message.partition());
         if offset < self.next_offset {
             // The log is shorter than it was. The next membership finds out why.
-            return Err(Failure::Reader(format!("record {offset} of partition {partition} was read again")));
+            return Err(ViewMembershipError::Reader(format!(
+                "record {offset} of partition {partition} was read again"
+            )));
         }
         self.next_offset = offset + 1;
         if offset < self.skip_to {

@@ -1,7 +1,7 @@
 //! Memberships one after the other, until they are stopped.
 
 use super::member::Member;
-use super::work::{Failure, Work};
+use super::work::{ViewMembershipError, Work};
 use crate::metrics;
 use crate::owner::Sink;
 use std::convert::Infallible;
@@ -35,7 +35,7 @@ impl Members {
         if stopping.run_until_cancelled(self.prepared()).await.is_none() {
             return;
         }
-        let failed = |failure: Failure| {
+        let failed = |failure: ViewMembershipError| {
             metrics::joined_again();
             tracing::warn!(why = %failure, "joining the consumer group of views again");
             Ok(())
@@ -45,7 +45,7 @@ impl Members {
 }
 
 /// One membership, and whether it has written anything.
-async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), Failure>, bool) {
+async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), ViewMembershipError>, bool) {
     let mut member = match Member::join(work) {
         Ok(member) => member,
         Err(failure) => return (Err(failure), false),

@@ -9,11 +9,11 @@ use crate::steps::StepObserver;
 use rdkafka::error::KafkaError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tallystone_kafka::{ExactObserver, KafkaConfigError, NotVerified, Place};
+use tallystone_kafka::{ExactObserver, KafkaConfigError, NotVerified, TopicPartition};
 
 /// Why a membership has ended. Another one can do better.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ViewMembershipError {
     #[error(transparent)]
     Config(#[from] KafkaConfigError),
     #[error("Kafka: {0}")]
@@ -42,9 +42,9 @@ impl ExactObserver for Observer {
         records_by_partition.iter().for_each(|(partition, records)| metrics::lag(*partition, *records));
     }
 
-    fn assigned(&self, _: &[Place]) {}
+    fn assigned(&self, _: &[TopicPartition]) {}
 
-    fn revoked(&self, _: &[Place]) {}
+    fn revoked(&self, _: &[TopicPartition]) {}
 
     fn reached(&self, step: &'static str) {
         (self.steps)(step);

@@ -25,7 +25,7 @@ pub(crate) struct Sink {
 }
 
 /// What the answer of an add means.
-enum Answer {
+enum DeltaOutcome {
     /// It has counted, by this call or an earlier one.
     Counted,
     /// It has not, and never will.
@@ -36,14 +36,14 @@ enum Answer {
     Later(String),
 }
 
-fn answer(result: Result<(), &Refused>) -> Answer {
-    let Err(refused) = result else { return Answer::Counted };
+fn answer(result: Result<(), &Refused>) -> DeltaOutcome {
+    let Err(refused) = result else { return DeltaOutcome::Counted };
     match refused.reason.as_str() {
-        "TOO_OLD" => Answer::TooOld,
+        "TOO_OLD" => DeltaOutcome::TooOld,
         "TOKEN_EXPIRED" | "TOKEN_CONFLICT" | "OVERFLOW" | "INVALID_ARGUMENT" => {
-            Answer::Unresolved(refused.message.clone())
+            DeltaOutcome::Unresolved(refused.message.clone())
         }
-        _ => Answer::Later(refused.message.clone()),
+        _ => DeltaOutcome::Later(refused.message.clone()),
     }
 }
 
@@ -108,13 +108,13 @@ impl Sink {
         let (mut unanswered, mut last) = (Vec::new(), String::new());
         for ((counter, delta), result) in adds.into_iter().zip(results) {
             match answer(result.as_ref().map(drop)) {
-                Answer::Counted => metrics::counted(delta),
-                Answer::TooOld => drop(too_old.insert((namespace.to_owned(), counter), delta)),
-                Answer::Unresolved(why) => {
+                DeltaOutcome::Counted => metrics::counted(delta),
+                DeltaOutcome::TooOld => drop(too_old.insert((namespace.to_owned(), counter), delta)),
+                DeltaOutcome::Unresolved(why) => {
                     metrics::unresolved(delta);
                     tracing::error!(namespace, counter, delta, token = token.token, why, "views may not have counted");
                 }
-                Answer::Later(why) => {
+                DeltaOutcome::Later(why) => {
                     last = why;
                     unanswered.push((counter, delta));
                 }

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 /// In two generations: when the younger one is full, the older one is dropped.
-pub(super) struct Known {
+pub(super) struct CountCache {
     generations: Mutex<[Generation; 2]>,
     generation_max: usize,
 }
 
 type Generation = HashMap<CounterKey, KnownCount>;
 
-impl Known {
+impl CountCache {
     /// At most `counts_max` counts are kept, and at least half as many of those that were read last.
-    pub(super) fn new(counts_max: usize) -> Known {
-        Known { generations: Mutex::default(), generation_max: counts_max / 2 }
+    pub(super) fn new(counts_max: usize) -> CountCache {
+        CountCache { generations: Mutex::default(), generation_max: counts_max / 2 }
     }
 
     pub(super) fn get(&self, key: &CounterKey) -> Option<KnownCount> {

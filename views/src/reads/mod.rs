@@ -13,7 +13,7 @@ mod tests;
 use crate::Refusal;
 use crate::metrics;
 pub(crate) use count::{CounterKey, KnownCount};
-use known::Known;
+use known::CountCache;
 use queue::Queue;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ type Read = Result<Vec<(String, Result<i64, String>)>, String>;
 
 /// Reads counts.
 pub(crate) struct Reads {
-    known: Arc<Known>,
+    known: Arc<CountCache>,
     /// By namespace: none of them waits for the call of another one, or is away because another one is.
     queues: HashMap<Arc<str>, Arc<Queue>>,
     _calling: Vec<AbortOnDropHandle<()>>,
@@ -68,7 +68,7 @@ impl Reads {
         C: Fn(Arc<str>, Vec<String>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Read> + Send + 'static,
     {
-        let known = Arc::new(Known::new(counts_max));
+        let known = Arc::new(CountCache::new(counts_max));
         let queues: HashMap<Arc<str>, Arc<Queue>> =
             namespaces.map(|namespace| (namespace, Arc::new(Queue::default()))).collect();
         let calling = |(namespace, queue): (&Arc<str>, &Arc<Queue>)| {
@@ -128,7 +128,7 @@ impl Reads {
 async fn run<F: Future<Output = Read>>(
     call: impl Fn(Arc<str>, Vec<String>) -> F,
     namespace: Arc<str>,
-    known: Arc<Known>,
+    known: Arc<CountCache>,
     queue: Arc<Queue>,
 ) {
     loop {

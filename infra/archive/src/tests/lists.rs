@@ -53,7 +53,7 @@ async fn n15_what_a_list_lacks_is_never_taken_for_uncounted() {
             if number == 2 && lists == 1_000 {
                 assert!(is_unavailable(answer), "{answer:?}");
             } else {
-                assert!(matches!(answer, Ok(Known::Has(_))), "event {number}, {lists} lists: {answer:?}");
+                assert!(matches!(answer, Ok(EventLookup::Has(_))), "event {number}, {lists} lists: {answer:?}");
             }
         }
         let scan = archive().scan(NS, &of_shard_0(0, 50, 50), 100, 100).await;
@@ -67,7 +67,7 @@ async fn n15_what_a_list_lacks_is_never_taken_for_uncounted() {
     let other = |at_ms: u64| EventKey { time_ms: NOON_MS + at_ms, token: "other".into(), ..keys[0].clone() };
     let wanted = [other(5), other(55), EventKey { time_ms: NOON_MS - SLICE_MS, ..keys[0].clone() }];
     let answers = writer.answers(NS, &wanted).await.unwrap();
-    assert!(matches!(answers[..], [Ok(Known::HasNot), Err(_), Ok(Known::TooEarly)]), "{answers:?}");
+    assert!(matches!(answers[..], [Ok(EventLookup::HasNot), Err(_), Ok(EventLookup::TooEarly)]), "{answers:?}");
 }
 
 /// Earlier versions have left gaps where there were no events. A list during a merge may have neither its inputs nor its result.
@@ -85,7 +85,7 @@ async fn n15_where_there_may_be_gaps_two_lists_agree() {
     assert!(found.iter().all(Option::is_some), "{found:?}");
     assert_eq!(archive().await.scan(NS, &of_shard_0(0, 100, 100), 100, 100).await.unwrap().events, events);
     let never = EventKey { time_ms: NOON_MS + 77, ..keys[0].clone() };
-    assert!(matches!(archive().await.answers(NS, &[never]).await.unwrap()[..], [Ok(Known::HasNot)]));
+    assert!(matches!(archive().await.answers(NS, &[never]).await.unwrap()[..], [Ok(EventLookup::HasNot)]));
 }
 
 /// A loss of power has left a file without content: it concerns the times in its name, until a later object has them.
@@ -101,7 +101,7 @@ async fn n15_an_object_that_cannot_be_read_refuses_only_what_it_alone_may_say() 
     let answers = archive.answers(NS, &keys).await.unwrap();
     for (number, answer) in answers.iter().enumerate() {
         let is_right = match answer {
-            Ok(Known::Has(_)) => number != 2,
+            Ok(EventLookup::Has(_)) => number != 2,
             Err(ArchiveError::Damaged { .. }) => number == 2,
             _ => false,
         };
@@ -112,7 +112,7 @@ async fn n15_an_object_that_cannot_be_read_refuses_only_what_it_alone_may_say() 
     // A part of its times is not enough.
     archive.write(NS, object(7, vec![span(0, 20, 28)], vec![events[2].clone()])).await.unwrap();
     assert!(matches!(scan().await, Err(ArchiveError::Damaged { .. })));
-    assert!(matches!(archive.answers(NS, &keys[2..3]).await.unwrap()[..], [Ok(Known::Has(_))]));
+    assert!(matches!(archive.answers(NS, &keys[2..3]).await.unwrap()[..], [Ok(EventLookup::Has(_))]));
     archive.write(NS, object(8, vec![span(0, 20, 30)], vec![events[2].clone()])).await.unwrap();
     assert_eq!(scan().await.unwrap().events, events);
     // Of another shard it may still have something.
@@ -133,7 +133,7 @@ async fn n15_a_damaged_row_group_fails_only_its_events() {
     let keys = [0, 20_000, 39_999].map(|number: usize| key(&events[number]));
     let answers = archive.answers(NS, &keys).await.unwrap();
     assert!(
-        matches!(answers[..], [Err(ArchiveError::Damaged { .. }), Ok(Known::Has(_)), Ok(Known::Has(_))]),
+        matches!(answers[..], [Err(ArchiveError::Damaged { .. }), Ok(EventLookup::Has(_)), Ok(EventLookup::Has(_))]),
         "{answers:?}"
     );
 }

@@ -1,6 +1,6 @@
 //! The callbacks of an exact reader's consumer: log, statistics, rebalances.
 
-use super::ledger::{Ledger, Place};
+use super::ledger::{Ledger, TopicPartition};
 use super::start::{Positions, starts};
 use crate::logging::{log_client_error, log_line};
 use crate::stuck::{ValidationWaits, has_no_brokers};
@@ -20,9 +20,9 @@ pub trait ExactObserver: Send + Sync + 'static {
     /// mark at the end of a transaction counts as a record.
     fn lag(&self, topic: &str, records_by_partition: &BTreeMap<i32, i64>);
     /// The group has given exactly these partitions to this reader; none: they were taken.
-    fn assigned(&self, places: &[Place]);
+    fn assigned(&self, partitions: &[TopicPartition]);
     /// The group has taken these partitions.
-    fn revoked(&self, places: &[Place]);
+    fn revoked(&self, partitions: &[TopicPartition]);
     /// A transaction has come to this point. A test may end the process there.
     fn reached(&self, step: &'static str);
 }
@@ -32,7 +32,7 @@ pub trait ExactObserver: Send + Sync + 'static {
 pub(super) struct Assignment {
     /// Rises with every change.
     pub(super) number: u64,
-    pub(super) ledgers: BTreeMap<Place, Option<Ledger>>,
+    pub(super) ledgers: BTreeMap<TopicPartition, Option<Ledger>>,
     /// The member as which the reader has them. Kafka refuses the transactions of an earlier one. That of the consumer may
     /// change at any time: once it has lost its partitions it has no name, and Kafka would refuse nothing.
     pub(super) member: Option<Arc<ConsumerGroupMetadata>>,
@@ -138,10 +138,11 @@ impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
             self.fail(format!("rebalance of the consumer group: {error}"));
         }
         tracing::info!(count = ledgers.len(), "partitions assigned");
-        let places = |ledgers: &BTreeMap<Place, Option<Ledger>>| ledgers.keys().copied().collect::<Vec<_>>();
+        let partitions =
+            |ledgers: &BTreeMap<TopicPartition, Option<Ledger>>| ledgers.keys().copied().collect::<Vec<_>>();
         let mut assignment = self.assignment();
-        self.observer.revoked(&places(&assignment.ledgers));
-        self.observer.assigned(&places(&ledgers));
+        self.observer.revoked(&partitions(&assignment.ledgers));
+        self.observer.assigned(&partitions(&ledgers));
         assignment.number += 1;
         assignment.ledgers = ledgers;
         assignment.member = member.map(Arc::new);

@@ -6,7 +6,7 @@ use rdkafka::Message;
 
 /// A partition of one of a reader's topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct TopicPartition {
     /// The number of the topic in the reader's list.
     pub topic: usize,
     /// The partition.

@@ -22,7 +22,7 @@ mod start;
 mod transactions;
 
 pub use context::ExactObserver;
-pub use ledger::{Claim, Ledger, Place};
+pub use ledger::{Claim, Ledger, TopicPartition};
 pub use reader::{ExactReader, NotVerified};
 pub use repeat::repeat_membership;
 pub use transactions::{Output, Transactions};
@@ -36,7 +36,7 @@ use rdkafka::ClientConfig;
 pub struct ExactOptions {
     /// The cluster; its topic is not used.
     pub kafka: KafkaOptions,
-    /// The topics. A [`Place`] has the number of its topic in this list.
+    /// The topics. A [`TopicPartition`] has the number of its topic in this list.
     pub topics: Vec<String>,
     /// The consumer group.
     pub group: String,

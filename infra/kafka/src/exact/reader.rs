@@ -2,7 +2,7 @@
 
 use super::ExactOptions;
 use super::context::{Assignment, ExactContext, ExactObserver, note};
-use super::ledger::{Ledger, Place};
+use super::ledger::{Ledger, TopicPartition};
 use super::start::{Positions, verdicts};
 use crate::error::KafkaConfigError;
 use crate::logging::LogContext;
@@ -80,10 +80,10 @@ impl<O: ExactObserver> ExactReader<O> {
         self.consumer.poll(wait)
     }
 
-    /// Where a record of this reader is.
-    pub fn place(&self, record: &impl Message) -> Option<Place> {
+    /// The partition of a record of this reader.
+    pub fn topic_partition(&self, record: &impl Message) -> Option<TopicPartition> {
         let topic = self.topics().iter().position(|topic| topic == record.topic())?;
-        Some(Place { topic, partition: record.partition() })
+        Some(TopicPartition { topic, partition: record.partition() })
     }
 
     /// The number of the assignment. It rises when partitions are given or taken: whatever was read before is void.
@@ -92,7 +92,7 @@ impl<O: ExactObserver> ExactReader<O> {
     }
 
     /// The assigned partitions, and what was durable of each when it was assigned.
-    pub fn ledgers(&self) -> BTreeMap<Place, Option<Ledger>> {
+    pub fn ledgers(&self) -> BTreeMap<TopicPartition, Option<Ledger>> {
         self.assignment().ledgers.clone()
     }
 
@@ -115,7 +115,7 @@ impl<O: ExactObserver> ExactReader<O> {
     ///
     /// # Errors
     /// A topic was created again, or Kafka has not answered.
-    pub fn verify(&self, marks: &BTreeMap<Place, Position>) -> Result<(), NotVerified> {
+    pub fn verify(&self, marks: &BTreeMap<TopicPartition, Position>) -> Result<(), NotVerified> {
         let verdicts = verdicts(&self.consumer.context().positions, marks)?;
         if verdicts.values().all(|is_same| *is_same) { Ok(()) } else { Err(NotVerified::CreatedAgain) }
     }
@@ -124,7 +124,7 @@ impl<O: ExactObserver> ExactReader<O> {
     ///
     /// # Errors
     /// The client has failed.
-    pub fn pause(&self, is_paused: bool, is_chosen: impl Fn(Place) -> bool) -> Result<(), KafkaError> {
+    pub fn pause(&self, is_paused: bool, is_chosen: impl Fn(TopicPartition) -> bool) -> Result<(), KafkaError> {
         let mut chosen = TopicPartitionList::new();
         for place in self.assignment().ledgers.keys().filter(|place| is_chosen(**place)) {
             chosen.add_partition(&self.topics()[place.topic], place.partition);
@@ -136,7 +136,7 @@ impl<O: ExactObserver> ExactReader<O> {
     }
 
     /// The offsets of ledgers, with their text.
-    pub(super) fn offsets(&self, ledgers: &BTreeMap<Place, Ledger>) -> Result<TopicPartitionList, KafkaError> {
+    pub(super) fn offsets(&self, ledgers: &BTreeMap<TopicPartition, Ledger>) -> Result<TopicPartitionList, KafkaError> {
         let mut offsets = TopicPartitionList::new();
         for (place, ledger) in ledgers {
             let mut decided = offsets.add_partition(&self.topics()[place.topic], place.partition);

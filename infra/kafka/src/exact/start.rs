@@ -1,6 +1,6 @@
 //! Where a member begins to read a partition: at the durable position of the decided group, unless the topic was created again.
 
-use super::ledger::{Ledger, Place};
+use super::ledger::{Ledger, TopicPartition};
 use crate::logging::LogContext;
 use crate::position::Position;
 use crate::verifier::{Verdict, Verifier};
@@ -33,7 +33,7 @@ pub(super) fn starts<C: ConsumerContext>(
     positions: &Positions,
     consumer: &BaseConsumer<C>,
     assigned: &mut TopicPartitionList,
-) -> Result<BTreeMap<Place, Option<Ledger>>, KafkaError> {
+) -> Result<BTreeMap<TopicPartition, Option<Ledger>>, KafkaError> {
     let give_up_at = Instant::now() + START_TIMEOUT;
     loop {
         match attempt(positions, consumer, assigned) {
@@ -49,11 +49,11 @@ fn attempt<C: ConsumerContext>(
     positions: &Positions,
     consumer: &BaseConsumer<C>,
     assigned: &mut TopicPartitionList,
-) -> Result<BTreeMap<Place, Option<Ledger>>, KafkaError> {
+) -> Result<BTreeMap<TopicPartition, Option<Ledger>>, KafkaError> {
     // The order matters: see `exact/mod.rs`.
     let committed = offsets(positions, &consumer.committed_offsets(assigned.clone(), OFFSETS_TIMEOUT)?)?;
     let decided = offsets(positions, &positions.decided.committed_offsets(assigned.clone(), OFFSETS_TIMEOUT)?)?;
-    let mut ledgers: BTreeMap<Place, Option<Ledger>> = committed.keys().map(|place| (*place, None)).collect();
+    let mut ledgers: BTreeMap<TopicPartition, Option<Ledger>> = committed.keys().map(|place| (*place, None)).collect();
     // Where both groups have one, that of the decided group counts.
     for (place, (offset, metadata)) in committed.iter().chain(&decided) {
         if let Some(ledger) = offset.and_then(|offset| Ledger::read(offset, metadata)) {
@@ -62,7 +62,9 @@ fn attempt<C: ConsumerContext>(
     }
     let is_again = created_again(positions, &ledgers)?;
     for (place, ledger) in &mut ledgers {
-        let of = |offsets: &BTreeMap<Place, (Option<i64>, String)>| offsets.get(place).and_then(|(offset, _)| *offset);
+        let of = |offsets: &BTreeMap<TopicPartition, (Option<i64>, String)>| {
+            offsets.get(place).and_then(|(offset, _)| *offset)
+        };
         // Where the group is ahead of the decided group, an operator has skipped records.
         let next = of(&committed).max(of(&decided));
         let offset = match next {
@@ -83,7 +85,7 @@ fn attempt<C: ConsumerContext>(
 fn offsets(
     positions: &Positions,
     found: &TopicPartitionList,
-) -> Result<BTreeMap<Place, (Option<i64>, String)>, KafkaError> {
+) -> Result<BTreeMap<TopicPartition, (Option<i64>, String)>, KafkaError> {
     let mut offsets = BTreeMap::new();
     for one in found.elements() {
         one.error()?;
@@ -92,13 +94,16 @@ fn offsets(
             Offset::Offset(offset) => Some(offset),
             _ => None,
         };
-        offsets.insert(Place { topic, partition: one.partition() }, (offset, one.metadata().to_owned()));
+        offsets.insert(TopicPartition { topic, partition: one.partition() }, (offset, one.metadata().to_owned()));
     }
     Ok(offsets)
 }
 
 /// The partitions whose log has other records than those by which their ledgers recognize it.
-fn created_again(positions: &Positions, ledgers: &BTreeMap<Place, Option<Ledger>>) -> Result<Vec<Place>, KafkaError> {
+fn created_again(
+    positions: &Positions,
+    ledgers: &BTreeMap<TopicPartition, Option<Ledger>>,
+) -> Result<Vec<TopicPartition>, KafkaError> {
     let mut again = Vec::new();
     for mark in [|ledger: &Ledger| ledger.latest, |ledger: &Ledger| ledger.anchor] {
         let marks = ledgers.iter().filter_map(|(place, ledger)| Some((*place, mark(ledger.as_ref()?))));
@@ -111,8 +116,8 @@ fn created_again(positions: &Positions, ledgers: &BTreeMap<Place, Option<Ledger>
 /// Whether the log of each of these partitions still has this record, or can no longer have it because it was too old.
 pub(super) fn verdicts(
     positions: &Positions,
-    marks: &BTreeMap<Place, Position>,
-) -> Result<BTreeMap<Place, bool>, KafkaError> {
+    marks: &BTreeMap<TopicPartition, Position>,
+) -> Result<BTreeMap<TopicPartition, bool>, KafkaError> {
     let mut verified = BTreeMap::new();
     for (topic, verifier) in positions.verifiers.iter().enumerate() {
         let of_topic = marks.iter().filter(|(place, _)| place.topic == topic);
@@ -126,7 +131,7 @@ pub(super) fn verdicts(
                 Verdict::Different => false,
                 Verdict::Unanswered => return Err(KafkaError::OffsetFetch(RDKafkaErrorCode::OperationTimedOut)),
             };
-            verified.insert(Place { topic, partition }, is_same);
+            verified.insert(TopicPartition { topic, partition }, is_same);
         }
     }
     Ok(verified)

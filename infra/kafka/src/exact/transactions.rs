@@ -2,7 +2,7 @@
 
 use super::ExactOptions;
 use super::context::ExactObserver;
-use super::ledger::{Ledger, Place};
+use super::ledger::{Ledger, TopicPartition};
 use super::reader::ExactReader;
 use crate::error::KafkaConfigError;
 use crate::logging::{log_client_error, log_line};
@@ -88,7 +88,7 @@ impl Transactions {
         &self,
         reader: &ExactReader<O>,
         outputs: Vec<Output>,
-        ledgers: &BTreeMap<Place, Ledger>,
+        ledgers: &BTreeMap<TopicPartition, Ledger>,
     ) -> Result<BTreeMap<(String, i32), i64>, KafkaError> {
         let committed = self.attempt(reader, outputs, ledgers);
         if let Err(KafkaError::Transaction(error)) = &committed
@@ -104,7 +104,7 @@ impl Transactions {
         &self,
         reader: &ExactReader<O>,
         outputs: Vec<Output>,
-        ledgers: &BTreeMap<Place, Ledger>,
+        ledgers: &BTreeMap<TopicPartition, Ledger>,
     ) -> Result<BTreeMap<(String, i32), i64>, KafkaError> {
         let offsets = reader.offsets(ledgers)?;
         let members = reader.members().ok_or(KafkaError::Canceled)?;

@@ -37,10 +37,10 @@ pub(crate) struct Bound<S> {
     of: BoundLayer,
 }
 
-type Answer = Result<Response<Body>, Infallible>;
+type ServiceResult = Result<Response<Body>, Infallible>;
 
 /// The answer of a service, which is then bounded.
-type Bounded<F> = Map<Join<F, Ready<OpenCall>>, fn((Answer, OpenCall)) -> Answer>;
+type Bounded<F> = Map<Join<F, Ready<OpenCall>>, fn((ServiceResult, OpenCall)) -> ServiceResult>;
 
 impl<S> Service<Request<Body>> for Bound<S>
 where
@@ -48,7 +48,7 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<Either<S::Future, Ready<Answer>>, Bounded<S::Future>>;
+    type Future = Either<Either<S::Future, Ready<ServiceResult>>, Bounded<S::Future>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -64,7 +64,7 @@ where
             return Either::Left(Either::Right(ready(Ok(too_many_streams_of_requests().into_http()))));
         };
         let request = bound_request(request, form, of, caller);
-        let bound: fn((Answer, OpenCall)) -> Answer = bound_answer;
+        let bound: fn((ServiceResult, OpenCall)) -> ServiceResult = bound_answer;
         Either::Right(join(self.inner.call(request), ready(call)).map(bound))
     }
 }
@@ -95,7 +95,7 @@ impl BoundLayer {
     }
 }
 
-fn bound_answer((answer, call): (Answer, OpenCall)) -> Answer {
+fn bound_answer((answer, call): (ServiceResult, OpenCall)) -> ServiceResult {
     answer.map(|answer| match answer.body().is_end_stream() {
         true => answer,
         false => {

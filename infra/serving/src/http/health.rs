@@ -21,7 +21,7 @@ struct Target {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct HealthBody {
     /// As gRPC names it.
     status: &'static str,
 }
@@ -73,7 +73,7 @@ fn answer(status: ServingStatus) -> Response {
         ServingStatus::ServiceUnknown => StatusCode::NOT_FOUND,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (code, Json(Answer { status: status.as_str_name() })).into_response()
+    (code, Json(HealthBody { status: status.as_str_name() })).into_response()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::adds::{AddSource, CounterMix};
 use super::plan::CountersPlan;
 use super::service::{NAMESPACE, RollupParts, Rollups};
 use crate::child::signal;
-use crate::curve::{self, Answer, CALLERS, CONNECTIONS, Caller, DEADLINE, MANY, Point, call_until, retry_delay};
+use crate::curve::{self, CALLERS, CONNECTIONS, CallOutcome, Caller, DEADLINE, MANY, Point, call_until, retry_delay};
 use crate::program::Program;
 use crate::report::{Goal, Row, grouped};
 use crate::rig::Rig;
@@ -111,7 +111,7 @@ struct GrpcCaller {
 }
 
 impl Caller for GrpcCaller {
-    async fn call(&mut self) -> Result<Answer> {
+    async fn call(&mut self) -> Result<CallOutcome> {
         let adds = &self.requests.grpc[self.next % REQUESTS];
         self.next += 1;
         let mut request = Request::new(adds.clone());
@@ -123,7 +123,7 @@ impl Caller for GrpcCaller {
         let is_ok = |outcome| matches!(outcome, Some(add_count_result::Outcome::Ok(_)));
         ensure!(results.len() == adds.adds.len(), "{} results", results.len());
         ensure!(results.into_iter().all(|result| is_ok(result.outcome)), "an add was refused");
-        Ok(Answer::Done(BATCH))
+        Ok(CallOutcome::Done(BATCH))
     }
 }
 
@@ -136,22 +136,22 @@ struct HttpCaller {
 }
 
 impl Caller for HttpCaller {
-    async fn call(&mut self) -> Result<Answer> {
+    async fn call(&mut self) -> Result<CallOutcome> {
         let body = self.requests.json[self.next % REQUESTS].clone();
         self.next += 1;
         let sent = self.client.post(&self.url).header(CONTENT_TYPE, "application/json").body(body).send().await;
-        let Ok(response) = sent else { return Ok(Answer::Missing) };
+        let Ok(response) = sent else { return Ok(CallOutcome::Missing) };
         if response.status() == StatusCode::TOO_MANY_REQUESTS {
             let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            return Ok(Answer::Refused(Duration::from_secs(seconds.context("no Retry-After")?)));
+            return Ok(CallOutcome::Refused(Duration::from_secs(seconds.context("no Retry-After")?)));
         }
         let status = response.status();
-        let Ok(body) = response.bytes().await else { return Ok(Answer::Missing) };
+        let Ok(body) = response.bytes().await else { return Ok(CallOutcome::Missing) };
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            return Ok(Answer::Missing);
+            return Ok(CallOutcome::Missing);
         }
         ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&body));
-        Ok(Answer::Done(BATCH))
+        Ok(CallOutcome::Done(BATCH))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::innocent::{INNOCENT, PER_S, Schedule};
 use super::plan::QueuePlan;
-use crate::curve::{Answer, Caller, call_until, failed};
+use crate::curve::{CallOutcome, Caller, call_until, failed};
 use crate::load::{Source, Traffic};
 use crate::ours::{OurClient, channel_to, clients_of, new_message, simple_queue};
 use crate::program::Program;
@@ -109,11 +109,11 @@ struct Flooder {
 }
 
 impl Caller for Flooder {
-    async fn call(&mut self) -> Result<Answer> {
+    async fn call(&mut self) -> Result<CallOutcome> {
         let messages = (0..FLOOD_BATCH as u64).map(|n| new_message(self.source.draft(n))).collect();
         let request = EnqueueRequest { queue: self.client.queue.clone(), messages };
         match self.client.calls.enqueue(request).await {
-            Ok(_) => Ok(Answer::Done(FLOOD_BATCH)),
+            Ok(_) => Ok(CallOutcome::Done(FLOOD_BATCH)),
             Err(status) => Ok(failed(&status)),
         }
     }

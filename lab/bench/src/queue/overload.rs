@@ -3,7 +3,7 @@
 
 use super::plan::QueuePlan;
 use super::work::StreamWorker;
-use crate::curve::{self, Answer, CALLERS, CONNECTIONS, Caller, DEADLINE, Point};
+use crate::curve::{self, CALLERS, CONNECTIONS, CallOutcome, Caller, DEADLINE, Point};
 use crate::load::{Source, Traffic, enqueue_all};
 use crate::ours::{OurClient, channel_to, clients_of, new_message, simple_queue};
 use crate::program::Program;
@@ -92,7 +92,7 @@ struct Producer {
 }
 
 impl Caller for Producer {
-    async fn call(&mut self) -> Result<Answer> {
+    async fn call(&mut self) -> Result<CallOutcome> {
         self.number += 1;
         let messages = vec![new_message(self.source.draft(self.number))];
         let mut request = Request::new(EnqueueRequest { queue: self.client.queue.clone(), messages });
@@ -101,7 +101,7 @@ impl Caller for Producer {
             Ok(answer) => {
                 let outcome = answer.into_inner().results.pop().and_then(|result| result.outcome);
                 ensure!(matches!(outcome, Some(enqueue_result::Outcome::Ok(_))), "enqueue refused: {outcome:?}");
-                Ok(Answer::Done(1))
+                Ok(CallOutcome::Done(1))
             }
             Err(status) => Ok(curve::failed(&status)),
         }
@@ -115,7 +115,7 @@ struct OneAtATime {
 }
 
 impl Caller for OneAtATime {
-    async fn call(&mut self) -> Result<Answer> {
+    async fn call(&mut self) -> Result<CallOutcome> {
         if let Some(held) = self.held.take() {
             self.worker.complete(&held).await?;
         }
@@ -124,6 +124,6 @@ impl Caller for OneAtATime {
             let response = self.worker.next(&forever).await?.context("nothing cancels the wait")?;
             self.held = response.leases.into_iter().next();
         }
-        Ok(Answer::Done(1))
+        Ok(CallOutcome::Done(1))
     }
 }

@@ -1,12 +1,12 @@
 //! Commands on lists.
 
 use super::arguments::Arguments;
-use super::reply::{Reply, bulk, count, list, optional, positions};
+use super::reply::{CommandReply, bulk, count, list, optional, positions};
 use crate::keyspace::{Bytes, Fault, Keyspace};
 use redis::Value;
 use std::collections::VecDeque;
 
-pub(super) fn push_back(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn push_back(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let length = keys.change_list(arguments.get(1), true, |list| {
         list.extend(arguments.from(2).map(Bytes::from));
         list.len()
@@ -15,7 +15,11 @@ pub(super) fn push_back(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
 }
 
 /// LPOP or RPOP, with a count or without.
-pub(super) fn pop(keys: &mut Keyspace, arguments: &Arguments, one: fn(&mut VecDeque<Bytes>) -> Option<Bytes>) -> Reply {
+pub(super) fn pop(
+    keys: &mut Keyspace,
+    arguments: &Arguments,
+    one: fn(&mut VecDeque<Bytes>) -> Option<Bytes>,
+) -> CommandReply {
     if arguments.len() < 3 {
         return Ok(optional(keys.change_list(arguments.get(1), false, one)?.as_ref()));
     }
@@ -32,19 +36,19 @@ pub(super) fn pop(keys: &mut Keyspace, arguments: &Arguments, one: fn(&mut VecDe
     Ok(list(&popped))
 }
 
-pub(super) fn at(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn at(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let Some(list) = keys.list(arguments.get(1))? else { return Ok(Value::Nil) };
     let at = arguments.integer(2)?;
     let at = if at < 0 { at + list.len() as i64 } else { at };
     Ok(usize::try_from(at).ok().and_then(|at| list.get(at)).map_or(Value::Nil, |item| bulk(item)))
 }
 
-pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (from, to) = (arguments.integer(2)?, arguments.integer(3)?);
     let Some(items) = keys.list(arguments.get(1))? else { return Ok(Value::Array(Vec::new())) };
     Ok(list(items.range(positions(from, to, items.len()))))
 }
 
-pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     Ok(count(keys.list(arguments.get(1))?.map_or(0, |list| list.len())))
 }

@@ -1,26 +1,26 @@
 //! Commands on keys whatever their values are, and on the server.
 
 use super::arguments::Arguments;
-use super::reply::{Reply, bulk, count, list};
+use super::reply::{CommandReply, bulk, count, list};
 use crate::keyspace::{Bytes, Keyspace};
 use redis::Value;
 
-pub(super) fn delete(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn delete(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     // One that has expired is gone already.
     let removed = arguments.from(1).filter(|key| keys.get(key).is_some() && keys.remove(key)).count();
     Ok(count(removed))
 }
 
-pub(super) fn exists(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn exists(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     Ok(count(arguments.from(1).filter(|key| keys.get(key).is_some()).count()))
 }
 
-pub(super) fn kind(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn kind(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let kind = keys.get(arguments.get(1)).map_or("none", |entry| entry.data.kind());
     Ok(Value::SimpleString(kind.to_owned()))
 }
 
-pub(super) fn persist(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn persist(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let had_end = keys.get(arguments.get(1)).is_some_and(|entry| entry.expires_ms.is_some());
     if had_end {
         keys.expire(arguments.get(1), None);
@@ -29,7 +29,7 @@ pub(super) fn persist(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
 }
 
 /// PEXPIRE, or EXPIRE with a unit of 1,000 ms.
-pub(super) fn expire(keys: &mut Keyspace, arguments: &Arguments, unit_ms: i64) -> Reply {
+pub(super) fn expire(keys: &mut Keyspace, arguments: &Arguments, unit_ms: i64) -> CommandReply {
     let lives = arguments.integer(2)?;
     if keys.get(arguments.get(1)).is_none() {
         return Ok(count(0));
@@ -44,7 +44,7 @@ pub(super) fn expire(keys: &mut Keyspace, arguments: &Arguments, unit_ms: i64) -
 }
 
 /// PTTL.
-pub(super) fn lives_ms(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn lives_ms(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let now_ms = keys.now_ms();
     Ok(Value::Int(match keys.get(arguments.get(1)).map(|entry| entry.expires_ms) {
         None => -2,
@@ -54,19 +54,19 @@ pub(super) fn lives_ms(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
 }
 
 /// KEYS.
-pub(super) fn matching(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn matching(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let found: Vec<Bytes> = keys.names().into_iter().filter(|name| is_match(arguments.get(1), name)).collect();
     Ok(list(&found))
 }
 
-pub(super) fn time(keys: &mut Keyspace) -> Reply {
+pub(super) fn time(keys: &mut Keyspace) -> CommandReply {
     let now_us = keys.now_us();
     let parts = [now_us / 1_000_000, now_us % 1_000_000];
     Ok(Value::Array(parts.map(|part| bulk(part.to_string().as_bytes())).into()))
 }
 
 /// PUBLISH. No subscriber is counted: the owner of the keyspace delivers.
-pub(super) fn publish(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn publish(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     keys.publish(arguments.get(1), arguments.get(2));
     Ok(count(0))
 }

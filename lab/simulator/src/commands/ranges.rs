@@ -1,7 +1,7 @@
 //! Commands on ranges of sorted sets: by position, by score, by the bytes of members.
 
 use super::arguments::{Arguments, float, float_text};
-use super::reply::{Reply, bulk, count, positions};
+use super::reply::{CommandReply, bulk, count, positions};
 use crate::keyspace::{Bytes, Fault, Keyspace, Sorted};
 use redis::Value;
 
@@ -106,7 +106,7 @@ fn options(arguments: &Arguments, mut at: usize) -> Result<Options, Fault> {
     Ok(options)
 }
 
-fn read(keys: &mut Keyspace, arguments: &Arguments, range: &Range, options: &Options) -> Reply {
+fn read(keys: &mut Keyspace, arguments: &Arguments, range: &Range, options: &Options) -> CommandReply {
     let mut items = Vec::new();
     let Some(sorted) = keys.sorted(arguments.get(1))? else { return Ok(Value::Array(items)) };
     // A negative begin is none that any range has.
@@ -122,7 +122,7 @@ fn read(keys: &mut Keyspace, arguments: &Arguments, range: &Range, options: &Opt
 }
 
 /// ZRANGE, without REV.
-pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let options = options(arguments, 4)?;
     let has = |word| (4..arguments.len()).any(|at| arguments.is(at, word));
     let range = match (has("BYSCORE"), has("BYLEX")) {
@@ -139,41 +139,41 @@ pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     read(keys, arguments, &range, &options)
 }
 
-pub(super) fn range_by_score(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn range_by_score(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = scores(arguments)?;
     read(keys, arguments, &range, &options(arguments, 4)?)
 }
 
-pub(super) fn range_by_lex(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn range_by_lex(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = members(arguments)?;
     read(keys, arguments, &range, &options(arguments, 4)?)
 }
 
-fn counted(keys: &mut Keyspace, arguments: &Arguments, range: &Range) -> Reply {
+fn counted(keys: &mut Keyspace, arguments: &Arguments, range: &Range) -> CommandReply {
     Ok(count(keys.sorted(arguments.get(1))?.map_or(0, |sorted| in_range(sorted, range).count())))
 }
 
-pub(super) fn count_by_score(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn count_by_score(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = scores(arguments)?;
     counted(keys, arguments, &range)
 }
 
-pub(super) fn count_by_lex(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn count_by_lex(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = members(arguments)?;
     counted(keys, arguments, &range)
 }
 
-pub(super) fn remove_by_rank(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn remove_by_rank(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = Range::Positions(arguments.integer(2)?, arguments.integer(3)?);
     removed(keys, arguments, &range)
 }
 
-pub(super) fn remove_by_score(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn remove_by_score(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let range = scores(arguments)?;
     removed(keys, arguments, &range)
 }
 
-fn removed(keys: &mut Keyspace, arguments: &Arguments, range: &Range) -> Reply {
+fn removed(keys: &mut Keyspace, arguments: &Arguments, range: &Range) -> CommandReply {
     let Some(sorted) = keys.sorted(arguments.get(1))? else { return Ok(count(0)) };
     let found: Vec<Bytes> = in_range(sorted, range).map(|(member, _)| member.clone()).collect();
     for member in &found {

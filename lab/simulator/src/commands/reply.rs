@@ -4,7 +4,7 @@ use crate::keyspace::{Bytes, Fault};
 use redis::Value;
 
 /// A command's reply.
-pub(crate) type Reply = Result<Value, Fault>;
+pub(crate) type CommandReply = Result<Value, Fault>;
 
 pub(crate) fn bulk(bytes: &[u8]) -> Value {
     Value::BulkString(bytes.to_vec())

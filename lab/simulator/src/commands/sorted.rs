@@ -1,7 +1,7 @@
 //! Commands on sorted sets that name members.
 
 use super::arguments::{Arguments, float_text};
-use super::reply::{Reply, bulk, count};
+use super::reply::{CommandReply, bulk, count};
 use super::scan::{Scan, page};
 use crate::keyspace::{Fault, Keyspace};
 use redis::Value;
@@ -11,7 +11,7 @@ fn score(score: Option<f64>) -> Value {
 }
 
 /// ZADD with NX, XX, GT, LT, CH.
-pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let [mut only_new, mut only_old, mut only_up, mut only_down, mut counts_changed] = [false; 5];
     let mut at = 2;
     loop {
@@ -57,7 +57,7 @@ pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(count(if counts_changed { added + changed } else { added }))
 }
 
-pub(super) fn remove(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn remove(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let mut removed = 0;
     for member in arguments.from(2) {
         removed += usize::from(keys.put_score(arguments.get(1), member, None)?.is_some());
@@ -65,27 +65,27 @@ pub(super) fn remove(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(count(removed))
 }
 
-pub(super) fn score_of(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn score_of(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let sorted = keys.sorted(arguments.get(1))?;
     Ok(score(sorted.and_then(|sorted| sorted.score(arguments.get(2)))))
 }
 
-pub(super) fn scores_of(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn scores_of(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let sorted = keys.sorted(arguments.get(1))?;
     let scores = arguments.from(2).map(|member| score(sorted.and_then(|sorted| sorted.score(member))));
     Ok(Value::Array(scores.collect()))
 }
 
-pub(super) fn rank(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn rank(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let sorted = keys.sorted(arguments.get(1))?;
     Ok(sorted.and_then(|sorted| sorted.rank(arguments.get(2))).map_or(Value::Nil, count))
 }
 
-pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     Ok(count(keys.sorted(arguments.get(1))?.map_or(0, |sorted| sorted.len())))
 }
 
-pub(super) fn scan(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn scan(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let scan = Scan::read(arguments)?;
     let sorted = keys.sorted(arguments.get(1))?;
     let entries = sorted.into_iter().flat_map(|sorted| sorted.ordered());

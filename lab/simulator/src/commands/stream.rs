@@ -1,7 +1,7 @@
 //! Commands on streams.
 
 use super::arguments::Arguments;
-use super::reply::{Reply, bulk, count};
+use super::reply::{CommandReply, bulk, count};
 use crate::keyspace::{Bytes, Fault, Keyspace, Stream, StreamId};
 use redis::Value;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Trim {
 }
 
 /// XADD with MAXLEN or MINID.
-pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (trim, at) = match Trim::read(arguments, 2)? {
         Some((trim, at)) => (Some(trim), at),
         None => (None, 2),
@@ -97,17 +97,17 @@ pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(bulk(added.text().as_bytes()))
 }
 
-pub(super) fn trim(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn trim(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let Some((trim, _)) = Trim::read(arguments, 2)? else { return Err(Fault::SYNTAX) };
     Ok(count(keys.change_stream(arguments.get(1), false, |stream| Ok(trim.apply(stream)))?))
 }
 
-pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn length(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     Ok(count(keys.stream(arguments.get(1))?.map_or(0, |stream| stream.entries.len())))
 }
 
 /// XINFO STREAM, of whose fields the structure of Redis's tree is left out.
-pub(super) fn info(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn info(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     if !arguments.is(1, "STREAM") {
         return Err(Fault::SYNTAX);
     }
@@ -147,7 +147,7 @@ fn taken(arguments: &Arguments) -> Result<usize, Fault> {
 }
 
 /// XRANGE with COUNT; the ends are part of the range.
-pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let from = match arguments.get(2) {
         b"-" => StreamId::default(),
         text => id(text, 0)?,
@@ -161,7 +161,7 @@ pub(super) fn range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
 }
 
 /// XREVRANGE with COUNT; the later end comes first, and `(` leaves it out.
-pub(super) fn reverse_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn reverse_range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (to, with_to) = match arguments.get(2) {
         b"+" => (StreamId::MAX, true),
         [b'(', text @ ..] => (id(text, u64::MAX)?, false),
@@ -179,7 +179,7 @@ pub(super) fn reverse_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply
 }
 
 /// XREAD with COUNT. It answers at once: BLOCK is the caller's wait.
-pub(super) fn read(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn read(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (mut at, mut taken) = (1, usize::MAX);
     while !arguments.is(at, "STREAMS") {
         if at + 2 >= arguments.len() {

@@ -1,13 +1,13 @@
 //! The commands by name.
 
 use super::arguments::Arguments;
-use super::reply::Reply;
+use super::reply::CommandReply;
 use super::{hash, list, names, ranges, set, sorted, stream, text};
 use crate::keyspace::{Fault, Keyspace};
 use redis::Value;
 
 /// A command, whether it writes, and how many arguments it has at least, its name included.
-type Command = (&'static str, bool, usize, fn(&mut Keyspace, &Arguments) -> Reply);
+type Command = (&'static str, bool, usize, fn(&mut Keyspace, &Arguments) -> CommandReply);
 
 const READS: bool = false;
 const WRITES: bool = true;
@@ -96,7 +96,7 @@ pub(crate) fn is_write(name: &[u8]) -> bool {
 }
 
 /// Executes one command.
-pub(crate) fn execute(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(crate) fn execute(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let Some((name, _, arguments_min, command)) = find(arguments.get(0)) else {
         let name = String::from_utf8_lossy(arguments.get(0)).into_owned();
         return Err(Fault::new(format!("ERR unknown command '{name}'")));

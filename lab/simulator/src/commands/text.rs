@@ -1,22 +1,22 @@
 //! Commands on strings.
 
 use super::arguments::{Arguments, integer};
-use super::reply::{Reply, bulk, count, optional, positions};
+use super::reply::{CommandReply, bulk, count, optional, positions};
 use crate::keyspace::{Bytes, Data, Entry, Fault, Keyspace};
 use redis::Value;
 
-pub(super) fn get(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn get(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     Ok(optional(keys.text(arguments.get(1))?))
 }
 
-pub(super) fn mget(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn mget(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     // A key of another type counts as absent.
     let values = arguments.from(1).map(|key| keys.text(key).map_or(Value::Nil, optional));
     Ok(Value::Array(values.collect()))
 }
 
 /// SET with NX, XX, PX, EX.
-pub(super) fn set(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn set(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (mut only_new, mut only_old, mut lives_ms) = (false, false, None);
     let mut at = 3;
     while at < arguments.len() {
@@ -45,7 +45,7 @@ pub(super) fn set(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(Value::Okay)
 }
 
-pub(super) fn get_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn get_range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let (from, to) = (arguments.integer(2)?, arguments.integer(3)?);
     let Some(text) = keys.text(arguments.get(1))? else { return Ok(bulk(&[])) };
     if from < 0 && to < 0 && from > to {
@@ -56,7 +56,7 @@ pub(super) fn get_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
     Ok(bulk(&text[positions(from, to, text.len())]))
 }
 
-pub(super) fn set_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
+pub(super) fn set_range(keys: &mut Keyspace, arguments: &Arguments) -> CommandReply {
     let offset = arguments.integer(2)?;
     if offset < 0 {
         return Err(Fault::new("ERR offset is out of range"));
@@ -74,7 +74,7 @@ pub(super) fn set_range(keys: &mut Keyspace, arguments: &Arguments) -> Reply {
 }
 
 /// INCRBY, or DECRBY with `sign` -1.
-pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments, sign: i64) -> Reply {
+pub(super) fn add(keys: &mut Keyspace, arguments: &Arguments, sign: i64) -> CommandReply {
     let by = arguments.integer(2)?.checked_mul(sign).ok_or(Fault::NO_INTEGER)?;
     let before = match keys.text(arguments.get(1))? {
         Some(text) => integer(text).ok_or(Fault::NO_INTEGER)?,

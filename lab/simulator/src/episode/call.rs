@@ -31,7 +31,7 @@ pub(super) enum Call {
 
 /// What it got.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum CallAnswer {
     Enqueued(Vec<Result<Enqueued, Refusal>>),
     Dequeued(Dequeued),
     Went(MessageId, Result<Transition, Refusal>),
@@ -47,51 +47,53 @@ fn only<T>(mut items: Vec<Result<T, Refusal>>) -> Result<T, Refusal> {
 }
 
 impl Call {
-    pub(super) async fn on(self, store: &RedisStore, shard: &Shard) -> Result<Answer, Refusal> {
+    pub(super) async fn on(self, store: &RedisStore, shard: &Shard) -> Result<CallAnswer, Refusal> {
         Ok(match self {
-            Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await?),
-            Call::Dequeue(request, ticket) => Answer::Dequeued(store.dequeue(shard, &[request], false, ticket).await?),
+            Call::Enqueue(messages) => CallAnswer::Enqueued(store.enqueue(shard, messages).await?),
+            Call::Dequeue(request, ticket) => {
+                CallAnswer::Dequeued(store.dequeue(shard, &[request], false, ticket).await?)
+            }
             Call::Complete(lease) => {
                 let ended = only(store.complete(shard, vec![Completion::from(lease.clone())]).await?);
-                Answer::Ended(lease, ended)
+                CallAnswer::Ended(lease, ended)
             }
             Call::Extend(extension) => {
                 store.extend_lease(shard, vec![extension]).await?;
-                Answer::Done
+                CallAnswer::Done
             }
             Call::Release(release) => {
                 let lease = release.lease.clone();
-                Answer::Ended(lease, only(store.release(shard, vec![release]).await?))
+                CallAnswer::Ended(lease, only(store.release(shard, vec![release]).await?))
             }
             Call::Cancel(cancellation) => {
                 let id = cancellation.id.clone();
-                Answer::Went(id, only(store.cancel(shard, vec![cancellation]).await?))
+                CallAnswer::Went(id, only(store.cancel(shard, vec![cancellation]).await?))
             }
-            Call::Redrive(id) => Answer::Went(id.clone(), only(store.redrive(shard, vec![id]).await?)),
-            Call::Configure(patch) => Answer::Queue(store.update_queue(&shard.queue, patch).await?),
-            Call::Describe => Answer::Queue(store.get_queue(&shard.queue).await?),
+            Call::Redrive(id) => CallAnswer::Went(id.clone(), only(store.redrive(shard, vec![id]).await?)),
+            Call::Configure(patch) => CallAnswer::Queue(store.update_queue(&shard.queue, patch).await?),
+            Call::Describe => CallAnswer::Queue(store.get_queue(&shard.queue).await?),
             Call::Update(id, patch) => {
                 let went = store.update_message(shard, &id, patch).await;
                 // As the items of a batch: only a refusal of the whole call is repeated.
                 match went {
                     Err(refusal) if refusal.is_unavailable() => return Err(refusal),
-                    went => Answer::Went(id, went),
+                    went => CallAnswer::Went(id, went),
                 }
             }
             Call::Purge => {
                 store.purge(shard, false, "").await?;
-                Answer::Done
+                CallAnswer::Done
             }
             Call::Relay => {
                 let mut reader = store.outbox_reader();
                 reader.watch(shard.clone()).await?;
                 reader.read(Duration::from_millis(1)).await?;
                 reader.ack(&[shard.clone()].into()).await?;
-                Answer::Done
+                CallAnswer::Done
             }
             Call::Sweep => {
                 store.sweep(shard).await?;
-                Answer::Done
+                CallAnswer::Done
             }
         })
     }

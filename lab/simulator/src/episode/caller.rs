@@ -1,7 +1,7 @@
 //! A caller of an episode: it draws calls, makes them through any server, repeats those whose outcome is unknown, and takes
 //! note of every answer.
 
-use super::call::{Answer, Call};
+use super::call::{Call, CallAnswer};
 use super::faults::SERVERS;
 use super::servers::Servers;
 use super::world::World;
@@ -205,35 +205,35 @@ impl Caller {
         }
     }
 
-    fn note(&mut self, at: usize, call: u64, answer: Answer) {
+    fn note(&mut self, at: usize, call: u64, answer: CallAnswer) {
         let shard = &self.shards[at];
         let mut history = locked(&self.history);
         match answer {
-            Answer::Enqueued(items) => {
+            CallAnswer::Enqueued(items) => {
                 let accepted = items.into_iter().flatten().map(|enqueued| (shard.clone(), enqueued.id));
                 history.acknowledged.extend(accepted);
             }
-            Answer::Dequeued(dequeued) => {
+            CallAnswer::Dequeued(dequeued) => {
                 for lease in dequeued.leases.into_iter().flatten().flatten() {
                     let (id, fencing_token) = (lease.id, lease.fencing_token);
                     history.leases.push(SeenLease { shard: shard.clone(), id: id.clone(), fencing_token, call });
                     self.held.push((at, LeaseRef { id, fencing_token }));
                 }
             }
-            Answer::Went(id, Ok(Transition { state, version })) => {
+            CallAnswer::Went(id, Ok(Transition { state, version })) => {
                 let shard = shard.clone();
                 history.transitions.push(SeenTransition { shard, id, state, version, lease: None });
             }
-            Answer::Ended(LeaseRef { id, fencing_token }, Ok(Transition { state, version })) => {
+            CallAnswer::Ended(LeaseRef { id, fencing_token }, Ok(Transition { state, version })) => {
                 let (shard, lease) = (shard.clone(), Some(fencing_token));
                 history.transitions.push(SeenTransition { shard, id, state, version, lease });
             }
-            Answer::Queue(queue) => history.revisions.push(SeenRevision {
+            CallAnswer::Queue(queue) => history.revisions.push(SeenRevision {
                 shard: shard.clone(),
                 revision: queue.revision,
                 config: format!("{:?}", queue.config),
             }),
-            Answer::Went(_, Err(_)) | Answer::Ended(_, Err(_)) | Answer::Done => {}
+            CallAnswer::Went(_, Err(_)) | CallAnswer::Ended(_, Err(_)) | CallAnswer::Done => {}
         }
     }
 }

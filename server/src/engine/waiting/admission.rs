@@ -1,4 +1,5 @@
-//! Which calls may wait: those that got nothing, and subscriptions, up to the bounds of [`Places`](crate::engine::places::Places).
+//! Which calls may wait: those that got nothing, and subscriptions, up to the bounds of
+//! [`WaiterPlaces`](crate::engine::places::WaiterPlaces).
 //!
 //! A waiter keeps its place while its requests are in the store, so it never loses it to one that came later. A
 //! subscription has its place, and that of its filters, from its start to its end.
@@ -6,7 +7,7 @@
 use super::Waiting;
 use super::group::{Group, group_of};
 use crate::engine::command::DequeueCall;
-use crate::engine::places::Place;
+use crate::engine::places::WaiterPlace;
 use std::time::Duration;
 use tallystone_model::{Filter, Refusal};
 use tokio::time::Instant;
@@ -17,7 +18,7 @@ const PRUNE_EVERY: Duration = Duration::from_millis(100);
 
 impl Waiting {
     /// Whether a new caller may try its request; its place, if that had to be found out.
-    pub(super) fn admit_try(&mut self, call: &DequeueCall, now: Instant) -> Result<Option<Place>, Refusal> {
+    pub(super) fn admit_try(&mut self, call: &DequeueCall, now: Instant) -> Result<Option<WaiterPlace>, Refusal> {
         let filters = &call.request.filters;
         if call.until <= now || !self.is_full_for(self.is_new(filters)) || self.tries.take(now) {
             return Ok(None);
@@ -30,7 +31,7 @@ impl Waiting {
     }
 
     /// A place for one more that waits for these filters.
-    pub(super) fn admit(&mut self, filters: &[Filter], now: Instant) -> Result<Place, Refusal> {
+    pub(super) fn admit(&mut self, filters: &[Filter], now: Instant) -> Result<WaiterPlace, Refusal> {
         let mut is_new = self.is_new(filters);
         if self.is_full_for(is_new) && self.pruned_at.is_none_or(|at| at + PRUNE_EVERY <= now) {
             self.pruned_at = Some(now);
@@ -74,7 +75,7 @@ mod tests {
     use super::super::tries::{TRIES_EVERY, TRIES_MAX};
     use super::*;
     use crate::engine::granted::Granted;
-    use crate::engine::places::{Places, WaitLimits};
+    use crate::engine::places::{WaitLimits, WaiterPlaces};
     use crate::engine::tests::{HOUR, queue, request};
     use metrics::Counter;
     use tokio::sync::oneshot;
@@ -82,7 +83,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_of_many_callers_that_may_not_wait_a_few_reach_the_store() {
         let limits = WaitLimits { subscriptions_max: 0, dequeues_max: 0, waiters_max: 0, filters_max: 0 };
-        let mut waiting = Waiting::new(0, Places::new(queue("q"), limits, Counter::noop()));
+        let mut waiting = Waiting::new(0, WaiterPlaces::new(queue("q"), limits, Counter::noop()));
         let mut arrive = |wait: Duration| {
             let (reply, answer) = oneshot::channel::<Result<Granted, Refusal>>();
             let until = Instant::now() + wait;

@@ -2,7 +2,7 @@
 
 use crate::engine::call::SubscriptionId;
 use crate::engine::command::DequeueCall;
-use crate::engine::places::Place;
+use crate::engine::places::WaiterPlace;
 use crate::engine::subscription::Subscription;
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::{Filter, Refusal};
@@ -21,7 +21,7 @@ pub(super) struct Waiter {
     /// answer to others does not speak for it.
     pub(super) refused: Option<Refusal>,
     /// Of a caller that got nothing so far, and waits. A subscription has its own.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<WaiterPlace>,
 }
 
 pub(super) enum WaiterKind {

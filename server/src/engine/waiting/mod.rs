@@ -36,7 +36,7 @@ pub(super) use settle::Retry;
 use super::call::SubscriptionId;
 use super::command::DequeueCall;
 use super::gather::FLUSH_ITEMS;
-use super::places::Places;
+use super::places::WaiterPlaces;
 use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
 use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
@@ -70,7 +70,7 @@ pub(super) struct Waiting {
     /// Subscriptions with results of the current flush.
     touched: Vec<SubscriptionId>,
     stopping: bool,
-    places: Places,
+    places: WaiterPlaces,
     /// When disconnected callers were last removed to make room.
     pruned_at: Option<Instant>,
     tries: Tries,
@@ -83,7 +83,7 @@ pub(super) const SLOTS: usize = 2;
 const PRUNE_MIN: usize = 1_024;
 
 impl Waiting {
-    pub(super) fn new(server: u64, places: Places) -> Self {
+    pub(super) fn new(server: u64, places: WaiterPlaces) -> Self {
         Waiting {
             server,
             taken: [false; SLOTS],
