@@ -31,7 +31,7 @@ pub use config::KafkaConfig;
 pub use context::ReaderObserver;
 pub use error::KafkaConfigError;
 pub use exact::{
-    Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, Place, Transactions,
+    Claim, ExactObserver, ExactOptions, ExactReader, Ledger, Membership, NotVerified, Output, Place, Transactions,
     repeat_membership,
 };
 pub use follower::TopicFollower;
