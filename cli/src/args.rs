@@ -68,7 +68,7 @@ pub(crate) enum Verb {
     ///
     /// The exit status is 0 if it does, 1 if it does not, and 3 if it does not answer.
     Health(HealthArgs),
-    /// Accept a Redis that has lost its data or has an older copy of it
+    /// Show the identity marks of a Redis, or accept a Redis that has lost data
     #[command(subcommand)]
     Store(StoreVerb),
     /// Make tokens for the callers of servers
@@ -141,6 +141,33 @@ mod tests {
             "views",
         ];
         assert_eq!(verbs, expected);
+    }
+
+    #[test]
+    fn verbs_without_a_counters_server_do_not_show_its_address() {
+        let mut command = Cli::command();
+        command.build();
+        let mut namespace =
+            command.find_subcommand_mut("counter").unwrap().find_subcommand_mut("namespace").unwrap().clone();
+        for (verb, is_shown) in [("get", true), ("plan", false), ("republish", false)] {
+            let help = namespace.find_subcommand_mut(verb).unwrap().render_long_help().to_string();
+            assert_eq!(help.contains("--counters"), is_shown, "{verb}: {help}");
+        }
+    }
+
+    #[test]
+    fn each_verb_says_what_its_redis_has() {
+        let mut command = Cli::command();
+        for (verb, what) in [
+            ("server", "the queues"),
+            ("counters", "the counters"),
+            ("rollup-worker", "the counters"),
+            ("views", "the log of views"),
+        ] {
+            let help = command.find_subcommand_mut(verb).unwrap().render_long_help().to_string();
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("Address of the Redis that has {what} [default")), "{verb}: {help}");
+        }
     }
 
     /// A profile in the workspace's Cargo.toml switches clap's checks on.

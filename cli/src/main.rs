@@ -98,11 +98,9 @@ fn usage(error: clap::Error) -> ! {
     let given = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|kind| error.get(kind));
     for given in given.into_iter().flatten() {
         if let ContextValue::String(given) = given
-            && let Some(new) = config::renamed_argument(given)
+            && let Some(renamed) = config::renamed_argument(given)
         {
-            // Without the value of `--flag=value`, which may be a password.
-            let given = given.split('=').next().unwrap_or_default();
-            eprintln!("error: {given} is now {new}");
+            eprintln!("error: {renamed}");
             std::process::exit(error.exit_code());
         }
     }
@@ -134,8 +132,10 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     );
     let filter = global.log.as_deref().unwrap_or(if serves { "info" } else { "warn" });
     logs::start(filter, global.log_format)?;
-    if !serves && !matches!(cli.verb, Verb::Dev(_)) {
-        // The others start their traces when they have read their configuration.
+    if !serves && !matches!(cli.verb, Verb::Dev(_) | Verb::Completions(_)) {
+        // The others check the environment, and start their traces, when they have read their configuration. A shell that starts gets
+        // its completions whatever its environment has.
+        config::check_variables()?;
         traces::start(&global.telemetry.config(), "tallystone")?;
     }
     let connect = async || Session::connect(&global, output).await;

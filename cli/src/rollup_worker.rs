@@ -1,6 +1,6 @@
 //! `tallystone rollup-worker`
 
-use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::global::Global;
 use crate::serving::cannot_assemble;
@@ -15,6 +15,7 @@ use tallystone_workers::{Records, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Args, Debug)]
+#[command(mut_arg("redis_url", redis_with("the counters")))]
 pub(crate) struct RollupWorkerArgs {
     #[command(flatten)]
     file: ConfigFile,

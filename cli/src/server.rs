@@ -1,6 +1,6 @@
 //! `tallystone server`
 
-use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
+use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::global::Global;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
+#[command(mut_arg("redis_url", redis_with("the queues")))]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     file: ConfigFile,

@@ -1,6 +1,6 @@
 //! `tallystone views`
 
-use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::global::Global;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
@@ -10,6 +10,7 @@ use clap::Args;
 use std::net::SocketAddr;
 
 #[derive(Args, Debug)]
+#[command(mut_arg("redis_url", redis_with("the log of views")))]
 pub(crate) struct ViewsArgs {
     #[command(flatten)]
     file: ConfigFile,

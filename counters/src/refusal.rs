@@ -120,9 +120,7 @@ pub enum Refusal {
         why: String,
     },
     /// The clocks of the store and of the server differ by more than the bound; nothing has changed (X6).
-    #[error(
-        "the store's clock and this server's differ by {offset_ms} ms, more than clock_skew_max_ms ({skew_max_ms}); nothing was changed"
-    )]
+    #[error("{}", tallystone_model::Refusal::ClockSkew { offset_ms: *offset_ms, skew_max_ms: *skew_max_ms })]
     ClockSkew {
         /// By how much the store's clock is ahead of the server's, at least; negative: behind.
         offset_ms: i64,

@@ -10,7 +10,7 @@ use crate::route::REWRITES_MANY;
 use crate::work::{LATE, MembershipError, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tallystone_kafka::{ExactReader, Ledger, NotVerified, Position, TopicPartition, Transactions};
+use tallystone_kafka::{ExactReader, Ledger, Membership, NotVerified, Position, TopicPartition, Transactions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +54,39 @@ pub(crate) struct Member<'a> {
     verified: [i32; 2],
     refresh_at: Instant,
     /// Whether something was written, so that Kafka works.
-    pub(crate) has_committed: bool,
+    has_committed: bool,
+}
+
+impl Membership for Member<'_> {
+    type Failure = MembershipError;
+
+    /// Works until it is stopped. What was decided is committed then.
+    async fn run(&mut self, stopping: &CancellationToken) -> Result<(), MembershipError> {
+        while !stopping.is_cancelled() {
+            let batch = self.gather()?;
+            if self.refresh_at <= Instant::now() {
+                self.refresh_at = Instant::now() + REFRESH_EVERY;
+                self.durable.clear();
+                self.commit(self.ledgers.clone(), Settled::default())?;
+            }
+            if !batch.is_empty() || !self.settled.is_empty() {
+                self.step(batch, stopping).await?;
+            }
+            self.verify_some()?;
+        }
+        if !self.settled.is_empty() {
+            self.step(Batch::default(), stopping).await?;
+        }
+        Ok(())
+    }
+
+    fn has_committed(&self) -> bool {
+        self.has_committed
+    }
+
+    fn leave(self) {
+        self.reader.close();
+    }
 }
 
 impl<'a> Member<'a> {
@@ -79,31 +111,6 @@ impl<'a> Member<'a> {
             refresh_at: now + REFRESH_EVERY,
             has_committed: false,
         })
-    }
-
-    /// Works until it is stopped. What was decided is committed then.
-    pub(crate) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), MembershipError> {
-        while !stopping.is_cancelled() {
-            let batch = self.gather()?;
-            if self.refresh_at <= Instant::now() {
-                self.refresh_at = Instant::now() + REFRESH_EVERY;
-                self.durable.clear();
-                self.commit(self.ledgers.clone(), Settled::default())?;
-            }
-            if !batch.is_empty() || !self.settled.is_empty() {
-                self.step(batch, stopping).await?;
-            }
-            self.verify_some()?;
-        }
-        if !self.settled.is_empty() {
-            self.step(Batch::default(), stopping).await?;
-        }
-        Ok(())
-    }
-
-    /// Leaves the group.
-    pub(crate) fn leave(self) {
-        self.reader.close();
     }
 
     /// Takes records: the first one that comes, and those that follow at once.

@@ -85,19 +85,7 @@ pub async fn run(
         tracing::warn!(why = %failure, "joining the consumer group again");
         Ok(())
     };
-    repeat_membership(&stopping, || membership(&work, &stopping), failed).await
-}
-
-/// One membership, and whether it has written anything.
-async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), MembershipError>, bool) {
-    let mut member = match Member::join(work) {
-        Ok(member) => member,
-        Err(failure) => return (Err(failure), false),
-    };
-    let ended = member.run(stopping).await;
-    let has_committed = member.has_committed;
-    member.leave();
-    (ended, has_committed)
+    repeat_membership(&stopping, || Member::join(&work), failed).await
 }
 
 /// Waits until the topic of adds exists, and creates the others if they are missing. Returns the number of partitions of the

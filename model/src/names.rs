@@ -23,7 +23,9 @@ impl QueueName {
         check_length(field, name, 1, QUEUE_NAME_BYTES_MAX)?;
         match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-:/".contains(*c))) {
             Some(c) => {
-                Err(Refusal::invalid(field, format!("has {c:?}; a queue name may only have A-Z a-z 0-9 . _ - : /")))
+                let found = if c == ' ' { "a space".to_owned() } else { format!("{c:?}") };
+                let why = format!("the queue name has {found}; it may have only A-Z a-z 0-9 . _ - : /");
+                Err(Refusal::invalid(field, why))
             }
             None => Ok(QueueName(name.to_owned())),
         }

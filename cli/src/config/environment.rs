@@ -8,9 +8,8 @@ use figment::providers::Env;
 
 const PREFIX: &str = "TALLYSTONE_";
 
-/// Variables with the prefix that are not keys. The first eleven are options of the command line and settings of scripts;
-/// `tallystone work` sets the others for the program that it runs, and that program may be this one.
-const OTHER_VARIABLES: &[&str] = &[
+/// Variables with the prefix that are not keys: options of the command line, and settings of scripts.
+const OPTIONS: &[&str] = &[
     "COMPACT_MODULE",
     "CONFIG",
     "COUNTERS",
@@ -22,15 +21,11 @@ const OTHER_VARIABLES: &[&str] = &[
     "REDIS_SERVER",
     "SERVER",
     "SERVICES_DIR",
-    "ATTEMPT",
-    "DEADLINE_MS",
-    "FENCING_TOKEN",
-    "ID",
-    "KEY",
-    "MAX_ATTEMPTS",
-    "METADATA",
-    "PRIORITY",
+    "VALKEY_SERVER",
 ];
+/// `tallystone work` sets these for the program that it runs, and that program may be this one.
+const OF_WORK: &[&str] =
+    &["ATTEMPT", "DEADLINE_MS", "FENCING_TOKEN", "ID", "KEY", "MAX_ATTEMPTS", "METADATA", "PRIORITY"];
 /// `tallystone work` names a variable `META_` and a metadata key; tests name theirs with the other prefixes.
 const OTHER_PREFIXES: &[&str] = &["META_", "CRASH_", "PROPERTY_", "TEST_"];
 
@@ -60,7 +55,9 @@ pub(super) fn check_names(sections: &Sections) -> Result<(), CliError> {
     for (name, value) in std::env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
-        let is_other = OTHER_VARIABLES.contains(&rest) || OTHER_PREFIXES.iter().any(|other| rest.starts_with(other));
+        let is_other = OPTIONS.contains(&rest)
+            || OF_WORK.contains(&rest)
+            || OTHER_PREFIXES.iter().any(|other| rest.starts_with(other));
         if is_other
             || is_of_kubernetes(rest, &value.to_string_lossy())
             || variables.iter().any(|variable| variable == name)
@@ -76,8 +73,11 @@ pub(super) fn check_names(sections: &Sections) -> Result<(), CliError> {
         if let Some((list, _)) = lists.into_iter().find(|(list, _)| variable(list) == name) {
             return Err(error.hint(format!("only the configuration file sets [[{list}]]")));
         }
-        return Err(match nearest(name, variables.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean {near}?")),
+        // With the prefix, all names would be similar.
+        let known =
+            variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX)).chain(OPTIONS.iter().copied());
+        return Err(match nearest(rest, known) {
+            Some(near) => error.hint(format!("did you mean {PREFIX}{near}?")),
             None => error.hint(format!("variables are named {PREFIX}<SECTION>_<KEY>")),
         });
     }

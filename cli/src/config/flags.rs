@@ -1,7 +1,7 @@
 //! The flags that set keys of the configuration, shared by the verbs that read it.
 
 use crate::global::{Credentials, SERVER_VARIABLE, Telemetry};
-use clap::Args;
+use clap::{Arg, Args};
 use figment::value::Value;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -106,7 +106,7 @@ pub(crate) struct MetricsFlag {
 /// Which Redis, and how durable it must be.
 #[derive(Args, Debug)]
 pub(crate) struct RedisFlags {
-    /// Address of the Redis that has the queues or the counters [default: redis://127.0.0.1:6379]
+    /// Address of the Redis [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL")]
     redis_url: Option<String>,
 
@@ -117,6 +117,12 @@ pub(crate) struct RedisFlags {
     /// Number of replicas that must have a write before it is acknowledged [default: 0]
     #[arg(long, value_name = "N")]
     replicas_min: Option<u32>,
+}
+
+/// The help of `--redis-url` in a verb that uses one kind of data: `what` the Redis has.
+pub(crate) fn redis_with(what: &str) -> impl FnOnce(Arg) -> Arg + use<> {
+    let help = format!("Address of the Redis that has {what} [default: redis://127.0.0.1:6379]");
+    move |flag| flag.help(help)
 }
 
 impl RedisFlags {

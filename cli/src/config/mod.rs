@@ -8,7 +8,7 @@ mod renamed;
 mod sections;
 mod values;
 
-pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags};
+pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags, redis_with};
 pub(crate) use renamed::renamed_argument;
 
 use crate::error::CliError;
@@ -46,6 +46,12 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, 
     layers.extract().map_err(|error| explain(error, file))
 }
 
+/// Refuses variables of the environment that no verb knows: a misspelled name of a token's file would go unnoticed. [`load`]
+/// checks them, too.
+pub(crate) fn check_variables() -> Result<(), CliError> {
+    environment::check_names(&sections())
+}
+
 /// Refuses names in a file that no verb knows.
 fn check_names(table: &Dict, sections: &Sections, path: &Path) -> Result<(), CliError> {
     let path = path.display();
@@ -63,8 +69,13 @@ fn check_names(table: &Dict, sections: &Sections, path: &Path) -> Result<(), Cli
                     return Err(CliError::usage(error)
                         .hint("every key belongs to a section, see docs/operations/configuration.md"));
                 }
+                let is_section = matches!(value, Value::Dict(..));
+                if let Some(new) = renamed::renamed_section(name).filter(|_| is_section) {
+                    let error = format!("configuration: the section `[{name}]` in {path} is now `[{new}]`");
+                    return Err(CliError::usage(error));
+                }
                 let all: Vec<String> = sections.keys().cloned().collect();
-                let what = if matches!(value, Value::Dict(..)) { "section" } else { "key" };
+                let what = if is_section { "section" } else { "key" };
                 return Err(unknown(format!("unknown {what} `{name}` in {path}"), name, "", &all));
             }
         }
@@ -191,6 +202,12 @@ mod tests {
             ("TALLYSTONE_QUITE_ELSE", "unknown"),
             ("TALLYSTONE_IDEXER_GROUP", "TALLYSTONE_INDEXER_GROUP"),
             ("TALLYSTONE_PRIORITYY", "unknown"),
+            ("TALLYSTONE_SERVR", "did you mean TALLYSTONE_SERVER?"),
+            ("TALLYSTONE_COUNTRS", "did you mean TALLYSTONE_COUNTERS?"),
+            ("TALLYSTONE_CLIENT_TOKEN_FLE", "did you mean TALLYSTONE_CLIENT_TOKEN_FILE?"),
+            // Only the prefix is similar to names.
+            ("TALLYSTONE_FOO", "variables are named TALLYSTONE_<SECTION>_<KEY>"),
+            ("TALLYSTONE_ATTEMPTT", "variables are named"),
             ("TALLYSTONE_COUNTERS_PORT", "unknown"),
             ("TALLYSTONE_COUNTERS_PORT_LISTEN", "unknown"),
             ("TALLYSTONE_QUEUE_TEMPLATES", "only the configuration file sets [[queue_templates]]"),
@@ -218,6 +235,9 @@ mod tests {
                 ("redis_url = 'redis://r'", "`redis_url` in"),
                 ("redis_url = 'redis://r'", "is now `url` in [redis]"),
                 ("kafka = 'k:9092'", "is now `brokers` in [kafka]"),
+                ("listen = '127.0.0.1:1'", "[views] or [ingest]"),
+                ("[worker]\nqueue_url = 'q'", "the section `[worker]`"),
+                ("[worker]\nqueue_url = 'q'", "is now `[rollup_worker]`"),
                 ("[[queue_templates]]\nconfig = { lease = 1 }", "lease"),
             ] {
                 let error = refused(text);

@@ -20,8 +20,8 @@ const KEYS: &[(&str, &str)] = &[
     ("kafka_replicas", "`replicas` in [kafka]"),
     ("kafka_retention_ms", "`retention_ms` in [kafka]"),
     ("kafka_topic", "`topic` in [kafka]"),
-    ("listen", "`listen` in [server], [indexer] or [counters] (TALLYSTONE_SERVER_LISTEN and so on)"),
-    ("metrics_listen", "`metrics_listen` in [server], [indexer], [counters] or [rollup_worker]"),
+    ("listen", "`listen` in [server], [indexer], [counters], [views] or [ingest] (TALLYSTONE_SERVER_LISTEN and so on)"),
+    ("metrics_listen", "`metrics_listen` in [server], [indexer], [counters], [rollup_worker], [views] or [ingest]"),
     ("outbox_events_max", "`events_max` in [outbox]"),
     ("outbox_full", "`full` in [outbox]"),
     ("redis_url", "`url` in [redis]"),
@@ -32,6 +32,9 @@ const KEYS: &[(&str, &str)] = &[
     ("sweep_lead_ms", "`sweeper_leader_lease_ms` in [server]"),
 ];
 
+/// Sections of the file, and their names now.
+const SECTIONS: &[(&str, &str)] = &[("worker", "rollup_worker")];
+
 /// Flags and verbs, and their names now.
 const ARGUMENTS: &[(&str, &str)] =
     &[("--kafka", "--kafka-brokers"), ("--elasticsearch", "--elasticsearch-url"), ("worker", "rollup-worker")];
@@ -41,16 +44,32 @@ pub(super) fn renamed_key(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(old, _)| *old == key).map(|(_, new)| *new)
 }
 
-/// The name of a flag or verb of an earlier version now.
-pub(crate) fn renamed_argument(argument: &str) -> Option<&'static str> {
-    let argument = argument.split_once('=').map_or(argument, |(name, _)| name);
-    ARGUMENTS.iter().find(|(old, _)| *old == argument).map(|(_, new)| *new)
+/// The name of a section of an earlier version now.
+pub(super) fn renamed_section(section: &str) -> Option<&'static str> {
+    SECTIONS.iter().find(|(old, _)| *old == section).map(|(_, new)| *new)
+}
+
+/// What to say about a flag or verb of an earlier version, as it was given. The value of `--flag=value` is left out, because it may be
+/// a password.
+pub(crate) fn renamed_argument(given: &str) -> Option<String> {
+    let given = given.split_once('=').map_or(given, |(name, _)| name);
+    let (old, new) = ARGUMENTS.iter().find(|(old, _)| *old == given)?;
+    let kind = if old.starts_with("--") { "flag" } else { "command" };
+    Some(format!("the {kind} `{old}` is now `{new}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::sections::sections;
+
+    #[test]
+    fn a_renamed_argument_is_shown_without_its_value() {
+        assert_eq!(renamed_argument("worker").unwrap(), "the command `worker` is now `rollup-worker`");
+        let flag = renamed_argument("--elasticsearch=http://user:secret@e").unwrap();
+        assert_eq!(flag, "the flag `--elasticsearch` is now `--elasticsearch-url`");
+        assert_eq!(renamed_argument("--elasticsearch-url"), None);
+    }
 
     #[test]
     fn every_new_name_exists() {
@@ -61,6 +80,9 @@ mod tests {
                 let keys = sections[section].as_ref().unwrap_or_else(|| panic!("[{section}] has no keys"));
                 assert!(keys.iter().any(|known| known == key), "{old}: {section}.{key}");
             }
+        }
+        for (old, new) in SECTIONS {
+            assert!(sections.contains_key(*new) && !sections.contains_key(*old), "{old}: [{new}]");
         }
     }
 }

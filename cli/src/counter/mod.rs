@@ -32,7 +32,7 @@ use session::CounterSession;
 
 #[derive(Args, Debug)]
 pub(crate) struct CounterArgs {
-    /// Address of the counter server; `namespace plan` and `namespace republish` do not call it
+    /// Address of the counters server
     #[arg(
         long = "counters",
         global = true,
@@ -78,7 +78,7 @@ pub(crate) enum CounterVerb {
 }
 
 pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> Result<(), CliError> {
-    // These need no counter server.
+    // These need no counters server.
     match args.verb {
         CounterVerb::Namespace(NamespaceVerb::Republish(args)) => return namespace::republish::run(args, output).await,
         CounterVerb::Namespace(NamespaceVerb::Plan(args)) => return namespace::plan::run(&args, output),

@@ -1,4 +1,4 @@
-//! The connection of a verb to a counter server, and what its errors mean to the user.
+//! The connection of a verb to a counters server, and what its errors mean to the user.
 
 use super::token::repeat_hint;
 use crate::connection::{self, RETRY_FOR, checked, server_url};
@@ -10,7 +10,7 @@ use crate::output::Output;
 use clap::Args;
 use tallystone_client::{Code, CounterClient, Error, IdempotencyToken, Refused};
 
-/// What a verb needs: a client of the counter server, and the output.
+/// What a verb needs: a client of the counters server, and the output.
 pub(crate) struct CounterSession {
     pub(super) client: CounterClient,
     pub(super) output: Output,
@@ -80,7 +80,7 @@ pub(super) fn cli_error(error: &Error) -> CliError {
     match error {
         Error::Refused(refused) => refusal(refused),
         Error::Connect { .. } => CliError::unavailable(error).hint(
-            "`tallystone dev` starts a counter server here; --counters or TALLYSTONE_COUNTERS sets another address",
+            "`tallystone dev` starts a counters server here; --counters or TALLYSTONE_COUNTERS sets another address",
         ),
         Error::Unavailable { .. } | Error::Protocol(_) => connection::cli_error(error),
     }
@@ -90,7 +90,7 @@ pub(super) fn cli_error(error: &Error) -> CliError {
 pub(super) fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
         return CliError::refused("this server has no counters")
-            .hint("--counters or TALLYSTONE_COUNTERS sets the address of a counter server");
+            .hint("--counters or TALLYSTONE_COUNTERS sets the address of a counters server");
     }
     let error = CliError::refused(in_flags(refused)).reason(refused.reason.clone()).metadata(refused.metadata.clone());
     match refused.reason.as_str() {

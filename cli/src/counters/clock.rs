@@ -1,6 +1,6 @@
 //! `tallystone counters clock`
 
-use crate::config::{ConfigFile, Overrides, RedisFlags, load};
+use crate::config::{ConfigFile, Overrides, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::output::{Output, grouped};
 use crate::serving::cannot_assemble;
@@ -10,6 +10,7 @@ use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::{NamespaceName, Refusal};
 
 #[derive(Args, Debug)]
+#[command(mut_arg("redis_url", redis_with("the counters")))]
 pub(super) struct ClockArgs {
     /// The namespaces [default: all]
     #[arg(value_name = "NAMESPACE")]

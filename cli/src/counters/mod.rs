@@ -2,7 +2,7 @@
 
 mod clock;
 
-use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::global::Global;
 use crate::output::Output;
@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("redis_url", redis_with("the counters")))]
 pub(crate) struct CountersArgs {
     #[command(subcommand)]
     verb: Option<CountersVerb>,

@@ -31,8 +31,8 @@ pub use config::KafkaConfig;
 pub use context::ReaderObserver;
 pub use error::KafkaConfigError;
 pub use exact::{
-    Claim, ExactObserver, ExactOptions, ExactReader, Ledger, NotVerified, Output, TopicPartition, Transactions,
-    repeat_membership,
+    Claim, ExactObserver, ExactOptions, ExactReader, Ledger, Membership, NotVerified, Output, TopicPartition,
+    Transactions, repeat_membership,
 };
 pub use follower::TopicFollower;
 pub use options::KafkaOptions;

@@ -50,13 +50,18 @@ const DEFECTS: &[Defect] = &[
     },
     Defect {
         name: "Complete does not compare the fencing token",
-        replaced: &[("held == fencing_token and now < due", "now < due")],
+        replaced: &[("held == fencing_token and lease_now < due", "lease_now < due")],
         breaks: Rule::LeasesEndedByHolders,
     },
     Defect {
         name: "Release does not compare the fencing token",
-        replaced: &[("m.fencing_token == fencing_token and now < m.due", "now < m.due")],
+        replaced: &[("m.fencing_token == fencing_token and lease_now < m.due", "lease_now < m.due")],
         breaks: Rule::LeasesEndedByHolders,
+    },
+    Defect {
+        name: "leases end by the clock of a new primary that is ahead",
+        replaced: &[("now < leases_until and now - leases_behind_ms or now", "now")],
+        breaks: Rule::LeasesLast,
     },
     Defect {
         name: "a value is free although a message of it runs",

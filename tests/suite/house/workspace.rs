@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates of this repository.
-pub(super) struct Workspace {
+pub(crate) struct Workspace {
     pub(super) root: PathBuf,
     pub(super) members: Vec<Member>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Member {
 }
 
 impl Workspace {
-    pub(super) fn read() -> Workspace {
+    pub(crate) fn read() -> Workspace {
         let output = std::process::Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -40,6 +40,11 @@ impl Workspace {
     /// A path below the root, as people write it.
     pub(super) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+
+    /// The text of a file, by its path below the root.
+    pub(crate) fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// The files of the repository with one of these extensions; "": without one. What is built is excepted, and what is hidden,

@@ -1,135 +1,129 @@
 //! S1: the documentation has the bounds that are no keys, with the values of the code.
 
+use crate::house::workspace::Workspace;
+
 /// A source, a constant as it is defined there, and the begin of its row in the documentation, up to the value.
 const FIXED: &[(&str, &str, &str)] = &[
     (
-        include_str!("../../../infra/serving/src/bounds/limits.rs"),
+        "infra/serving/src/bounds/limits.rs",
         "MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;",
         "a message of gRPC | 8 MiB; counters: 4 MiB |",
     ),
     (
-        include_str!("../../../counters/src/api/mod.rs"),
+        "counters/src/api/mod.rs",
         "REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;",
         "a message of gRPC | 8 MiB; counters: 4 MiB |",
     ),
     (
-        include_str!("../../../infra/serving/src/bounds/elements.rs"),
+        "infra/serving/src/bounds/elements.rs",
         "ELEMENTS_MAX: usize = 100_000;",
         "the elements in the lists of a message | 100,000, in 100 levels |",
     ),
     (
-        include_str!("../../../infra/serving/src/bounds/elements.rs"),
+        "infra/serving/src/bounds/elements.rs",
         "DEPTH_MAX: usize = 100;",
         "the elements in the lists of a message | 100,000, in 100 levels |",
     ),
+    ("infra/serving/src/http/list.rs", "ITEMS_MAX: usize = 1_000;", "a batch; a page of a list | 1,000 items |"),
     (
-        include_str!("../../../infra/serving/src/http/list.rs"),
-        "ITEMS_MAX: usize = 1_000;",
-        "a batch; a page of a list | 1,000 items |",
-    ),
-    (
-        include_str!("../../../counters/src/namespace/seed/mod.rs"),
+        "counters/src/namespace/seed/mod.rs",
         "BRACKETS_MAX: usize = 256;",
         "the brackets of a configuration of a namespace | 256 |",
     ),
     (
-        include_str!("../../../infra/serving/src/bounds/head.rs"),
+        "infra/serving/src/bounds/head.rs",
         "HEAD_BYTES_MAX: usize = 16 * 1024;",
         "a head over HTTP/1 | 16 KiB and one more read, 100 fields |",
     ),
     (
-        include_str!("../../../infra/serving/src/transport.rs"),
+        "infra/serving/src/transport.rs",
         "KEEPALIVE: Duration = Duration::from_secs(20);",
         "the answer to a ping over HTTP/2, also while a head is missing | 20 s after 20 s of silence |",
     ),
     (
-        include_str!("../../../infra/serving/src/transport.rs"),
+        "infra/serving/src/transport.rs",
         "CANCELLED_PER_CONNECTION: usize = 1_000;",
         "calls over HTTP/2 that were cancelled before the server accepted them | 1,000 of a connection |",
     ),
     (
-        include_str!("../../../infra/serving/src/transport.rs"),
+        "infra/serving/src/transport.rs",
         "STREAM_WINDOW_BYTES: u32 = 1024 * 1024;",
         "bytes of requests over HTTP/2 that no call reads | 1 MiB of a call, 2 MiB of a connection |",
     ),
     (
-        include_str!("../../../infra/serving/src/transport.rs"),
+        "infra/serving/src/transport.rs",
         "CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;",
         "bytes of requests over HTTP/2 that no call reads | 1 MiB of a call, 2 MiB of a connection |",
     ),
     (
-        include_str!("../../../server/src/api/work/mod.rs"),
+        "server/src/api/work/mod.rs",
         "SUBSCRIPTIONS_MAX: usize = 10_000;",
         "subscriptions of a Work stream; results that it has not got | 10,000; 4,000 |",
     ),
     (
-        include_str!("../../../server/src/api/work/mod.rs"),
+        "server/src/api/work/mod.rs",
         "PENDING_MAX: usize = 4 * BATCH_ITEMS_MAX;",
         "subscriptions of a Work stream; results that it has not got | 10,000; 4,000 |",
     ),
     (
-        include_str!("../../../server/src/api/enqueue_stream.rs"),
+        "server/src/api/enqueue_stream.rs",
         "BYTES_MAX: usize = 16 * 1024 * 1024;",
         "requests of a stream of Enqueues without an answer | 16 MiB |",
     ),
-    (include_str!("../../../model/src/limits.rs"), "INDEXES_MAX: usize = 16;", "filter indexes of a queue | 16;"),
+    ("model/src/limits.rs", "INDEXES_MAX: usize = 16;", "filter indexes of a queue | 16;"),
     (
-        include_str!("../../../server/src/engine/fair_queue/known.rs"),
+        "server/src/engine/fair_queue/known.rs",
         "NAMES_MAX: usize = 8_192;",
         "names of queues that a server knows to exist | 2 × 8,192 |",
     ),
     (
-        include_str!("../../../counters/src/service/read_room.rs"),
+        "counters/src/service/read_room.rs",
         "COUNTERS_MAX: usize = 50_000;",
         "counters for which reads wait, in a server | 50,000 |",
     ),
     (
-        include_str!("../../../counters/src/service/top.rs"),
+        "counters/src/service/top.rs",
         "const LISTS_MAX: usize = 64;",
         "lists of highest counts, in a server | 64; 8 of a namespace |",
     ),
     (
-        include_str!("../../../counters/src/service/top.rs"),
+        "counters/src/service/top.rs",
         "NAMESPACE_LISTS_MAX: usize = 8;",
         "lists of highest counts, in a server | 64; 8 of a namespace |",
     ),
     (
-        include_str!("../../../counters/src/service/touches.rs"),
+        "counters/src/service/touches.rs",
         "REMEMBERED_MAX: usize = 100_000;",
         "counters of which a server remembers that they were read | 100,000 |",
     ),
     (
-        include_str!("../../../views/src/reads/queue.rs"),
+        "views/src/reads/queue.rs",
         "WAITING_MAX: usize = 8 * CALL_MAX;",
         "counts of videos that wait to be read, of a namespace | 8,000; 4,000 if never read before |",
     ),
     (
-        include_str!("../../../views/src/reads/queue.rs"),
+        "views/src/reads/queue.rs",
         "NEW_WAITING_MAX: usize = WAITING_MAX / 2;",
         "counts of videos that wait to be read, of a namespace | 8,000; 4,000 if never read before |",
     ),
     (
-        include_str!("../../../infra/serving/src/access/jwt/verifier.rs"),
+        "infra/serving/src/access/jwt/verifier.rs",
         "TOKEN_BYTES_MAX: usize = 16 * 1024;",
         "a JSON Web Token; verified tokens that a server remembers | 16 KiB; 10,000 |",
     ),
     (
-        include_str!("../../../infra/serving/src/access/jwt/verifier.rs"),
+        "infra/serving/src/access/jwt/verifier.rs",
         "VERIFIED_MAX: usize = 10_000;",
         "a JSON Web Token; verified tokens that a server remembers | 16 KiB; 10,000 |",
     ),
+    ("infra/serving/src/access/jwt/keys.rs", "KEYS_MAX: usize = 100;", "the keys of a provider | 100, in 1 MiB |"),
     (
-        include_str!("../../../infra/serving/src/access/jwt/keys.rs"),
-        "KEYS_MAX: usize = 100;",
-        "the keys of a provider | 100, in 1 MiB |",
-    ),
-    (
-        include_str!("../../../infra/serving/src/access/jwt/source.rs"),
+        "infra/serving/src/access/jwt/source.rs",
         "BYTES_MAX: usize = 1024 * 1024;",
         "the keys of a provider | 100, in 1 MiB |",
     ),
     (
-        include_str!("../../../infra/serving/src/access/audit/log.rs"),
+        "infra/serving/src/access/audit/log.rs",
         "DENIALS_MAX: usize = 100;",
         "lines of the audit log about refused callers | 100 a second |",
     ),
@@ -137,10 +131,12 @@ const FIXED: &[(&str, &str, &str)] = &[
 
 #[test]
 fn s1_the_documents_bounds_that_are_no_keys_are_the_programs() {
-    let page = include_str!("../../../docs/operations/security.md");
+    let workspace = Workspace::read();
+    let page = workspace.text("docs/operations/security.md");
     let section = page.split_once("\n## Bounds that are no keys\n").expect("the section").1;
     for (source, constant, row) in FIXED {
-        assert!(source.contains(constant), "the documentation has {row:?}, but the code has no {constant:?}");
+        let has_constant = workspace.text(source).contains(constant);
+        assert!(has_constant, "the documentation has {row:?}, but {source} has no {constant:?}");
         assert!(section.contains(&format!("\n| {row}")), "no row {row:?}");
     }
 }

@@ -50,7 +50,7 @@ async fn bad_configuration_opens_no_port() {
         (&[], Some("[server]\nsweeper_leader_lease_ms = 1"), "server.sweeper_leader_lease_ms"),
         (&[], Some("[counters]\nlistten = '127.0.0.1:1'"), "unknown key `counters.listten`"),
         (&[], Some("redis_url = 'redis://r'"), "is now `url` in [redis]"),
-        (&["--kafka", "k:9092"], None, "--kafka is now --kafka-brokers"),
+        (&["--kafka", "k:9092"], None, "the flag `--kafka` is now `--kafka-brokers`"),
         (
             &[],
             Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease_ms = 1 }"),
@@ -116,7 +116,53 @@ async fn every_verb_refuses_names_that_no_verb_knows() {
         assert_says(&ended, 2, "unknown key in the environment: TALLYSTONE_COUNTERS_LISTTEN");
         assert!(ended.stderr.contains("did you mean TALLYSTONE_COUNTERS_LISTEN?"), "{verb:?}: {ended:?}");
     }
-    assert_says(&program::run(program::command(&["worker"]), "").await, 2, "worker is now rollup-worker");
+    assert_says(
+        &program::run(program::command(&["worker"]), "").await,
+        2,
+        "the command `worker` is now `rollup-worker`",
+    );
+}
+
+/// A misspelled name of the token's file or of the server would go unnoticed: the command would call without a token, or another server.
+#[tokio::test]
+async fn commands_without_a_configuration_refuse_variables_that_nothing_reads() {
+    let verbs: [&[&str]; 16] = [
+        &["queue", "ls"],
+        &["queue", "depth", "q"],
+        &["msg", "get", "q", "1"],
+        &["msg", "trace", "q", "1"],
+        &["work", "q", "--exec", "true"],
+        &["check"],
+        &["health"],
+        &["history", "check"],
+        &["counter", "get", "c"],
+        &["counter", "add", "c"],
+        &["counter", "namespace", "ls"],
+        &["counter", "namespace", "plan", "--adds-per-s", "1", "--num-counters", "1"],
+        &["token", "new", "--name", "n", "--right", "consume:*"],
+        &["auth", "check", "--principals", "/no/such/file", "n", "consume", "q"],
+        &["demo", "flights"],
+        &["bench", "queue"],
+    ];
+    for verb in verbs {
+        for (wrong, near) in [
+            ("TALLYSTONE_CLIENT_TOKEN_FLE", "TALLYSTONE_CLIENT_TOKEN_FILE"),
+            ("TALLYSTONE_TELEMETRY_OTLP_ENDPOIN", "TALLYSTONE_TELEMETRY_OTLP_ENDPOINT"),
+            ("TALLYSTONE_SERVR", "TALLYSTONE_SERVER"),
+            ("TALLYSTONE_COUNTRS", "TALLYSTONE_COUNTERS"),
+        ] {
+            let mut command = program::command(verb);
+            command.env(wrong, "http://127.0.0.1:1");
+            let ended = program::run(command, "").await;
+            assert_says(&ended, 2, &format!("unknown key in the environment: {wrong}"));
+            assert!(ended.stderr.contains(&format!("did you mean {near}?")), "{verb:?}: {ended:?}");
+        }
+    }
+    // A shell that starts gets its completions.
+    let mut completions = program::command(&["completions", "bash"]);
+    completions.env("TALLYSTONE_SERVR", "http://127.0.0.1:1");
+    let ended = program::run(completions, "").await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_kafka::{
-    ExactOptions, ExactReader, NotVerified, Output, Position, RestoredTopic, TopicPartition, Transactions,
+    ExactOptions, ExactReader, Membership, NotVerified, Output, Position, RestoredTopic, TopicPartition, Transactions,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ pub(super) struct Member<'a> {
     verified: i32,
     advance_at: Instant,
     /// Whether something was written, so that Kafka works.
-    pub(super) has_committed: bool,
+    has_committed: bool,
 }
 
 /// The value of a record of deltas: an add, as `tallystone-ingest` reads it.
@@ -52,6 +52,31 @@ struct Add<'a> {
     namespace: &'a str,
     counter: &'a str,
     delta: u32,
+}
+
+impl Membership for Member<'_> {
+    type Failure = ViewMembershipError;
+
+    async fn run(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
+        while !stopping.is_cancelled() {
+            self.gather()?;
+            self.commit()?;
+            self.verify_some()?;
+            self.advance_some().await;
+        }
+        Ok(())
+    }
+
+    fn has_committed(&self) -> bool {
+        self.has_committed
+    }
+
+    fn leave(self) {
+        for partition in self.partitions.keys() {
+            forget_metrics(*partition);
+        }
+        self.reader.close();
+    }
 }
 
 impl<'a> Member<'a> {
@@ -80,25 +105,6 @@ impl<'a> Member<'a> {
             advance_at: now + ADVANCE_EVERY,
             has_committed: false,
         })
-    }
-
-    /// Works until it is stopped.
-    pub(super) async fn run(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
-        while !stopping.is_cancelled() {
-            self.gather()?;
-            self.commit()?;
-            self.verify_some()?;
-            self.advance_some().await;
-        }
-        Ok(())
-    }
-
-    /// Leaves the group.
-    pub(super) fn leave(self) {
-        for partition in self.partitions.keys() {
-            forget_metrics(*partition);
-        }
-        self.reader.close();
     }
 
     /// Takes records: the first one that comes, and those that follow at once.

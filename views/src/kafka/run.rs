@@ -40,18 +40,6 @@ impl Members {
             tracing::warn!(why = %failure, "joining the consumer group of views again");
             Ok(())
         };
-        let Ok::<(), Infallible>(()) = repeat_membership(&stopping, || membership(&self.work, &stopping), failed).await;
+        let Ok::<(), Infallible>(()) = repeat_membership(&stopping, || Member::join(&self.work), failed).await;
     }
-}
-
-/// One membership, and whether it has written anything.
-async fn membership(work: &Work, stopping: &CancellationToken) -> (Result<(), ViewMembershipError>, bool) {
-    let mut member = match Member::join(work) {
-        Ok(member) => member,
-        Err(failure) => return (Err(failure), false),
-    };
-    let ended = member.run(stopping).await;
-    let has_committed = member.has_committed;
-    member.leave();
-    (ended, has_committed)
 }

@@ -1,8 +1,10 @@
-//! `tallystone counter namespace …`: one file per verb. `text.rs` shows a namespace.
+//! `tallystone counter namespace …`: one file per verb. `text.rs` shows a namespace, and `no_server.rs` has the flag of verbs that call no
+//! server.
 
 mod delete;
 mod get;
 mod ls;
+mod no_server;
 pub(crate) mod plan;
 mod put;
 pub(crate) mod republish;

@@ -1,5 +1,6 @@
 //! `tallystone counter namespace plan`: what an installation needs for a load. It connects to nothing.
 
+use super::no_server::NoServer;
 use super::put::TypeName;
 use crate::duration::{format_ms, parse_ms};
 use crate::error::CliError;
@@ -48,6 +49,8 @@ pub(crate) struct PlanArgs {
     /// Memory of one machine in GiB
     #[arg(long, value_name = "N", default_value_t = 32)]
     machine_memory_gib: u32,
+    #[command(flatten)]
+    _no_server: NoServer,
 }
 
 pub(crate) fn run(args: &PlanArgs, output: Output) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! `tallystone counter namespace republish NAME…`: reads the checkpoints of the counters' Redis itself, as a worker does.
 
-use crate::config::{ConfigFile, Overrides, RedisFlags, load};
+use super::no_server::NoServer;
+use crate::config::{ConfigFile, Overrides, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::output::{Output, grouped};
 use crate::serving::cannot_assemble;
@@ -15,6 +16,7 @@ use tallystone_counters::{NamespaceName, Refusal};
 const EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
+#[command(mut_arg("redis_url", redis_with("the counters")))]
 pub(crate) struct RepublishArgs {
     /// The namespaces
     #[arg(required = true, value_name = "NAME")]
@@ -30,6 +32,8 @@ pub(crate) struct RepublishArgs {
     file: ConfigFile,
     #[command(flatten)]
     redis: RedisFlags,
+    #[command(flatten)]
+    _no_server: NoServer,
 }
 
 /// One namespace.

@@ -58,7 +58,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("slice", seconds(config.seconds_per_slice)),
         ("close after", duration(config.close_after_ms)),
         ("delete after", duration(config.delete_after_ms)),
-        ("expire after", duration(config.expire_after_ms)),
+        ("expire after", config.expire_after_ms.filter(|ms| *ms > 0).map_or_else(|| "never".to_owned(), format_ms)),
         ("published to", published_to),
         ("thresholds", thresholds_text(config.thresholds.as_deref().unwrap_or_default())),
         ("regions", if regions.is_empty() { "none".to_owned() } else { regions.join(", ") }),

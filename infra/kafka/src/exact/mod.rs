@@ -24,7 +24,7 @@ mod transactions;
 pub use context::ExactObserver;
 pub use ledger::{Claim, Ledger, TopicPartition};
 pub use reader::{ExactReader, NotVerified};
-pub use repeat::repeat_membership;
+pub use repeat::{Membership, repeat_membership};
 pub use transactions::{Output, Transactions};
 
 use crate::error::KafkaConfigError;

@@ -8,23 +8,37 @@ use tokio_util::sync::CancellationToken;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Joins a group again whenever a membership has failed, until the token is cancelled or one ends without a failure. `membership`
-/// is one of them: how it has ended, and whether it has written anything, so that Kafka works. `failed` gets each failure before the
-/// pause.
+/// A member of a group, from when it has joined until it leaves.
+pub trait Membership: Sized {
+    /// Why one ends early.
+    type Failure;
+
+    /// Works until the token is cancelled.
+    fn run(&mut self, stopping: &CancellationToken) -> impl Future<Output = Result<(), Self::Failure>>;
+
+    /// Whether it has written anything, so that Kafka works.
+    fn has_committed(&self) -> bool;
+
+    /// Leaves the group.
+    fn leave(self);
+}
+
+/// Joins a group again whenever a membership has failed, until the token is cancelled or one ends without a failure. `failed` gets
+/// each failure before the pause.
 ///
 /// # Errors
 /// The first error of `failed`.
-pub async fn repeat_membership<F, E, X>(
+pub async fn repeat_membership<M: Membership, X>(
     stopping: &CancellationToken,
-    mut membership: impl FnMut() -> F,
-    mut failed: impl FnMut(E) -> Result<(), X>,
-) -> Result<(), X>
-where
-    F: Future<Output = (Result<(), E>, bool)>,
-{
+    mut join: impl FnMut() -> Result<M, M::Failure>,
+    mut failed: impl FnMut(M::Failure) -> Result<(), X>,
+) -> Result<(), X> {
     let mut pause = PAUSE_MIN;
     while !stopping.is_cancelled() {
-        let (ended, has_committed) = membership().await;
+        let (ended, has_committed) = match join() {
+            Ok(member) => member_until_its_end(member, stopping).await,
+            Err(failure) => (Err(failure), false),
+        };
         let Err(failure) = ended else { return Ok(()) };
         failed(failure)?;
         if has_committed {
@@ -34,4 +48,15 @@ where
         pause = (2 * pause).min(PAUSE_MAX);
     }
     Ok(())
+}
+
+/// One membership: how it has ended, and whether it has written anything.
+async fn member_until_its_end<M: Membership>(
+    mut member: M,
+    stopping: &CancellationToken,
+) -> (Result<(), M::Failure>, bool) {
+    let ended = member.run(stopping).await;
+    let has_committed = member.has_committed();
+    member.leave();
+    (ended, has_committed)
 }

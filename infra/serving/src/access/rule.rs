@@ -68,7 +68,7 @@ impl FromStr for Rule {
         };
         let (right, pattern) = rule
             .split_once(':')
-            .ok_or_else(|| format!("{text:?} is no rule; a rule is RIGHT:PATTERN, such as consume:orders/*"))?;
+            .ok_or_else(|| format!("{text:?} is not a rule; write RIGHT:PATTERN, such as consume:orders/*"))?;
         let right = right.parse()?;
         let pattern = match pattern.strip_suffix('*') {
             Some(prefix) => Pattern::Prefix(prefix.to_owned()),

@@ -25,7 +25,7 @@ pub struct LocalArgs {
     /// Adds of a thread in one sample [default: 100000000; 20000000 with --against, 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=10_000_000_000))]
     pub adds: Option<u64>,
-    /// Counters of the figures with many [default: 100000; 2000 with --quick]
+    /// Number of counters in the figures many and pushes [default: 100000; 2000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
     pub counters: Option<u64>,
 }

@@ -38,7 +38,7 @@ pub struct ViewsArgs {
     /// Videos of the load; the n-th gets a share of 1/n [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub videos: Option<u64>,
-    /// Length of one sample of posts, in seconds [default: 5; 3 with --against, 0.5 with --quick]
+    /// Length of one sample of posts, batches and kafka, in seconds [default: 5; 3 with --against, 0.5 with --quick]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: Option<u64>,
     /// Pairs of the figure pair_memory [default: 4000000; 500000 with --against, 20000 with --quick]
