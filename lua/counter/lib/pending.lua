@@ -26,13 +26,12 @@ end
 local function read_pending(raw)
   local p = {last_write = 0, closed = 0, closed_to = 0, entries = {}, by_window = {}, high = 0, low = 0}
   if not raw then return p end
-  p.last_write, p.closed, p.closed_to = unpick(PENDING_HEAD, raw)
+  p.last_write, p.closed, p.closed_to, p.high, p.low = unpick(PENDING_HEAD, raw)
   p.had_older, p.closed = p.closed >= HAS_OLDER, p.closed % HAS_OLDER
   for at = PENDING_HEAD_BYTES + 1, #raw, ENTRY_BYTES do
     local e = {unpick(ENTRY, raw, at)}
     p.entries[#p.entries + 1] = e
     p.by_window[e[1]] = e
-    p.high, p.low = plus(p.high, p.low, e[4], e[5])
   end
   return p
 end
