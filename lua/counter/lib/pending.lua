@@ -48,11 +48,7 @@ local function write_pending(p)
   return pack(PENDING_HEAD, p.last_write, p.closed, p.closed_to, high, low) .. table.concat(out)
 end
 
--- The earliest window with events.
+-- The earliest window with events. The entries must be in order, as read_pending and write_pending leave them.
 local function first_window(p)
-  local first = p.entries[1][1]
-  for i = 2, #p.entries do
-    if p.entries[i][1] < first then first = p.entries[i][1] end
-  end
-  return first
+  return p.entries[#p.entries][1]
 end
