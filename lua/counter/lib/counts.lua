@@ -7,8 +7,8 @@
 local CLEAR, STAMPED, WIDE, BOUNDED = 1, 2, 4, 8
 local EXACT = 4503599627370496
 -- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
-local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER = 1, 2, 3, 4, 5, 6
+local SUM, SIZE, FIRST, FINAL, CLEARED, REST = 7, 8, 9, 10, 11, 12
 local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
 -- When a window begins and the older entries take more than this, they move to their own field (docs/decisions/0022).
 local REST_BYTES_MAX = 4 * ENTRY_BYTES
