@@ -41,7 +41,7 @@ local function count_of(counter, id)
   local checkpoint = call('HGET', K_SETTLED_COUNTS, name)
   if checkpoint then high, low, exact_to = unpick(CHECKPOINT, checkpoint) end
   local p = pending[counter] or read_short(counter)
-  if not p.entries then p = read_pending(whole(name, write_either(p))) end
+  if not p.entries then p = read_pending(name, write_either(p)) end
   local counted = {}
   for i = 1, #p.entries do
     local e = p.entries[i]

@@ -15,7 +15,7 @@ elseif code == OK and (delta > 0 and closed == CLOSED_UP or delta < 0 and closed
 end
 local offset = time - window * WINDOW_MS
 if code == OK and not p.entries and (flags % BOUNDED >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
-  local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], write_either(p)))
+  local long = read_pending(ARGV[FIRST_COUNTER + counter - 1], write_either(p))
   long[CHANGED] = p[CHANGED]
   p = long
   pending[counter] = p

@@ -19,7 +19,7 @@ local function read_short(counter)
   local raw = raws[counter]
   if raw and #raw >= SHORT_BYTES then
     local p = {false, unpick(SHORT, raw)}
-    if p[GROSS] >= EXACT then return read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], raw)) end
+    if p[GROSS] >= EXACT then return read_pending(ARGV[FIRST_COUNTER + counter - 1], raw) end
     p[REST] = sub(raw, SHORT_BYTES + 1)
     return p
   end

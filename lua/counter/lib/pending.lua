@@ -22,10 +22,12 @@ local function whole(counter, raw)
   return raw
 end
 
--- Unpacks a whole record. `write_pending` packs a whole record, too, so the field of older windows must then be deleted.
-local function read_pending(raw)
+-- Unpacks the whole record of a counter, given the field under its name. `write_pending` packs a whole record, too, so the
+-- field of older windows must then be deleted.
+local function read_pending(counter, raw)
   local p = {last_write = 0, closed = 0, closed_to = 0, entries = {}, by_window = {}, high = 0, low = 0}
   if not raw then return p end
+  raw = whole(counter, raw)
   p.last_write, p.closed, p.closed_to, p.high, p.low = unpick(PENDING_HEAD, raw)
   p.had_older, p.closed = p.closed >= HAS_OLDER, p.closed % HAS_OLDER
   for at = PENDING_HEAD_BYTES + 1, #raw, ENTRY_BYTES do
