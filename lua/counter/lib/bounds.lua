@@ -40,8 +40,7 @@ local function count_of(counter, id)
   local high, low, exact_to, cleared = 0, 0, 0, -1
   local checkpoint = call('HGET', K_SETTLED_COUNTS, name)
   if checkpoint then high, low, exact_to = unpick(CHECKPOINT, checkpoint) end
-  local p = pending[counter] or read_short(counter)
-  if not p.entries then p = read_pending(name, write_either(p)) end
+  local p = read_long(counter, pending[counter] or read_either(counter))
   local counted = {}
   for i = 1, #p.entries do
     local e = p.entries[i]

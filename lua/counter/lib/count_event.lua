@@ -4,7 +4,7 @@
 -- WHY a section and no function: a function with as many upvalues costs each call of the script some microseconds.
 local p = pending[counter]
 if not p then
-  p = read_short(counter)
+  p = read_either(counter)
   pending[counter] = p
 end
 local size, closed = delta < 0 and -delta or delta, p.closed or p[CLOSED] % HAS_OLDER
@@ -15,9 +15,7 @@ elseif code == OK and (delta > 0 and closed == CLOSED_UP or delta < 0 and closed
 end
 local offset = time - window * WINDOW_MS
 if code == OK and not p.entries and (flags % BOUNDED >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
-  local long = read_pending(ARGV[FIRST_COUNTER + counter - 1], write_either(p))
-  long[CHANGED] = p[CHANGED]
-  p = long
+  p = read_long(counter, p)
   pending[counter] = p
 end
 if code == OK and p.entries then

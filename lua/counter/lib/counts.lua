@@ -9,29 +9,38 @@ local EXACT = 4503599627370496
 -- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
 local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER = 1, 2, 3, 4, 5, 6
 local SUM, SIZE, FIRST, FINAL, CLEARED, REST = 7, 8, 9, 10, 11, 12
-local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
+local SHORT, NEWEST = '>I6BI6i8I5i8i8I2I2I2', '>I5i8i8I2I2I2'
 -- When a window begins and the older entries take more than this, they move to their own field (docs/decisions/0022).
 local REST_BYTES_MAX = 4 * ENTRY_BYTES
 local raws = call('HMGET', K_PENDING, unpack(ARGV, FIRST_COUNTER, FIRST_FIELD - 1))
 local pending, was_clean = {}, {}
 
-local function read_short(counter)
-  local raw = raws[counter]
-  if raw and #raw >= SHORT_BYTES then
-    local p = {false, unpick(SHORT, raw)}
-    if p[GROSS] >= EXACT then return read_pending(ARGV[FIRST_COUNTER + counter - 1], raw) end
-    p[REST] = sub(raw, SHORT_BYTES + 1)
-    return p
-  end
-  local p = {false, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''}
-  if raw then p[LAST_WRITE], p[CLOSED], p[CLOSED_TO], p[GROSS] = unpick('>I6BI6i8', raw) end
-  return p
-end
-
+-- Packs a record that has changed.
 local function write_either(p)
   if p.entries then return write_pending(p) end
-  if p[NUMBER] == 0 then return pack('>I6BI6i8', unpack(p, LAST_WRITE, GROSS)) end
   return pack(SHORT, unpack(p, LAST_WRITE, CLEARED)) .. p[REST]
+end
+
+-- The same record the long way.
+local function read_long(counter, p)
+  if p.entries then return p end
+  local long = read_pending(ARGV[FIRST_COUNTER + counter - 1], p[CHANGED] and write_either(p) or raws[counter])
+  long[CHANGED] = p[CHANGED]
+  return long
+end
+
+-- The record as it stood before this call: the long way where its sum of sizes is no longer exact the short way.
+local function read_either(counter)
+  local raw = raws[counter]
+  if raw and #raw > PENDING_HEAD_BYTES then
+    local p = {false, unpick(SHORT, raw)}
+    p[REST] = sub(raw, p[REST])
+    return p[GROSS] < EXACT and p or read_long(counter, p)
+  end
+  -- Without windows there are no sums.
+  local last_write, closed, closed_to = 0, 0, 0
+  if raw then last_write, closed, closed_to = unpick(PENDING_HEAD, raw) end
+  return {false, last_write, closed, closed_to, 0, 0, 0, 0, 0, 0, 0, ''}
 end
 
 -- The size of a delta, in halves.
