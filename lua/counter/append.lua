@@ -6,8 +6,8 @@
 -- counter's pending deltas here, so that any part of them fits; number of counters I2; for each events hash the number of
 -- its fields I2
 -- items, one after the other: field I2, field in the next window I2 (0: the caller gave the time), counter I2, time_ms I6,
--- flags B, delta i8, length of what follows B; then the record up to its id (lib/slots); then, where flags has BOUNDED, the
--- least and the most that the count may become by it i8 i8 (lib/bounds)
+-- flags B, delta i8 (of a clear: 0), length of what follows B; then the record up to its id (lib/slots); then, where flags
+-- has BOUNDED, the least and the most that the count may become by it i8 i8 (lib/bounds)
 -- id: offset in its window I2, hash of the counter 12, packed token
 -- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK, counts:
 -- i8 for each BOUND_REACHED}

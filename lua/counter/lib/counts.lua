@@ -43,23 +43,15 @@ local function read_either(counter)
   return {false, last_write, closed, closed_to, 0, 0, 0, 0, 0, 0, 0, ''}
 end
 
--- The size of a delta, in halves.
-local function size_of(high, low)
-  if high >= 0 then return high, low end
-  if low == 0 then return -high, 0 end
-  return -high - 1, HALF - low
-end
-
 -- `at` is where the item begins. OVERFLOW leaves the record as it was.
 local function count_long(p, at, window, offset, is_clear)
   local high, low = unpick('>i4I4', ARGV[ITEMS], at + 13)
-  local size_high, size_low = 0, 0
-  if not is_clear then
-    size_high, size_low = size_of(high, low)
-    local all_high, all_low = plus(p.high, p.low, size_high, size_low)
-    if all_high > bound_high or all_high == bound_high and all_low > bound_low then return OVERFLOW end
-    p.high, p.low = all_high, all_low
-  end
+  local size_high, size_low = high, low
+  if high < 0 then size_high, size_low = plus(-1 - high, HALF - low, 0, 0) end
+  local all_high, all_low = plus(p.high, p.low, size_high, size_low)
+  local is_beyond = all_high > bound_high or all_high == bound_high and all_low > bound_low
+  if is_beyond and not is_clear then return OVERFLOW end
+  p.high, p.low = all_high, all_low
   local e = p.by_window[window]
   if not e then
     e = {window, 0, 0, 0, 0, 65535, 0, 0}
