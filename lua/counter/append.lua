@@ -54,7 +54,9 @@ for i = FIRST_ID, #ARGV do
     else
       if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
       if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
+      if code == OK then
 --@include count_event
+      end
       if code == OK then
         totals[counter] = total
         slots[field] = slot .. record .. id

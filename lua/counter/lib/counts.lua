@@ -69,5 +69,6 @@ local function count_long(p, at, window, offset, is_clear)
       if offset > e[7] then e[7] = offset end
     end
   end
+  p.last_write, p[CHANGED] = math.max(p.last_write, window * WINDOW_MS + offset), true
   return OK
 end
