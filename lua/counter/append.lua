@@ -39,41 +39,38 @@ for i = FIRST_ID, #ARGV do
   local is_clear, window, is_stamped = flags % 2 == CLEAR, floor(time / WINDOW_MS), flags % WIDE >= STAMPED
 --@include stamp_event
   local slot = slots[field]
-  if code == OK and (time < expired or time < S[PRUNED]) then
-    code = time < expired and EXPIRED or ARCHIVED
-  elseif code == OK then
-    local known = slot ~= '' and recorded(slot, id)
-    if known then
-      code = known == record .. id and DUPLICATE or CONFLICT
-    elseif time < oldest then
-      code = TOO_OLD
-      -- No further: the clock may be wrong for a moment, and this answer is about this event.
-      if time >= S[OPEN] then S[OPEN] = time + 1 end
-    elseif time > latest and not is_stamped then
-      code = TOO_EARLY
-    else
-      if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
-      if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
-      if code == OK then
+  local known = code == OK and slot ~= '' and recorded(slot, id)
+  if code ~= OK then
+    -- It has no field in the present window.
+  elseif time < expired then
+    code = EXPIRED
+  elseif time < S[PRUNED] then
+    code = ARCHIVED
+  elseif known then
+    code = known == record .. id and DUPLICATE or CONFLICT
+  elseif time < oldest then
+    code = TOO_OLD
+    -- No further: the clock may be wrong for a moment, and this answer is about this event.
+    if time >= S[OPEN] then S[OPEN] = time + 1 end
+  elseif time > latest and not is_stamped then
+    code = TOO_EARLY
+  else
+    if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
+    if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
+    if code == OK then
 --@include count_event
-      end
-      if code == OK then
-        totals[counter] = total
-        slots[field] = slot .. record .. id
-        if window > S[LATEST] then S[LATEST] = window end
-        added = added + 1
-      end
     end
+  end
+  if code == OK then
+    totals[counter] = total
+    slots[field] = slot .. record .. id
+    if window > S[LATEST] then S[LATEST] = window end
+    added = added + 1
   end
   codes[#codes + 1] = code
   all_ok = all_ok and code == OK
 end
 
-local packed_codes = ''
-if not all_ok then
-  for i = 1, #codes do codes[i] = string.char(codes[i]) end
-  packed_codes = table.concat(codes)
-end
 if added > 0 then
 --@include adapt_slots
 --@include write_slots
@@ -81,4 +78,4 @@ if added > 0 then
 end
 -- Also where nothing was added: a caller that waits for replicas must wait for the state that the reply relies on.
 close_shard()
-return {OK, now, stamp, packed_codes, table.concat(reached)}
+return {OK, now, stamp, all_ok and '' or string.char(unpack(codes)), table.concat(reached)}
