@@ -27,21 +27,23 @@ if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call
 local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, now - close_after_ms
 local now_window, stamp_window = floor(now / WINDOW_MS), floor(stamp / WINDOW_MS)
-local items, codes, reached, added, at, all_ok = ARGV[ITEMS], {}, {}, 0, 1, true
+local items, codes, reached, added, at = ARGV[ITEMS], {}, {}, 0, 1
 for i = FIRST_ID, #ARGV do
   local item, id = at, ARGV[i]
   local field, next_field, counter, time, flags, delta, length
   field, next_field, counter, time, flags, delta, length, at = unpick('>I2I2I2I6Bi8B', items, at)
-  local record, code = sub(items, at, at + length - 1), OK
-  at = at + length
-  local bounds_at, total = at, nil
-  if flags >= BOUNDED then at = at + 16 end
+  local code, record, bounds_at, total = OK, sub(items, at, at + length - 1), at + length, nil
+  at = flags < BOUNDED and bounds_at or bounds_at + 16
   local is_clear, window, is_stamped = flags % 2 == CLEAR, floor(time / WINDOW_MS), flags % WIDE >= STAMPED
---@include stamp_event
+  -- An event that happens now has a field in the window that the caller took for the current one, and one in the next window.
+  if is_stamped and window + 1 == stamp_window then window, field = stamp_window, next_field end
+  if is_stamped and window == stamp_window then
+    time, id = stamp, pack('>I2', stamp % WINDOW_MS) .. sub(id, 3)
+  end
   local slot = slots[field]
-  local known = code == OK and slot ~= '' and recorded(slot, id)
-  if code ~= OK then
-    -- It has no field in the present window.
+  local known = slot ~= '' and recorded(slot, id)
+  if is_stamped and window ~= stamp_window then
+    code = RESTAMP
   elseif time < expired then
     code = EXPIRED
   elseif time < S[PRUNED] then
@@ -68,7 +70,6 @@ for i = FIRST_ID, #ARGV do
     added = added + 1
   end
   codes[#codes + 1] = code
-  all_ok = all_ok and code == OK
 end
 
 if added > 0 then
@@ -78,4 +79,4 @@ if added > 0 then
 end
 -- Also where nothing was added: a caller that waits for replicas must wait for the state that the reply relies on.
 close_shard()
-return {OK, now, stamp, all_ok and '' or string.char(unpack(codes)), table.concat(reached)}
+return {OK, now, stamp, added == #codes and '' or string.char(unpack(codes)), table.concat(reached)}

@@ -145,7 +145,7 @@ answers! {
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
     "shard", "pending", "slots", "counts", "bounds",
-    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "regions", "registry"];
+    "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "regions", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
