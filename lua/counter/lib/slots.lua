@@ -5,11 +5,11 @@
 -- of an add with labels (N20) has more than eight bytes: length of the source B, source, item key, delta i8.
 local EVENTS, ITEMS, FIRST_COUNTER = 6, 5, 6
 local FIRST_FIELD = FIRST_COUNTER + counters
-local fields, slots, before = 0, {}, {}
-local count_at = counts_at
+-- last: the number of the last field of each events hash, by the position of its key.
+local fields, slots, before, last = 0, {}, {}, {}
 for key = EVENTS, #KEYS do
   local n
-  n, count_at = unpick('>I2', ARGV[4], count_at)
+  n, counts_at = unpick('>I2', ARGV[4], counts_at)
   local first = FIRST_FIELD + fields
   local found = call('HMGET', KEYS[key], unpack(ARGV, first, first + n - 1))
   for i = 1, n do
@@ -17,6 +17,7 @@ for key = EVENTS, #KEYS do
     slots[fields + i], before[fields + i] = slot, slot
   end
   fields = fields + n
+  last[key] = fields
 end
 local FIRST_ID = FIRST_FIELD + fields
 
