@@ -1,6 +1,6 @@
--- count_event: a section of append, in its loop: adds the event to the sums of its counter and window, and sets `code` to
--- OVERFLOW where it does not, and nothing has changed. An add that a clear of its window removes stays out of the sum, so a read
--- of the slots is necessary only where a clear comes after an add of a later time.
+-- count_event: a section of append, in its loop: adds the event to the sums of its counter and window. One that does not fit
+-- changes nothing, and `code` becomes OVERFLOW. An add that a clear of its window removes stays out of the sum, so a read of
+-- the slots is necessary only where a clear comes after an add of a later time.
 -- WHY a section and no function: a function with as many upvalues costs each call of the script some microseconds.
 local p = pending[counter] or read_either(counter)
 pending[counter] = p
