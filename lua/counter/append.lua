@@ -6,8 +6,8 @@
 -- counter's pending deltas here, so that any part of them fits; number of counters I2; for each events hash the number of
 -- its fields I2
 -- items, one after the other: field I2, field in the next window I2 (0: the caller gave the time), counter I2, time_ms I6,
--- flags B, delta i8, length of what follows B; then the record up to its id (lib/slots); then, where flags has BOUNDED, the
--- least and the most that the count may become by it i8 i8 (lib/bounds)
+-- flags B, delta i8 (of a clear: 0), length of what follows B; then the record up to its id (lib/slots); then, where flags
+-- has BOUNDED, the least and the most that the count may become by it i8 i8 (lib/bounds)
 -- id: offset in its window I2, hash of the counter 12, packed token
 -- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK, counts:
 -- i8 for each BOUND_REACHED}
@@ -27,51 +27,51 @@ if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call
 local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, now - close_after_ms
 local now_window, stamp_window = floor(now / WINDOW_MS), floor(stamp / WINDOW_MS)
-local items, codes, reached, added, at, all_ok = ARGV[ITEMS], {}, {}, 0, 1, true
+local items, codes, reached, added, at = ARGV[ITEMS], {}, {}, 0, 1
 for i = FIRST_ID, #ARGV do
   local item, id = at, ARGV[i]
   local field, next_field, counter, time, flags, delta, length
   field, next_field, counter, time, flags, delta, length, at = unpick('>I2I2I2I6Bi8B', items, at)
-  local record, code = sub(items, at, at + length - 1), OK
-  at = at + length
-  local bounds_at, total = at, nil
-  if flags >= BOUNDED then at = at + 16 end
+  local code, record, bounds_at, total = OK, sub(items, at, at + length - 1), at + length, nil
+  at = flags < BOUNDED and bounds_at or bounds_at + 16
   local is_clear, window, is_stamped = flags % 2 == CLEAR, floor(time / WINDOW_MS), flags % WIDE >= STAMPED
---@include stamp_event
+  -- An event that happens now has a field in the window that the caller took for the current one, and one in the next window.
+  if is_stamped and window + 1 == stamp_window then window, field = stamp_window, next_field end
+  if is_stamped and window == stamp_window then
+    time, id = stamp, pack('>I2', stamp % WINDOW_MS) .. sub(id, 3)
+  end
   local slot = slots[field]
-  if code == OK and (time < expired or time < S[PRUNED]) then
-    code = time < expired and EXPIRED or ARCHIVED
-  elseif code == OK then
-    local known = slot ~= '' and recorded(slot, id)
-    if known then
-      code = known == record .. id and DUPLICATE or CONFLICT
-    elseif time < oldest then
-      code = TOO_OLD
-      -- No further: the clock may be wrong for a moment, and this answer is about this event.
-      if time >= S[OPEN] then S[OPEN] = time + 1 end
-    elseif time > latest and not is_stamped then
-      code = TOO_EARLY
-    else
-      if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
-      if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
+  local known = slot ~= '' and recorded(slot, id)
+  if is_stamped and window ~= stamp_window then
+    code = RESTAMP
+  elseif time < expired then
+    code = EXPIRED
+  elseif time < S[PRUNED] then
+    code = ARCHIVED
+  elseif known then
+    code = known == record .. id and DUPLICATE or CONFLICT
+  elseif time < oldest then
+    code = TOO_OLD
+    -- No further: the clock may be wrong for a moment, and this answer is about this event.
+    if time >= S[OPEN] then S[OPEN] = time + 1 end
+  elseif time > latest and not is_stamped then
+    code = TOO_EARLY
+  else
+    if flags >= BOUNDED then code, total = check_bounds(counter, id, time, is_stamped, item, bounds_at) end
+    if code == BOUND_REACHED then reached[#reached + 1] = pack('>i4I4', total[1], total[2]) end
+    if code == OK then
 --@include count_event
-      if code == OK then
-        totals[counter] = total
-        slots[field] = slot .. record .. id
-        if window > S[LATEST] then S[LATEST] = window end
-        added = added + 1
-      end
     end
   end
+  if code == OK then
+    totals[counter] = total
+    slots[field] = slot .. record .. id
+    if window > S[LATEST] then S[LATEST] = window end
+    added = added + 1
+  end
   codes[#codes + 1] = code
-  all_ok = all_ok and code == OK
 end
 
-local packed_codes = ''
-if not all_ok then
-  for i = 1, #codes do codes[i] = string.char(codes[i]) end
-  packed_codes = table.concat(codes)
-end
 if added > 0 then
 --@include adapt_slots
 --@include write_slots
@@ -79,4 +79,4 @@ if added > 0 then
 end
 -- Also where nothing was added: a caller that waits for replicas must wait for the state that the reply relies on.
 close_shard()
-return {OK, now, stamp, packed_codes, table.concat(reached)}
+return {OK, now, stamp, added == #codes and '' or string.char(unpack(codes)), table.concat(reached)}

@@ -17,10 +17,10 @@ call('HSET', K_COUNTS, counter, ARGV[5])
 if recounts ~= '' then call('HSET', K_RECOUNTS, counter, recounts) end
 if crossings ~= '' then append_crossings(counter, crossings) end
 if K_BEHIND then call('ZADD', K_BEHIND, '0', counter) end
-local pending = call('HGET', K_HOME_PENDING, counter) or pack('>I6BI6i4I4', 0, 0, 0, 0, 0)
-local last_write, flags, closed_to, windows_at = unpick('>I6BI6', pending)
+local pending = call('HGET', K_HOME_PENDING, counter) or pack(PENDING_HEAD, 0, 0, 0, 0, 0)
+local last_write, flags, closed_to, high, low, windows_at = unpick(PENDING_HEAD, pending)
 local _, _, exact_to = unpick(CHECKPOINT, ARGV[5])
-closed_to = math.max(closed_to, exact_to + 1)
-call('HSET', K_HOME_PENDING, counter, pack('>I6BI6', last_write, flags, closed_to) .. string.sub(pending, windows_at))
+local head = pack(PENDING_HEAD, last_write, flags, math.max(closed_to, exact_to + 1), high, low)
+call('HSET', K_HOME_PENDING, counter, head .. string.sub(pending, windows_at))
 call('ZADD', K_HOME_DIRTY, ARGV[8], counter)
 return {OK}

@@ -32,7 +32,7 @@ for i = 1, #counters do
     local bytes = checkpoint and #checkpoint - CHECKPOINT_BYTES
     again_after_ms = bytes and bytes ~= 1 and bytes ~= 1 + CLEARED_BYTES and -again_after_ms or 0
   end
-  local p = read_pending(whole(counter, raws[i]))
+  local p = read_pending(counter, raws[i])
   local left = {}
   for j = 1, #p.entries do
     if (p.entries[j][1] + 1) * WINDOW_MS > settled_to then left[#left + 1] = p.entries[j] end

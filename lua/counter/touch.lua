@@ -17,7 +17,7 @@ local found = call('ZMSCORE', K_DIRTY, unpack(counters))
 for i = 1, #counters do
   local counter, since = counters[i], tonumber(found[i] or '')
   if since then
-    local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
+    local p = read_pending(counter, call('HGET', K_PENDING, counter))
     for j = 1, #p.entries do
       -- The mark is the end of the window that was counted first, which need not be the earliest.
       if (p.entries[j][1] + 1) * WINDOW_MS == since then

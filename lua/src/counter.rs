@@ -90,7 +90,9 @@ pub const CLOSED_DOWN: u8 = 2;
 pub const HAS_OLDER: u8 = 4;
 /// The name of that field is this character and the counter's name. No name has a control character.
 pub const OLDER_FIELD: char = '\u{1}';
-/// The length of a pending record without windows.
+/// The head of a pending record, which is all of a record without windows: `counter/lib/pending.lua` names its fields.
+pub const PENDING_HEAD_LAYOUT: &str = ">I6BI6i4I4";
+/// Its length.
 pub const PENDING_HEAD_BYTES: usize = 21;
 /// A checkpoint: `counter/lib/home.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
@@ -143,7 +145,7 @@ answers! {
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
     "shard", "pending", "slots", "counts", "bounds",
-    "stamp_event", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "regions", "registry"];
+    "count_event", "adapt_slots", "write_slots", "write_counts", "home", "crossings", "regions", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
@@ -233,6 +235,7 @@ fn prelude() -> String {
     local("CLOSED_UP", &CLOSED_UP);
     local("CLOSED_DOWN", &CLOSED_DOWN);
     local("HAS_OLDER", &HAS_OLDER);
+    local("PENDING_HEAD", &format!("'{PENDING_HEAD_LAYOUT}'"));
     local("PENDING_HEAD_BYTES", &PENDING_HEAD_BYTES);
     local("OLDER_FIELD", &format!("string.char({})", u32::from(OLDER_FIELD)));
     local("INCARNATION_FIELD", &format!("'\\{}'", u32::from(INCARNATION_FIELD)));
@@ -359,6 +362,18 @@ mod tests {
         let fields: Vec<Range<usize>> = ends.collect();
         let named = [STATE_REVISION, STATE_SEALED_TO, STATE_OPEN, STATE_SHOWN, STATE_PRUNED, STATE_LATEST];
         assert_eq!([0, 1, 2, 3, 10, 11].map(|number: usize| fields[number].clone()), named);
+    }
+
+    #[test]
+    fn records_are_as_long_as_their_layouts() {
+        // A number has its bytes behind it, and B has one.
+        let bytes = |layout: &str| {
+            let widths = layout.chars().filter_map(|c| c.to_digit(10)).sum::<u32>() as usize;
+            widths + layout.matches('B').count()
+        };
+        assert_eq!(bytes(PENDING_HEAD_LAYOUT), PENDING_HEAD_BYTES);
+        assert_eq!(bytes(CHECKPOINT_LAYOUT), CHECKPOINT_BYTES);
+        assert_eq!(bytes(REGION_RECORD_LAYOUT), REGION_RECORD_BYTES);
     }
 
     #[test]

@@ -8,11 +8,10 @@ use crate::log::{Bounds, Change, Closed, Event, LABEL_BYTES_MAX, Labels, Pending
 use crate::names::TOKEN_BYTES_MAX;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{
-    CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER,
+    CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER, PENDING_HEAD_BYTES,
 };
 
 const ENTRY_BYTES: usize = 27;
-const HEAD_BYTES: usize = 21;
 const ID_BYTES: usize = 12;
 /// The count and the time to which it is exact.
 const CROSSING_HEAD_BYTES: usize = 8 + 6;
@@ -42,7 +41,8 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
     if raw.is_empty() {
         return Ok(Pending::default());
     }
-    let (head, entries) = raw.split_at_checked(HEAD_BYTES).ok_or_else(|| defect("an unreadable pending record"))?;
+    let (head, entries) =
+        raw.split_at_checked(PENDING_HEAD_BYTES).ok_or_else(|| defect("an unreadable pending record"))?;
     let closed = match head[6] % HAS_OLDER {
         CLOSED_UP => Closed::Up,
         CLOSED_DOWN => Closed::Down,

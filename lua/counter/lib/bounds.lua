@@ -36,32 +36,24 @@ local function sum_after(id, window, offset)
 end
 
 local function count_of(counter, id)
-  local name = ARGV[FIRST_COUNTER + counter - 1]
   local high, low, exact_to, cleared = 0, 0, 0, -1
-  local checkpoint = call('HGET', K_SETTLED_COUNTS, name)
+  local checkpoint = call('HGET', K_SETTLED_COUNTS, ARGV[FIRST_COUNTER + counter - 1])
   if checkpoint then high, low, exact_to = unpick(CHECKPOINT, checkpoint) end
-  local p = pending[counter] or read_short(counter)
-  if not p.entries then p = read_pending(whole(name, write_either(p))) end
-  local counted = {}
+  local p = read_long(counter, pending[counter] or read_either(counter))
+  -- What begins before exact_to was committed by a rollup that has not settled it yet.
   for i = 1, #p.entries do
     local e = p.entries[i]
     local begins = e[1] * WINDOW_MS
-    -- Before, a rollup has committed it and not settled it yet.
-    if begins >= exact_to then
-      counted[#counted + 1] = e
-      if e[8] > 0 then cleared = math.max(cleared, begins + e[8] - 1) end
-    end
+    if begins >= exact_to and e[8] > 0 then cleared = math.max(cleared, begins + e[8] - 1) end
   end
   if cleared >= 0 then high, low = 0, 0 end
-  for i = 1, #counted do
-    local e = counted[i]
+  for i = 1, #p.entries do
+    local e = p.entries[i]
     local begins = e[1] * WINDOW_MS
-    if e[6] <= e[7] and begins + e[7] > cleared then
-      if begins + e[6] > cleared then
-        high, low = plus(high, low, e[2], e[3])
-      else
-        high, low = plus(high, low, sum_after(id, e[1], cleared - begins))
-      end
+    if begins >= exact_to and begins + e[6] > cleared then
+      high, low = plus(high, low, e[2], e[3])
+    elseif begins >= exact_to and begins + e[7] > cleared then
+      high, low = plus(high, low, sum_after(id, e[1], cleared - begins))
     end
   end
   return {high, low, cleared}

@@ -1,30 +1,19 @@
--- count_event: a section of append, in its loop: adds the event to the sums of its counter and window, and sets `code` to
--- OK, or to OVERFLOW where nothing has changed. An add that a clear of its window removes stays out of the sum, so a read
--- of the slots is necessary only where a clear comes after an add of a later time.
+-- count_event: a section of append, in its loop: adds the event to the sums of its counter and window. One that does not fit
+-- changes nothing, and `code` becomes OVERFLOW. An add that a clear of its window removes stays out of the sum, so a read of
+-- the slots is necessary only where a clear comes after an add of a later time.
 -- WHY a section and no function: a function with as many upvalues costs each call of the script some microseconds.
-local p = pending[counter]
-if not p then
-  p = read_short(counter)
-  pending[counter] = p
-end
+local p = pending[counter] or read_either(counter)
+pending[counter] = p
 local size, closed = delta < 0 and -delta or delta, p.closed or p[CLOSED] % HAS_OLDER
-if is_clear then
-  size = 0
-elseif code == OK and (delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN) then
-  code = OVERFLOW
-end
 local offset = time - window * WINDOW_MS
-if code == OK and not p.entries and (flags % BOUNDED >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
-  local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], write_either(p)))
-  long[CHANGED] = p[CHANGED]
-  p = long
+if delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN then
+  code = OVERFLOW
+elseif p.entries or flags % BOUNDED >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT then
+  p = read_long(counter, p)
   pending[counter] = p
-end
-if code == OK and p.entries then
   was_clean[counter] = was_clean[counter] or #p.entries == 0 and window
   code = count_long(p, item, window, offset, is_clear)
-  if code == OK and time > p.last_write then p.last_write = time end
-elseif code == OK then
+else
   if window > p[NUMBER] then
     if p[NUMBER] == 0 then
       was_clean[counter] = window
@@ -45,5 +34,5 @@ elseif code == OK then
     end
   end
   if time > p[LAST_WRITE] then p[LAST_WRITE] = time end
+  p[CHANGED] = true
 end
-if code == OK then p[CHANGED] = true end

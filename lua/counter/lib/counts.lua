@@ -7,50 +7,51 @@
 local CLEAR, STAMPED, WIDE, BOUNDED = 1, 2, 4, 8
 local EXACT = 4503599627370496
 -- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
-local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
-local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
+local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER = 1, 2, 3, 4, 5, 6
+local SUM, SIZE, FIRST, FINAL, CLEARED, REST = 7, 8, 9, 10, 11, 12
+local SHORT, NEWEST = '>I6BI6i8I5i8i8I2I2I2', '>I5i8i8I2I2I2'
 -- When a window begins and the older entries take more than this, they move to their own field (docs/decisions/0022).
 local REST_BYTES_MAX = 4 * ENTRY_BYTES
 local raws = call('HMGET', K_PENDING, unpack(ARGV, FIRST_COUNTER, FIRST_FIELD - 1))
 local pending, was_clean = {}, {}
 
-local function read_short(counter)
-  local raw = raws[counter]
-  if raw and #raw >= SHORT_BYTES then
-    local p = {false, unpick(SHORT, raw)}
-    if p[GROSS] >= EXACT then return read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], raw)) end
-    p[REST] = sub(raw, SHORT_BYTES + 1)
-    return p
-  end
-  local p = {false, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''}
-  if raw then p[LAST_WRITE], p[CLOSED], p[CLOSED_TO], p[GROSS] = unpick('>I6BI6i8', raw) end
-  return p
-end
-
+-- Packs a record that has changed.
 local function write_either(p)
   if p.entries then return write_pending(p) end
-  if p[NUMBER] == 0 then return pack('>I6BI6i8', unpack(p, LAST_WRITE, GROSS)) end
   return pack(SHORT, unpack(p, LAST_WRITE, CLEARED)) .. p[REST]
 end
 
--- The size of a delta, in halves.
-local function size_of(high, low)
-  if high >= 0 then return high, low end
-  if low == 0 then return -high, 0 end
-  return -high - 1, HALF - low
+-- The same record the long way.
+local function read_long(counter, p)
+  if p.entries then return p end
+  local long = read_pending(ARGV[FIRST_COUNTER + counter - 1], p[CHANGED] and write_either(p) or raws[counter])
+  long[CHANGED] = p[CHANGED]
+  return long
+end
+
+-- The record as it stood before this call: the long way where its sum of sizes is no longer exact the short way.
+local function read_either(counter)
+  local raw = raws[counter]
+  if raw and #raw > PENDING_HEAD_BYTES then
+    local p = {false, unpick(SHORT, raw)}
+    p[REST] = sub(raw, p[REST])
+    return p[GROSS] < EXACT and p or read_long(counter, p)
+  end
+  -- Without windows there are no sums.
+  local last_write, closed, closed_to = 0, 0, 0
+  if raw then last_write, closed, closed_to = unpick(PENDING_HEAD, raw) end
+  return {false, last_write, closed, closed_to, 0, 0, 0, 0, 0, 0, 0, ''}
 end
 
 -- `at` is where the item begins. OVERFLOW leaves the record as it was.
 local function count_long(p, at, window, offset, is_clear)
   local high, low = unpick('>i4I4', ARGV[ITEMS], at + 13)
-  local size_high, size_low = 0, 0
-  if not is_clear then
-    size_high, size_low = size_of(high, low)
-    local all_high, all_low = plus(p.high, p.low, size_high, size_low)
-    if all_high > bound_high or all_high == bound_high and all_low > bound_low then return OVERFLOW end
-    p.high, p.low = all_high, all_low
-  end
+  local size_high, size_low = high, low
+  if high < 0 then size_high, size_low = plus(-1 - high, HALF - low, 0, 0) end
+  local all_high, all_low = plus(p.high, p.low, size_high, size_low)
+  local is_beyond = all_high > bound_high or all_high == bound_high and all_low > bound_low
+  if is_beyond and not is_clear then return OVERFLOW end
+  p.high, p.low = all_high, all_low
   local e = p.by_window[window]
   if not e then
     e = {window, 0, 0, 0, 0, 65535, 0, 0}
@@ -68,5 +69,6 @@ local function count_long(p, at, window, offset, is_clear)
       if offset > e[7] then e[7] = offset end
     end
   end
+  p.last_write, p[CHANGED] = math.max(p.last_write, window * WINDOW_MS + offset), true
   return OK
 end

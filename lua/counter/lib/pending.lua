@@ -1,13 +1,12 @@
 -- pending: the record of what no rollup has settled of a counter, in one shard.
--- Head: time of the latest event I6, closed B (CLOSED_UP or CLOSED_DOWN), time of the rollup that decided over closed I6,
--- sum of all sizes below i8. Then one entry for each window with events, the latest first: its number I5, sum of its
--- deltas i8, sum of all their sizes i8, offsets of its first and last add I2 I2 (first > last: no add), offset of its last
--- clear + 1 I2 (0: no clear). An add that a clear of its window has removed is only in the sum of sizes. A clear that
--- comes after adds on both sides of it removes none: the reader divides the window (RollupLog::sum_after).
+-- Head (PENDING_HEAD): time of the latest event I6, closed B (CLOSED_UP or CLOSED_DOWN), time of the rollup that decided over
+-- closed I6, sum of all sizes below as high i4 and low I4. Then one entry for each window with events, the latest first: its
+-- number I5, sum of its deltas i8, sum of all their sizes i8, offsets of its first and last add I2 I2 (first > last: no add),
+-- offset of its last clear + 1 I2 (0: no clear). An add that a clear of its window has removed is only in the sum of sizes. A
+-- clear that comes after adds on both sides of it removes none: the reader divides the window (RollupLog::sum_after).
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
 -- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022).
-local ENTRY = '>I5i4I4I4I4I2I2I2'
-local ENTRY_BYTES, HEAD = 27, '>I6BI6'
+local ENTRY, ENTRY_BYTES = '>I5i4I4I4I4I2I2I2', 27
 local HALF = 4294967296
 
 -- The sum of two numbers in halves.
@@ -23,17 +22,18 @@ local function whole(counter, raw)
   return raw
 end
 
--- Unpacks a whole record. `write_pending` packs a whole record, too, so the field of older windows must then be deleted.
-local function read_pending(raw)
+-- Unpacks the whole record of a counter, given the field under its name. `write_pending` packs a whole record, too, so the
+-- field of older windows must then be deleted.
+local function read_pending(counter, raw)
   local p = {last_write = 0, closed = 0, closed_to = 0, entries = {}, by_window = {}, high = 0, low = 0}
   if not raw then return p end
-  p.last_write, p.closed, p.closed_to = unpick(HEAD, raw)
+  raw = whole(counter, raw)
+  p.last_write, p.closed, p.closed_to, p.high, p.low = unpick(PENDING_HEAD, raw)
   p.had_older, p.closed = p.closed >= HAS_OLDER, p.closed % HAS_OLDER
   for at = PENDING_HEAD_BYTES + 1, #raw, ENTRY_BYTES do
     local e = {unpick(ENTRY, raw, at)}
     p.entries[#p.entries + 1] = e
     p.by_window[e[1]] = e
-    p.high, p.low = plus(p.high, p.low, e[4], e[5])
   end
   return p
 end
@@ -47,14 +47,10 @@ local function write_pending(p)
     high, low = plus(high, low, e[4], e[5])
     out[i] = pack(ENTRY, unpack(e, 1, 8))
   end
-  return pack('>I6BI6i4I4', p.last_write, p.closed, p.closed_to, high, low) .. table.concat(out)
+  return pack(PENDING_HEAD, p.last_write, p.closed, p.closed_to, high, low) .. table.concat(out)
 end
 
--- The earliest window with events.
+-- The earliest window with events. The entries must be in order, as read_pending and write_pending leave them.
 local function first_window(p)
-  local first = p.entries[1][1]
-  for i = 2, #p.entries do
-    if p.entries[i][1] < first then first = p.entries[i][1] end
-  end
-  return first
+  return p.entries[#p.entries][1]
 end

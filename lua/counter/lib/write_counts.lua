@@ -16,6 +16,7 @@ do
       write[#write + 1] = counter
       write[#write + 1] = write_either(p)
       if was_clean[i] then
+        -- write_either has put the entries in order.
         local first = p.entries and first_window(p) or was_clean[i]
         dirty[#dirty + 1] = string.format('%.0f', (first + 1) * WINDOW_MS)
         dirty[#dirty + 1] = counter
