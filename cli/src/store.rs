@@ -18,7 +18,7 @@ pub(crate) enum StoreVerb {
     /// A process that notices such a loss refuses every call with DATA_LOSS, and no other process starts on that Redis.
     /// If you can, give Redis its data back: the processes then continue by themselves. After this command the
     /// processes continue without the lost data. Stop the workers first: they may hold leases that Redis no longer
-    /// knows.
+    /// knows. Processes that refuse this Redis as another store continue with it, too.
     Accept(AcceptArgs),
     /// Print the identity marks of the data that Redis has now, as the line of the configuration that names them
     ///
@@ -46,7 +46,7 @@ pub(crate) struct AcceptArgs {
     yes: bool,
 }
 
-/// The new identity marks; `None`: no server has noticed a loss of this data.
+/// The new identity marks; `None`: no server has noticed a loss of this data, or knows another mark of it.
 #[derive(Serialize)]
 struct Accepted {
     queues: Option<String>,
@@ -85,7 +85,9 @@ async fn accept(args: AcceptArgs, output: Output) -> Result<(), CliError> {
         let marks = [("queues", queues), ("counters", counters), ("views", views)];
         let which: Vec<&str> = marks.into_iter().filter_map(|(name, mark)| mark.as_ref().map(|_| name)).collect();
         if which.is_empty() {
-            return format!("No server has noticed a loss of data in {shown}: nothing was changed.");
+            return format!(
+                "No server has noticed a loss of data in {shown}, or knows another mark of it: nothing was changed."
+            );
         }
         let which = which.join(" and ");
         format!("Accepted the {which} of {shown} as they are: running servers continue within a second.")

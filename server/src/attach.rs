@@ -45,6 +45,9 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     tenants.check()?;
     let metrics = Arc::new(Metrics::new());
     let health = StoreHealth::of(store.partition_count());
+    for (partition, status) in (0..).zip(store.statuses()) {
+        host.spawn(health.clone().follow(partition, status));
+    }
     let schedule = Arc::new(Schedule::of(store.partition_count()));
     let limits = host.bounds();
     let series_max = host.has_metrics().then_some(config.metrics_queues_max as usize);

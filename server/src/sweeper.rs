@@ -20,9 +20,11 @@ use futures::future;
 use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_link::StoreStatus;
 use tallystone_model::limits::{PAGE_ITEMS_MAX, SWEEP_ITEMS_MAX};
 use tallystone_model::store::{Page, Swept};
 use tallystone_model::{Refusal, Shard, Store};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +57,11 @@ pub trait SweepTimes: Store {
         1
     }
 
+    /// What the last probe of each partition found, in their order. A store that is not probed has none.
+    fn statuses(&self) -> Vec<watch::Receiver<StoreStatus>> {
+        Vec::new()
+    }
+
     /// One page of the shards of a partition in which something falls due. A store that records no times returns every
     /// shard.
     fn sweep_times(
@@ -82,6 +89,10 @@ impl SweepTimes for tallystone_model::oracle::Oracle {}
 impl SweepTimes for RedisStore {
     fn partition_count(&self) -> u16 {
         RedisStore::partition_count(self)
+    }
+
+    fn statuses(&self) -> Vec<watch::Receiver<StoreStatus>> {
+        RedisStore::statuses(self)
     }
 
     async fn sweep_times(&self, partition: u16, cursor: &str) -> Result<Page<SweepTime>, Refusal> {

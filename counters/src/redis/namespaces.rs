@@ -94,7 +94,13 @@ impl RedisNamespaces {
         self.status.clone()
     }
 
-    /// Before a namespace is configured: in an emptied store that would be a new beginning.
+    /// Before a namespace is created: in an emptied store that would be a new beginning.
+    async fn begin(&self) -> Result<(), Refusal> {
+        let marks = self.partitions.all().iter().filter_map(|partition| partition.identity.as_ref());
+        try_join_all(marks.map(|identity| identity.begin())).await.map(drop).map_err(of_link)
+    }
+
+    /// Before a namespace is changed or opened: the store may have been emptied.
     pub(super) async fn verify(&self) -> Result<(), Refusal> {
         let marks = self.partitions.all().iter().filter_map(|partition| partition.identity.as_ref());
         try_join_all(marks.map(|identity| identity.verify())).await.map(drop).map_err(of_link)
@@ -176,9 +182,12 @@ impl RedisNamespaces {
         revision_min: u64,
     ) -> Result<Namespace, Refusal> {
         config.check()?;
-        self.verify().await?;
-        if let Some(before) = before {
-            before.config.check_change(&config)?;
+        match before {
+            Some(before) => {
+                self.verify().await?;
+                before.config.check_change(&config)?;
+            }
+            None => self.begin().await?,
         }
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[self.registry(), self.region_positions()]);

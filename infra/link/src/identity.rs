@@ -1,24 +1,34 @@
 //! The identity of a store: how a process notices that a Redis no longer has the data that it had (X7).
 //!
-//! The mark is one hash: `id`, chosen once; `beat`, which processes that write raise; `replaces`, the mark that an
-//! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store. All but
-//! `lost` is written by [transactions](crate::transaction), so that it is gone when the data is.
+//! The mark is one hash: `id`, chosen once; `born`, when; `beat`, which processes that write raise; `replaces`, the marks that
+//! an operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store; `objections`,
+//! the marks that processes know instead of this one, and that stop no other process. All but the last two are written by
+//! [transactions](crate::transaction), so that they are gone when the data is.
+//!
+//! A process that starts on an emptied store takes it for a new one. Those that know its earlier mark object to the new one
+//! (decision 0252).
 
 use crate::acl::{Loading, loading};
+use crate::mark::{self, Mark, Objection, Verdict};
 use crate::state::{DataLoss, StoreState, StoreStatus};
 use crate::timeline::Timeline;
-use crate::{ConnectError, Link, LinkError, Primary, RedisConfig, ReplicaWait, transaction};
+use crate::{ConnectError, Link, LinkError, Primary, ReplicaWait, transaction};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
-use redis::{Cmd, from_redis_value};
+use redis::from_redis_value;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tallystone_model::Applied;
 use tokio::sync::{Mutex, watch};
-use tokio::time::Instant;
-use uuid::Uuid;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A loss is noticed within a second.
 const PROBE_EVERY: Duration = Duration::from_millis(800);
+/// The same while Redis does not answer: when it is back without its data, no other process shall have taken it for a new store.
+const AGAIN_EVERY: Duration = Duration::from_millis(200);
+/// A store is unavailable while a probe has had no answer for so long. An fsync may stall for a second.
+const ANSWER_MAX: Duration = Duration::from_millis(2_500);
+/// The time for objections of processes that know another mark: until it has passed, nothing begins in a new store.
+const OBJECTIONS: Duration = Duration::from_secs(1);
 /// An operator may change the ACL of a Redis at any time.
 const LOADING_EVERY: Duration = Duration::from_secs(10);
 const UNLOADABLE: &str = "tallystone_store_unloadable";
@@ -34,6 +44,8 @@ pub struct Identity {
     url: String,
     /// The store may lose acknowledged writes, and the operator has accepted that.
     is_volatile: bool,
+    /// When the time for objections to a new mark has passed.
+    settled_at: Instant,
     known: Mutex<LastMark>,
     state: Arc<StoreState>,
 }
@@ -42,14 +54,10 @@ struct LastMark {
     id: String,
     beat: u64,
     timeline: Timeline,
-}
-
-/// The fields of a mark.
-struct Mark {
-    id: Option<String>,
-    beat: u64,
-    replaces: Option<String>,
-    lost: Option<String>,
+    /// The store had this mark then.
+    seen_at: Instant,
+    /// The mark of a store that this process has stopped.
+    stopped: Option<String>,
 }
 
 impl Identity {
@@ -63,7 +71,7 @@ impl Identity {
         is_volatile: bool,
         wanted: &[String],
     ) -> Result<(), ConnectError> {
-        let mark = read(link, key).await.map_err(|error| ConnectError::unreachable(url, error))?;
+        let mark = Mark::read(link, key).await.map_err(|error| ConnectError::unreachable(url, error))?;
         if mark.lost.is_some() && !is_volatile {
             return Err(ConnectError::DataLoss { url: url.to_owned() });
         }
@@ -74,27 +82,11 @@ impl Identity {
         Ok(())
     }
 
-    /// The marks under these keys, each in its slot, as far as there are any.
-    ///
-    /// # Errors
-    /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
-    pub async fn show_each(
-        redis: &RedisConfig,
-        marks: impl Iterator<Item = (u16, String)>,
-    ) -> Result<Vec<String>, ConnectError> {
-        let shown = tallystone_model::without_password(&redis.url);
-        let primary = redis.access().first_primary(&redis.url)?;
-        let mut ids = Vec::new();
-        for (slot, key) in marks {
-            let link = Link::new(primary.with_slot(slot), ReplicaWait::default(), []);
-            let mark = read(&link, &key).await.map_err(|error| ConnectError::unreachable(&shown, error))?;
-            ids.extend(mark.id);
-        }
-        Ok(ids)
-    }
-
     /// Reads the mark of a store that [`check`](Identity::check) has let pass; a store without one gets it. `url` is shown
     /// in the log and in errors: pass it [`without_password`](tallystone_model::without_password).
+    ///
+    /// # Errors
+    /// [`ConnectError::DataLoss`]: a process has noticed a loss, or has objected, since the check.
     pub async fn open(
         primary: Primary,
         key: &str,
@@ -105,17 +97,22 @@ impl Identity {
         counter!(LOST_WRITES).increment(0);
         let link = Link::new(primary, ReplicaWait::default(), transaction::ALL);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
-        let mut mark = read(&link, key).await.map_err(unreachable)?;
+        let (mut seen_at, mut mark) = (Instant::now(), Mark::read(&link, key).await.map_err(unreachable)?);
         if mark.id.is_none() {
-            choose(&link, key).await.map_err(unreachable)?;
-            mark = read(&link, key).await.map_err(unreachable)?;
+            mark::choose(&link, key).await.map_err(unreachable)?;
+            (seen_at, mark) = (Instant::now(), Mark::read(&link, key).await.map_err(unreachable)?);
         }
+        if mark.lost.is_some() && !is_volatile {
+            return Err(ConnectError::DataLoss { url: url.to_owned() });
+        }
+        // Also for a process that finds the mark that another one has just chosen.
+        let age = mark.age(&link).await.map_err(unreachable)?.filter(|_| !is_volatile);
+        let settled_at = Instant::now() + age.map_or(Duration::ZERO, |age| OBJECTIONS.saturating_sub(age));
         let timeline = link.lineage().await.map_err(unreachable)?.current;
-        let known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline };
-        let state = Arc::new(StoreState::new());
-        let identity =
-            Identity { link, key: key.to_owned(), url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
-        let identity = Arc::new(identity);
+        let known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline, seen_at, stopped: None };
+        let (known, state) = (Mutex::new(known), Arc::new(StoreState::new()));
+        let (key, url) = (key.to_owned(), url.to_owned());
+        let identity = Arc::new(Identity { link, key, url, is_volatile, settled_at, known, state });
         tokio::spawn(probe(Arc::downgrade(&identity)));
         Ok(identity)
     }
@@ -130,16 +127,26 @@ impl Identity {
         self.state.status.subscribe()
     }
 
-    /// Verifies the mark now: before what would make a new beginning in an emptied store.
+    /// Before what would make a new beginning in an emptied store: waits until the time for objections to a new mark has passed,
+    /// then verifies it.
+    ///
+    /// # Errors
+    /// As [`verify`](Identity::verify).
+    pub async fn begin(&self) -> Result<(), LinkError> {
+        sleep_until(self.settled_at).await;
+        self.verify().await
+    }
+
+    /// Verifies the mark now: before an answer that would be wrong in an emptied store.
     ///
     /// # Errors
     /// Also if Redis does not answer.
     pub async fn verify(&self) -> Result<(), LinkError> {
         let mut known = self.known.lock().await;
         match self.find_loss(&mut known).await {
-            Ok(loss) => self.report(loss.map_or(StoreStatus::Serving, StoreStatus::Lost), &known),
+            Ok(loss) => self.report(loss.map_or(StoreStatus::Serving, StoreStatus::Lost), &known.id),
             Err(error) => {
-                self.report(StoreStatus::Unavailable, &known);
+                self.report(StoreStatus::Unavailable, &known.id);
                 // A probe that was lost has changed nothing of what its caller is about to do.
                 return Err(LinkError { applied: Applied::No, ..error });
             }
@@ -148,15 +155,27 @@ impl Identity {
     }
 
     async fn find_loss(&self, known: &mut LastMark) -> Result<Option<DataLoss>, LinkError> {
-        let mark = read(&self.link, &self.key).await?;
-        let Some(id) = mark.id else { return self.lost(known, DataLoss::Absent).await };
+        let (mut seen_at, mut mark) = (Instant::now(), Mark::read(&self.link, &self.key).await);
+        // The connection has broken since the last probe: a Redis that was started again may be empty, and others may be about to begin in it.
+        if mark.as_ref().is_err_and(|error| error.lost) && self.is_available() {
+            (seen_at, mark) = (Instant::now(), Mark::read(&self.link, &self.key).await);
+        }
+        let mark = mark?;
+        let Some(id) = mark.id.clone() else { return self.lost(known, DataLoss::Absent).await };
         if id != known.id {
-            if mark.replaces.as_ref() != Some(&known.id) {
+            if mark.replaces(&known.id) {
+                tracing::warn!(redis = self.url, "an operator has accepted the store as it is");
+            } else if self.object(known, &id).await == Verdict::Newer && self.is_volatile {
+                tracing::warn!(
+                    redis = self.url,
+                    "another process has begun the store again: going on, because it may be volatile"
+                );
+            } else {
                 return Ok(Some(DataLoss::Foreign { expected: known.id.clone(), found: id }));
             }
-            tracing::warn!(redis = self.url, "an operator has accepted the store as it is");
-            *known = LastMark { id, beat: mark.beat, ..*known };
+            *known = LastMark { id, beat: mark.beat, stopped: None, ..*known };
         }
+        known.seen_at = seen_at;
         let lineage = self.link.lineage().await?;
         if mark.beat < known.beat {
             // A replica may become the primary without the last writes. That is no older copy of the data: it says whose
@@ -209,21 +228,51 @@ impl Identity {
         is_loadable
     }
 
+    /// The store has another mark. If that was chosen after this process had last seen its own, the store was emptied, and a process
+    /// that knows nothing of that has begun it again: it is stopped. If not, this process is at the wrong address, and stops
+    /// no other.
+    async fn object(&self, known: &mut LastMark, found: &str) -> Verdict {
+        let objection = Objection {
+            known: &known.id,
+            found,
+            unseen_for: known.seen_at.elapsed(),
+            is_volatile: self.is_volatile,
+            is_repeated: known.stopped.as_deref() == Some(found),
+        };
+        // This process refuses all calls in any case, and objects again with each probe.
+        let verdict = mark::object(&self.link, &self.key, objection).await.unwrap_or_else(|error| {
+            tracing::debug!(error = %error.source, "the objection to the mark is not recorded");
+            Verdict::Other
+        });
+        if verdict == Verdict::Stopped {
+            known.stopped = Some(found.to_owned());
+        }
+        verdict
+    }
+
     /// The store is not what it was: no process may start on it, unless the operator has accepted losses in advance.
     async fn lost(&self, known: &mut LastMark, loss: DataLoss) -> Result<Option<DataLoss>, LinkError> {
         if !self.is_volatile {
-            self.link.call(redis::cmd("HSETNX").arg(&self.key).arg("lost").arg(&known.id)).await?;
+            let noted = self.link.call(redis::cmd("HSETNX").arg(&self.key).arg("lost").arg(&known.id)).await;
+            // As above. A store that is full refuses it.
+            if let Err(error) = noted {
+                tracing::debug!(error = %error.source, "the loss is not recorded");
+            }
             return Ok(Some(loss));
         }
         tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
-        choose(&self.link, &self.key).await?;
-        let mark = read(&self.link, &self.key).await?;
-        *known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, ..*known };
+        mark::choose(&self.link, &self.key).await?;
+        let (seen_at, mark) = (Instant::now(), Mark::read(&self.link, &self.key).await?);
+        *known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, seen_at, stopped: None, ..*known };
         Ok(None)
     }
 
-    /// Opens or closes the store for all links. A lost store that does not answer stays closed.
-    fn report(&self, status: StoreStatus, known: &LastMark) {
+    fn is_available(&self) -> bool {
+        *self.state.status.borrow() != StoreStatus::Unavailable
+    }
+
+    /// Opens or closes the store for all links. A lost store that does not answer stays closed. `mark`: the one that was known.
+    fn report(&self, status: StoreStatus, mark: &str) {
         let mut was_lost = false;
         let changed = self.state.status.send_if_modified(|before| {
             was_lost = matches!(before, StoreStatus::Lost(_));
@@ -236,7 +285,7 @@ impl Identity {
         match status {
             StoreStatus::Lost(loss) if changed => tracing::error!(
                 redis = self.url,
-                mark = known.id,
+                mark,
                 %loss,
                 "the store is not what it was: refusing every call until its data is back, or `tallystone store accept`"
             ),
@@ -246,70 +295,30 @@ impl Identity {
             _ => {}
         }
     }
-
-    /// The same for a store with a mark in each of these slots. Returns the new mark, of several the last one.
-    ///
-    /// # Errors
-    /// As [`accept`](Identity::accept); some of the marks may be accepted then.
-    pub async fn accept_each(
-        redis: &RedisConfig,
-        marks: impl Iterator<Item = (u16, String)>,
-    ) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_model::without_password(&redis.url);
-        let primary = redis.access().first_primary(&redis.url)?;
-        let mut accepted = None;
-        for (slot, key) in marks {
-            accepted = Identity::accept(primary.with_slot(slot), &key, &shown).await?.or(accepted);
-        }
-        Ok(accepted)
-    }
-
-    /// Takes a store over as it is, if a process has noticed that it is not what it was: those that know its earlier mark go
-    /// on with it. Returns its new mark; `None`: no process has noticed a loss.
-    ///
-    /// # Errors
-    /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
-    pub async fn accept(primary: Primary, key: &str, url: &str) -> Result<Option<String>, ConnectError> {
-        let link = Link::new(primary, ReplicaWait::default(), transaction::ALL);
-        let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
-        let mark = read(&link, key).await.map_err(unreachable)?;
-        let Some(lost) = mark.lost else { return Ok(None) };
-        let id = Uuid::new_v4().to_string();
-        let mut command = transaction::call(transaction::ACCEPT, key);
-        command.arg(&id).arg(mark.id.unwrap_or(lost));
-        link.eval(&command, false).await.map_err(unreachable)?;
-        Ok(Some(id))
-    }
 }
 
 /// Verifies the mark, and that Redis could load its data again, until the identity is dropped.
 async fn probe(identity: Weak<Identity>) {
-    let (mut is_loadable, mut loading_at) = (true, Instant::now());
+    let (mut is_loadable, mut loading_at, mut pause) = (true, Instant::now(), PROBE_EVERY);
     loop {
-        tokio::time::sleep(PROBE_EVERY).await;
+        sleep(pause).await;
         let Some(identity) = identity.upgrade() else { return };
-        if loading_at <= Instant::now() {
-            loading_at = Instant::now() + LOADING_EVERY;
-            is_loadable = identity.check_loading(is_loadable).await;
+        let mut probed = Box::pin(async {
+            if let Err(error) = identity.verify().await
+                && !error.is_data_loss
+            {
+                tracing::debug!(error = %error.source, "the identity of the store is not verified");
+            }
+            if loading_at <= Instant::now() {
+                loading_at = Instant::now() + LOADING_EVERY;
+                is_loadable = identity.check_loading(is_loadable).await;
+            }
+        });
+        // Only the status says so: whether the connection is lost is judged where its replies are awaited.
+        if timeout(ANSWER_MAX, &mut probed).await.is_err() {
+            identity.report(StoreStatus::Unavailable, "");
+            probed.await;
         }
-        if let Err(error) = identity.verify().await
-            && !error.is_data_loss
-        {
-            tracing::debug!(error = %error.source, "the identity of the store is not verified");
-        }
+        pause = if identity.is_available() { PROBE_EVERY } else { AGAIN_EVERY };
     }
-}
-
-/// Gives a store a new mark if it has none.
-async fn choose(link: &Link, key: &str) -> Result<(), LinkError> {
-    let id = Uuid::new_v4().to_string();
-    link.eval(transaction::call(transaction::CHOOSE, key).arg(id), false).await.map(drop)
-}
-
-async fn read(link: &Link, key: &str) -> Result<Mark, LinkError> {
-    let mut command = Cmd::new();
-    command.arg("HMGET").arg(key).arg("id").arg("beat").arg("replaces").arg("lost");
-    let fields = from_redis_value(link.call(&command).await?).map_err(|error| LinkError::after(error.into()))?;
-    let (id, beat, replaces, lost): (_, Option<u64>, _, _) = fields;
-    Ok(Mark { id, beat: beat.unwrap_or(0), replaces, lost })
 }

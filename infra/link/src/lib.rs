@@ -6,7 +6,7 @@
 //! replicas (`replicas`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
-//! (`identity`, `state`, `transaction`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
+//! (`identity`, `mark`, `operator`, `state`, `transaction`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
 //! says of it (`witness`), the history of the store that a connection leads to (`timeline`), walks by several calls (`scan`), and
 //! the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
 
@@ -26,8 +26,10 @@ mod identity;
 mod informant;
 mod link;
 mod loading;
+mod mark;
 mod nodes;
 mod offset;
+mod operator;
 mod partitions;
 mod preflight;
 mod primary;

@@ -162,6 +162,9 @@ impl ConnectError {
     /// The error for a Redis that did not answer, or answered with an error.
     pub fn unreachable(url: &str, error: LinkError) -> ConnectError {
         let url = url.to_owned();
+        if error.is_data_loss {
+            return ConnectError::DataLoss { url };
+        }
         if is_of_a_replica(error.source.code()) {
             return ConnectError::Replica { url };
         }

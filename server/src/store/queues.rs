@@ -27,7 +27,9 @@ impl Shared {
     pub(super) async fn create_shard(&self, shard: &Shard, stored: &Stored) -> Result<Option<Arc<View>>, Refusal> {
         self.options.room.check()?;
         // A queue that is made in an emptied store would hide the loss of one that was there.
-        self.verify_identity().await?;
+        if let Some(identity) = &self.identity {
+            identity.begin().await?;
+        }
         self.register(shard, true).await?;
         let json = stored.write()?;
         let keys = self.keyspace.shard(shard).all([]);

@@ -13,12 +13,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tallystone_link::{
-    ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, agree_on_partitions,
+    ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, StoreStatus,
+    agree_on_partitions,
 };
 use tallystone_lua::Script;
 use tallystone_lua::keys::{self, Keyspace};
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
@@ -107,6 +109,12 @@ impl RedisStore {
     /// The number of partitions.
     pub fn partition_count(&self) -> u16 {
         u16::try_from(self.partitions.len()).unwrap_or(u16::MAX)
+    }
+
+    /// What the last probe of each partition found, in their order.
+    pub fn statuses(&self) -> Vec<watch::Receiver<StoreStatus>> {
+        let identities = self.partitions.iter().filter_map(|partition| partition.identity.as_ref());
+        identities.map(|identity| identity.watch()).collect()
     }
 
     /// A store over a Redis within the process (X8): without the checks of [`connect`](RedisStore::connect), without an

@@ -2,18 +2,25 @@
 //! an operator has accepted it (X7).
 
 use super::machines::{Redis, Server};
-use crate::system::program;
+use crate::system::program::{self, SOON};
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::*;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 const QUEUE: &str = "q";
 const NAMESPACE: &str = "n";
 const POLL: Duration = Duration::from_millis(10);
 /// What the documents promise, and some time for a busy machine.
-const NOTICED: Duration = Duration::from_secs(1);
-const BUSY: Duration = Duration::from_secs(4);
+pub(super) const NOTICED: Duration = Duration::from_secs(1);
+pub(super) const BUSY: Duration = Duration::from_secs(4);
+/// The time between two probes, and how long the second one waits for its answer.
+const HANG_NOTICED: Duration = Duration::from_millis(3_300);
 
 /// A Redis with a server of queues and one of counters, and something in both.
 struct Scene {
@@ -107,15 +114,21 @@ impl Scene {
 }
 
 /// The reason on the wire; "" if the server was not reached.
-fn reason(error: Error) -> String {
+pub(super) fn reason(error: Error) -> String {
     match error {
         Error::Refused(refused) => refused.reason,
         _ => String::new(),
     }
 }
 
-fn lost() -> Result<(), String> {
+pub(super) fn lost() -> Result<(), String> {
     Err("DATA_LOSS".to_owned())
+}
+
+async fn grpc_health(url: &str) -> ServingStatus {
+    let channel = Channel::from_shared(url.to_owned()).expect("an address").connect().await.expect("a connection");
+    let answer = HealthClient::new(channel).check(HealthCheckRequest::default()).await;
+    answer.expect("the health of the process").into_inner().status()
 }
 
 async fn health(url: &str) -> (u16, String) {
@@ -124,7 +137,7 @@ async fn health(url: &str) -> (u16, String) {
     (response.status().as_u16(), response.text().await.expect("text"))
 }
 
-async fn until<F: Future<Output = bool>>(limit: Duration, holds: impl Fn() -> F) {
+pub(super) async fn until<F: Future<Output = bool>>(limit: Duration, holds: impl Fn() -> F) {
     let give_up_at = Instant::now() + limit;
     while !holds().await {
         assert!(Instant::now() < give_up_at, "not within {limit:?}");
@@ -229,7 +242,9 @@ async fn x7_the_mark_of_another_store_is_refused_until_the_right_one_is_back() {
     for mark in marks {
         let id: String = redis::cmd("HGET").arg(mark).arg("id").query_async(&mut connection).await.expect("a mark");
         ids.push(id);
-        redis::cmd("HSET").arg(mark).arg("id").arg("another").exec_async(&mut connection).await.expect("a mark");
+        // It was there before these servers last saw theirs.
+        let other = ["id", "another", "born", "1"];
+        redis::cmd("HSET").arg(mark).arg(&other).exec_async(&mut connection).await.expect("a mark");
     }
     until(NOTICED + BUSY, || async { scene.enqueue("x").await == lost() && scene.add().await == lost() }).await;
     scene.refuses().await;
@@ -243,6 +258,10 @@ async fn x7_the_mark_of_another_store_is_refused_until_the_right_one_is_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x7_a_store_that_may_be_volatile_is_used_as_it_is() {
     let scene = Scene::start(&["--allow-volatile"]).await;
+    let url = scene.redis.url();
+    let second = Server::start_as(&["server", "--redis-url", &url, "--log", "error", "--allow-volatile"]).await;
+    let queues = Client::builder(second.url()).retry_for(Duration::ZERO).connect_lazy().expect("an address");
+    queues.enqueue(QUEUE, vec![NewMessage::new("second", "").metadata("key", "k")]).await.expect("an open queue");
     scene.flush().await;
     until(NOTICED + BUSY, || async {
         scene.queues.create_queue(QUEUE, QueueConfig::exclusive("key")).await.is_ok()
@@ -250,6 +269,8 @@ async fn x7_a_store_that_may_be_volatile_is_used_as_it_is() {
     })
     .await;
     scene.serves().await;
+    // The server that has noticed the loss first has begun the store again. The other one goes on with that: this compares the marks.
+    until(NOTICED + BUSY, || async { queues.create_queue(QUEUE, QueueConfig::exclusive("key")).await.is_ok() }).await;
 }
 
 /// The health of a server is that of its store, by gRPC and by HTTP.
@@ -272,4 +293,28 @@ async fn n14_health_says_that_redis_is_unavailable() {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     let response = http.get(unknown).send().await.expect("a response");
     assert_eq!(response.status().as_u16(), 404);
+}
+
+/// A Redis that hangs keeps its connections, and gives no error for 15 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n14_health_says_that_redis_hangs() {
+    let scene = Scene::start(&[]).await;
+    let urls = [scene.queue.url(), scene.counters_url.clone()];
+    let is = async |http: u16, grpc: ServingStatus| {
+        for url in &urls {
+            until(HANG_NOTICED + BUSY, || async { health(url).await.0 == http && grpc_health(url).await == grpc })
+                .await;
+        }
+    };
+    is(200, ServingStatus::Serving).await;
+    scene.redis.signal(Signal::SIGSTOP);
+    let late = tokio::spawn({
+        let client = scene.queues.with_call_timeout(SOON);
+        async move { client.enqueue(QUEUE, vec![NewMessage::new("late", "").metadata("key", "k")]).await }
+    });
+    is(503, ServingStatus::NotServing).await;
+    scene.redis.signal(Signal::SIGCONT);
+    is(200, ServingStatus::Serving).await;
+    let answer = late.await.expect("no panic").expect("its connection is not dropped").remove(0);
+    assert!(answer.is_ok(), "{answer:?}");
 }

@@ -25,6 +25,7 @@ pub(crate) mod load;
 mod lost_replies;
 mod lost_writes;
 pub(crate) mod machines;
+mod objections;
 mod overload;
 pub(crate) mod proxy;
 mod reigns;

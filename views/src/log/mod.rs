@@ -70,6 +70,8 @@ impl ViewLog {
         let unreachable = |failure: LinkError| ConnectError::unreachable(&shown, failure);
         first.load_scripts().await.map_err(unreachable)?;
         let identity = Identity::open(primary.clone(), MARK, &shown, allow_volatile).await?;
+        // The layout of a new log would hide that an earlier one is lost.
+        identity.begin().await.map_err(unreachable)?;
         let layout = layout(&first, partitions).await.map_err(unreachable)?;
         if layout.partitions != partitions {
             return Err(OpenError::Partitions { found: layout.partitions });
