@@ -160,8 +160,9 @@ pub(crate) fn answer(result: Result<&Added, &Refused>, perhaps_counted: bool) ->
         "TOKEN_CONFLICT" => dead(Dead::TokenConflict),
         "TOO_EARLY" => AddOutcome::Early,
         reason => {
-            let is_certain =
-                reason == "NAMESPACE_CHANGED" || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
+            // A store that has lost its data, or whose archive is damaged, counts nothing.
+            let is_certain = matches!(reason, "NAMESPACE_CHANGED" | "DATA_LOSS")
+                || refused.metadata.get("applied").is_some_and(|applied| applied == "no");
             let why = format!("{reason}: {}", refused.message);
             AddOutcome::Later { why, perhaps_counted: perhaps_counted || !is_certain }
         }
@@ -276,7 +277,7 @@ mod tests {
             ("STORE_UNAVAILABLE", Some("unknown"), true),
             ("OVERLOADED", Some("no"), false),
             ("NAMESPACE_CHANGED", None, false),
-            ("DATA_LOSS", None, true),
+            ("DATA_LOSS", None, false),
             ("PERMISSION_DENIED", None, true),
             ("", None, true),
         ] {

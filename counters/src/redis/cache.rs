@@ -158,7 +158,7 @@ impl RedisNamespace {
     /// The replies to these writes, over the connection of this shard. Their keys are in its partition.
     ///
     /// # Errors
-    /// [`Refusal::Stale`]: the namespace was deleted. Its keys go, so nothing has changed.
+    /// [`Refusal::Stale`]: the namespace was deleted. Its keys go, so nothing has changed. [`Refusal::DataLoss`].
     async fn write(&self, shard: u16, mut commands: Pipeline) -> Result<Vec<Value>, Refusal> {
         let (state, last) = (self.keys(shard).key("state"), STATE_REVISION.end - 1);
         commands.cmd("GETRANGE").arg(state).arg(STATE_REVISION.start).arg(last);
@@ -167,9 +167,12 @@ impl RedisNamespace {
             return Err(defect("too little"));
         }
         match replies.pop() {
-            Some(Value::BulkString(revision)) if revision.is_empty() || read(&revision) == DELETED_REVISION => {
+            Some(Value::BulkString(revision)) if revision.is_empty() => {
+                // In an emptied store: what was written there stays only if an operator accepts the store as it is.
+                self.partition(shard).verify().await?;
                 Err(Refusal::Stale)
             }
+            Some(Value::BulkString(revision)) if read(&revision) == DELETED_REVISION => Err(Refusal::Stale),
             Some(Value::BulkString(_)) => Ok(replies),
             Some(Value::ServerError(error)) => Err(of_link(error.into())),
             _ => Err(defect("no state")),
@@ -184,6 +187,13 @@ impl RedisNamespace {
     /// Whether an earlier revision may have set a time to live. A namespace that was never changed has none.
     fn may_have_had_ttl(&self) -> bool {
         self.revision > 1
+    }
+
+    /// A shard in the partition where a walk from here to `next` has ended; `None`: it continues there.
+    pub(super) fn shard_behind(&self, from: CachePosition, next: Option<CachePosition>) -> Option<u16> {
+        let number = from.partition;
+        let has_ended = next.is_none_or(|next| next.partition != number);
+        (0..SHARDS).find(|shard| has_ended && self.partitions.number_of(&self.tag, *shard) == number)
     }
 
     /// Some names of counters, in no order, and the position of the next call; `None`: these were the last ones.

@@ -3,7 +3,7 @@
 //! archived comes from the archive (N15).
 
 use super::RedisNamespace;
-use super::calls::{defect, of_archive, of_link};
+use super::calls::{defect, of_archive};
 use super::layout::{Field, Layout, window_of};
 use super::pace;
 use super::record::{self, read};
@@ -14,7 +14,7 @@ use crate::namespace::Placement;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
-use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
+use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::ops::Range;
 use tallystone_archive::{ArchiveError, ArchivedEvent, Scan, Scope};
 use tallystone_lua::counter::STATE_PRUNED;
@@ -288,14 +288,13 @@ impl RedisNamespace {
         shard: u16,
         commands: impl Iterator<Item = Cmd>,
     ) -> Result<Vec<T>, Refusal> {
-        let mut together = Pipeline::new();
-        for command in commands {
-            together.add_command(command);
+        let mut commands = commands.peekable();
+        if commands.peek().is_none() {
+            return Ok(Vec::new());
         }
-        let values = self.partition(shard).bulk().calls(&together, false).await.map_err(of_link)?;
-        let parsed = values.into_iter().map(|value| from_redis_value(value.extract_error()?).map_err(Into::into));
-        let parsed = parsed.collect::<Result<Vec<T>, redis::RedisError>>();
-        parsed.map_err(|error| Refusal::Internal(error.to_string()))
+        let values = self.reads(shard, self.partition(shard).bulk(), commands).await?;
+        let parsed = values.into_iter().map(from_redis_value);
+        parsed.collect::<Result<Vec<T>, _>>().map_err(|error| Refusal::Internal(error.to_string()))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::names::CounterName;
 use crate::namespace::{CounterType, Placement, SHARDS};
 use crate::refusal::Refusal;
+use std::collections::BTreeSet;
 use tallystone_link::ScanPosition;
 use tallystone_lua::counter::OLDER_FIELD;
 
@@ -83,22 +84,28 @@ impl RedisNamespace {
             return self.list_cached(CachePosition::parse(token).ok_or_else(unknown)?, count).await;
         }
         let mut position = Position::parse(token).ok_or_else(unknown)?;
-        let mut page = CounterPage::default();
+        let (mut page, mut without) = (CounterPage::default(), BTreeSet::new());
         loop {
             let (mut listed, within) = match position.is_pending {
                 false => self.scan_checkpoints(position.shard, position.within, count).await?,
                 true => self.scan_pending(position.shard, position.within, count).await?,
             };
+            if listed.is_empty() {
+                without.insert(position.shard);
+            }
             page.counters.append(&mut listed);
             match position.after(within) {
-                None => return Ok(page),
+                None => break,
                 Some(next) if page.counters.len() >= count || within.is_some() => {
                     page.next = Some(next.token());
-                    return Ok(page);
+                    break;
                 }
                 Some(next) => position = next,
             }
         }
+        // One more round trip for all of them: a walk cannot check a state on its way.
+        self.verify_shards(without).await?;
+        Ok(page)
     }
 
     /// A page of about `count` counters that have a checkpoint, with those that were deleted.
@@ -106,6 +113,9 @@ impl RedisNamespace {
         let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
         let position = Position::parse(token).ok_or_else(unknown)?;
         let (counters, within) = self.scan_checkpoints(position.shard, position.within, count).await?;
+        if counters.is_empty() {
+            self.verify_shards([position.shard]).await?;
+        }
         let next = position.after(within).filter(|next| !next.is_pending).map(|next| next.token());
         Ok(CounterPage { counters, next })
     }
@@ -168,6 +178,9 @@ impl RedisNamespace {
 
     async fn list_cached(&self, position: CachePosition, count: usize) -> Result<CounterPage, Refusal> {
         let (names, next) = self.cache_scan(position, count).await?;
+        if names.is_empty() {
+            self.verify_shards(self.shard_behind(position, next)).await?;
+        }
         let counts = self.cache_get(&names).await?;
         let listed =
             |(counter, count)| ListedCounter { counter, checkpoint: Checkpoint { count, ..Checkpoint::default() } };

@@ -1,7 +1,7 @@
 //! The event log: records in slots, and next to them sums by window. `append` and `events` have the longer calls.
 
 use super::RedisNamespace;
-use super::calls::{defect, of_link};
+use super::calls::defect;
 use super::fan_out::{by_counter, names, shards_of};
 use super::layout::Layout;
 use super::record::{self, closed_code};
@@ -13,7 +13,6 @@ use crate::names::CounterName;
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
-use redis::Value;
 use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD, STATE_OPEN, STATE_PRUNED, STATE_SEALED_TO};
 
@@ -212,8 +211,8 @@ impl RedisNamespace {
     /// The slots of one window of a shard.
     async fn slots(&self, shard: u16, window: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);
-        let layout = self.link(shard).call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;
-        let Value::BulkString(layout) = layout else { return Ok(Vec::new()) };
+        let layout: Option<Vec<u8>> = self.query(shard, redis::cmd("GET").arg(keys.key("layout"))).await?;
+        let Some(layout) = layout else { return Ok(Vec::new()) };
         let bucket_s = self.config.seconds_per_bucket;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.events(bucket_s, window * WINDOW_MS / (bucket_s * 1_000)));

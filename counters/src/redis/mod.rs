@@ -5,8 +5,8 @@
 //! (`append` with `late`, `log`, `events`, `prune`, `archive`, `expire`, `checkpoints`, `recounts`, `crossings`, `regions`, `list`, `cache`);
 //! how far the topics of other regions are merged (`region_positions`); how
 //! calls are spread over shards (`fan_out`, `calls`) and over time (`pace`); what this process has cached of a shard
-//! (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
-//! counting, which are in the scripts and in [`rollup`](crate::rollup).
+//! (`clock`, `layout`), and what many calls verify together (`shared_check`); the packed records that the scripts share
+//! (`record`, `token`). What may not: rules of counting, which are in the scripts and in [`rollup`](crate::rollup).
 
 mod append;
 mod archive;
@@ -34,6 +34,7 @@ mod recounts;
 mod region_positions;
 mod regions;
 mod reset;
+mod shared_check;
 mod token;
 mod watcher;
 
@@ -59,7 +60,7 @@ use futures::future::try_join_all;
 use layout::LayoutCache;
 use pace::Pace;
 use partition::{Partition, Partitions};
-use redis::{Cmd, FromRedisValue, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Link, Room, ScanPosition, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
@@ -212,9 +213,44 @@ impl RedisNamespace {
     }
 
     /// A command that only reads.
+    ///
+    /// # Errors
+    /// As [`reads`](RedisNamespace::reads): what it does not find was never there, or is deleted.
     async fn query<T: FromRedisValue>(&self, shard: u16, command: &Cmd) -> Result<T, Refusal> {
-        let value = self.link(shard).call(command).await.map_err(of_link)?;
+        let commands = std::iter::once(command.clone());
+        let value = self.reads(shard, self.link(shard), commands).await?.pop();
+        let value = value.ok_or_else(|| defect("nothing"))?;
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+    }
+
+    /// The replies to commands that only read a shard, over this link.
+    ///
+    /// # Errors
+    /// [`Refusal::DataLoss`]: also if they have read an emptied store (X7). Each shard has a state until its namespace is deleted.
+    /// It is checked in the same round trip, after what was read; only where there is none, the store is verified.
+    async fn reads(&self, shard: u16, link: &Link, commands: impl Iterator<Item = Cmd>) -> Result<Vec<Value>, Refusal> {
+        let mut together = Pipeline::new();
+        for command in commands {
+            together.add_command(command);
+        }
+        together.cmd("EXISTS").arg(self.keys(shard).key("state"));
+        let replies = link.calls(&together, false).await.map_err(of_link)?;
+        let replies = replies.into_iter().map(|reply| match reply {
+            Value::ServerError(error) => Err(of_link(error.into())),
+            reply => Ok(reply),
+        });
+        let mut replies = replies.collect::<Result<Vec<Value>, Refusal>>()?;
+        if replies.pop() != Some(Value::Int(1)) {
+            self.partition(shard).verify().await?;
+        }
+        Ok(replies)
+    }
+
+    /// Fails if one of these shards has no state because its store is not what it was (X7): after something that cannot be
+    /// [a query](RedisNamespace::query) has found nothing there.
+    async fn verify_shards(&self, shards: impl IntoIterator<Item = u16>) -> Result<(), Refusal> {
+        let verify = async |shard| self.reads(shard, self.link(shard), std::iter::empty()).await.map(drop);
+        try_join_all(shards.into_iter().map(verify)).await.map(drop)
     }
 
     /// One call of a walk over a set or a hash of a shard: some of its members, and where it continues; `None`: nowhere.
@@ -232,15 +268,29 @@ impl RedisNamespace {
     }
 
     /// Runs a script, whatever code it replies.
+    ///
+    /// # Errors
+    /// [`Refusal::DataLoss`]: also if the shard is gone with the data of the store (X7).
     async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
         let value = self.partition(shard).clock.eval(self.link(shard), command, true).await?;
-        Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
+        self.answered(shard, value).await
     }
 
     /// The same, once. `None`: the call has waited for longer than the clocks may differ, and nothing has changed.
     async fn run_once(&self, shard: u16, command: &Cmd) -> Result<Option<ScriptReply<CounterAnswer>>, Refusal> {
-        let value = self.partition(shard).clock.eval_once(self.link(shard), command, true).await?;
-        Ok(value.map(|value| ScriptReply::read(value, CounterAnswer::from_code)).transpose()?)
+        match self.partition(shard).clock.eval_once(self.link(shard), command, true).await? {
+            Some(value) => self.answered(shard, value).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The reply of a script of a shard. One without the shard has changed nothing.
+    async fn answered(&self, shard: u16, value: Value) -> Result<ScriptReply<CounterAnswer>, Refusal> {
+        let reply = ScriptReply::read(value, CounterAnswer::from_code)?;
+        if reply.answer == CounterAnswer::NoShard {
+            self.partition(shard).verify().await?;
+        }
+        Ok(reply)
     }
 
     /// Runs a script that replies OK.

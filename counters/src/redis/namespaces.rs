@@ -102,8 +102,12 @@ impl RedisNamespaces {
 
     /// Before a namespace is changed or opened: the store may have been emptied.
     pub(super) async fn verify(&self) -> Result<(), Refusal> {
-        let marks = self.partitions.all().iter().filter_map(|partition| partition.identity.as_ref());
-        try_join_all(marks.map(|identity| identity.verify())).await.map(drop).map_err(of_link)
+        try_join_all(self.partitions.all().iter().map(Partition::verify)).await.map(drop)
+    }
+
+    /// Verifies the partition with the registry: before an answer says that it has no such entry.
+    pub(super) async fn verify_registry(&self) -> Result<(), Refusal> {
+        self.partitions.first().verify().await
     }
 
     pub(super) fn partitions(&self) -> &Partitions {
@@ -126,15 +130,21 @@ impl RedisNamespaces {
     }
 
     /// A namespace; `None`: it does not exist.
+    ///
+    /// # Errors
+    /// [`Refusal::DataLoss`]: also if it is not there because the store was emptied.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.link().call(redis::cmd("HGET").arg(self.registry()).arg(name.as_str())).await.map_err(of_link)? {
-            Value::Nil => Ok(None),
+            Value::Nil => self.verify_registry().await.map(|()| None),
             Value::BulkString(raw) => Ok(Some(Namespace::decode(name.clone(), &raw)?)),
             _ => Err(defect("no namespace")),
         }
     }
 
     /// All namespaces, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`get`](RedisNamespaces::get).
     pub async fn all(&self) -> Result<Vec<Namespace>, Refusal> {
         let entries = self.entries().await?.into_iter();
         let named = entries.filter(|(name, _)| !name.starts_with([INCARNATION_FIELD, DELETED_FIELD]));
@@ -147,7 +157,12 @@ impl RedisNamespaces {
     /// The fields of the registry.
     pub(super) async fn entries(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
         let value = self.link().call(redis::cmd("HGETALL").arg(self.registry())).await.map_err(of_link)?;
-        from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+        let entries: Vec<(String, Vec<u8>)> =
+            from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))?;
+        if entries.is_empty() {
+            self.verify_registry().await?;
+        }
+        Ok(entries)
     }
 
     /// Creates or changes a namespace. When this returns, no shard appends an event of an earlier revision. Reads and

@@ -1,9 +1,11 @@
 //! A partition of the store: one Redis or, on a Redis Cluster, the primary of one slot (decision 0084). A namespace has its
 //! shards in partitions that follow each other.
 
-use super::calls::scripts;
+use super::calls::{of_link, scripts};
 use super::clock::StoreClock;
+use super::shared_check::SharedCheck;
 use crate::namespace::SHARDS;
+use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use std::sync::Arc;
 use tallystone_link::{
@@ -38,6 +40,7 @@ pub(super) struct Partition {
     pub(super) now: StoreClock,
     /// `None`: not connected, in tests.
     pub(super) identity: Option<Arc<Identity>>,
+    verified: SharedCheck,
 }
 
 impl Partition {
@@ -47,7 +50,15 @@ impl Partition {
         let link = || Link::new(source.clone(), replicas, scripts());
         let (links, bulk) = ((0..SHARDS).map(|_| link()).collect(), link());
         let now = StoreClock::new(clock.clone());
-        Partition { keyspace: Keyspace::default(), links, bulk, clock, now, identity: None }
+        Partition {
+            keyspace: Keyspace::default(),
+            links,
+            bulk,
+            clock,
+            now,
+            identity: None,
+            verified: SharedCheck::default(),
+        }
     }
 
     /// A connection for a shard of a namespace.
@@ -63,6 +74,16 @@ impl Partition {
     /// A connection for what concerns no single shard.
     pub(super) fn any_link(&self) -> &Link {
         &self.links[0]
+    }
+
+    /// Verifies that it is what it was (X7): before an answer says that something is not there. Callers that wait
+    /// for each other share an answer.
+    ///
+    /// # Errors
+    /// [`Refusal::DataLoss`]; [`Refusal::Unavailable`]: it does not answer.
+    pub(super) async fn verify(&self) -> Result<(), Refusal> {
+        let Some(identity) = &self.identity else { return Ok(()) };
+        self.verified.answer(|| async { identity.verify().await.map_err(of_link) }).await
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -83,7 +104,7 @@ impl Partition {
         let guarded = || link().guarded_by(identity.state());
         let (links, bulk) = ((0..links).map(|_| guarded()).collect(), guarded());
         let now = StoreClock::new(clock.clone());
-        Ok(Partition { keyspace, links, bulk, clock, now, identity: Some(identity) })
+        Ok(Partition { keyspace, links, bulk, clock, now, identity: Some(identity), verified: SharedCheck::default() })
     }
 }
 

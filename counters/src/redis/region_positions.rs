@@ -65,6 +65,10 @@ impl RedisNamespaces {
         let value = self.link().call(&command).await.map_err(of_link)?;
         let entries: Vec<(String, String)> =
             from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))?;
+        if entries.is_empty() {
+            // Otherwise the topics would be merged from their beginning into an emptied store.
+            self.verify_registry().await?;
+        }
         let mut merged = MergedTopics::default();
         for (field, value) in entries {
             let Some((topic, partition)) = field.rsplit_once('/') else {

@@ -176,7 +176,7 @@ impl RedisNamespace {
             }
             position = next;
         }
-        Ok(())
+        self.verify_shards([shard]).await
     }
 
     /// How many counters need attention, now or later.

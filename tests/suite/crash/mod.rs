@@ -12,6 +12,7 @@ pub(crate) mod conclude;
 mod connections;
 mod data_loss;
 mod demoted;
+mod emptied;
 mod failover;
 mod first_success;
 mod frozen;

@@ -3,7 +3,7 @@
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
 //! stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`; `steps`, in a `life`), who owns a partition
 //! (`takeover`), which delta counts (`tokens`), counters that are deleted (`deleted`), the bound of pairs (`memory`), how far counts
-//! are behind (`lag`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the
+//! are behind (`lag`), a log that was emptied (`emptied`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the
 //! crate tests against its oracle.
 
 mod availability;
@@ -12,6 +12,7 @@ mod borders;
 mod crashes;
 mod deleted;
 mod dev;
+mod emptied;
 mod http;
 mod kafka;
 mod lag;

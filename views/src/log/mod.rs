@@ -17,6 +17,7 @@ use tallystone_link::{
     ConnectError, Demands, Format, Identity, Link, LinkError, RedisConfig, ReplicaWait, StoreStatus,
 };
 use tallystone_lua::views::{LAYOUT, ViewScript};
+use tallystone_model::Refusal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -113,6 +114,14 @@ impl ViewLog {
     /// What the last probe of the store found, and every change of that.
     pub fn status(&self) -> watch::Receiver<StoreStatus> {
         self.identity.watch()
+    }
+
+    /// Verifies that the log is what it was (X7): before an owner begins with what it finds there.
+    ///
+    /// # Errors
+    /// [`Refusal::DataLoss`]; [`Refusal::Unavailable`]: Redis does not answer.
+    pub(crate) async fn verify(&self) -> Result<(), Refusal> {
+        Ok(self.identity.verify().await?)
     }
 
     /// The partitions, in the order of their numbers.

@@ -84,7 +84,12 @@ impl Owner {
 
     async fn acquire(&self) -> Ownership {
         loop {
-            match self.partition.acquire(&self.holder).await {
+            let acquired = match self.partition.acquire(&self.holder).await {
+                // In an emptied log every pair would count once more.
+                Ok(Acquired::Owned(owner)) => self.log.verify().await.map(|()| Acquired::Owned(owner)),
+                other => other,
+            };
+            match acquired {
                 Ok(Acquired::Owned(owner)) => return owner,
                 Ok(Acquired::Held(left)) => sleep(left.min(PAUSE)).await,
                 Err(error) => {
