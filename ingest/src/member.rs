@@ -58,7 +58,7 @@ pub(crate) struct Member<'a> {
 }
 
 impl Membership for Member<'_> {
-    type Failure = MembershipError;
+    type Error = MembershipError;
 
     /// Works until it is stopped. What was decided is committed then.
     async fn run(&mut self, stopping: &CancellationToken) -> Result<(), MembershipError> {

@@ -220,8 +220,8 @@ fn restamped(command: &Cmd, witness: &Witness) -> Cmd {
 mod tests {
     use super::*;
     use crate::offset::Sight;
+    use crate::own_clock::wall_ms;
     use crate::timeline::Lineage;
-    use crate::witness::wall_ms;
 
     #[test]
     fn x6_a_repeated_call_has_a_new_stamp_and_is_otherwise_the_same() {

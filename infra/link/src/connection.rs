@@ -3,10 +3,10 @@
 
 use crate::error::is_of_a_replica;
 use crate::offset::{Offset, Sight};
+use crate::own_clock::steady_ms;
 use crate::primary::{Lead, Primary};
 use crate::source::{Node, Source};
 use crate::timeline::Lineage;
-use crate::witness::steady_ms;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,

@@ -4,20 +4,18 @@
 use crate::Link;
 use crate::error::begin_disk_errors;
 use crate::offset::{Ahead, Offset, Reign, Sight};
+use crate::own_clock::{OwnClock, steady_ms};
 use crate::timeline::Timeline;
 use metrics::{Unit, describe_gauge, gauge};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const OFFSET: &str = "tallystone_store_clock_offset_seconds";
 /// Between two measurements.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Between two lines of the log at least: an offset near the bound comes and goes.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// For this time a step of this machine's clock beyond the bound may be an error. Then it is the time.
-const STEP_BELIEVED_AFTER_MS: u64 = 10_000;
 
 /// What this process knows of a Redis's clock.
 #[derive(Debug)]
@@ -31,15 +29,8 @@ pub struct Witness {
     reign: Mutex<Reign>,
     /// Since the first time that was read.
     own: Mutex<Option<OwnClock>>,
-}
-
-/// This machine's clock. Redis may be on the same machine: then a step of it is not found by comparing the two.
-#[derive(Debug)]
-struct OwnClock {
-    /// By how much the wall clock is ahead of the steady one, as far as that is believed, in ms.
-    ahead_ms: i64,
-    /// Since when it differs by more than the bound from that: steady ms.
-    stepped_at_ms: Option<u64>,
+    /// The last comparison has found that the clocks differ.
+    differs: AtomicBool,
 }
 
 /// Whether Redis's clock and this process's agree within the bound.
@@ -54,42 +45,6 @@ pub enum Verdict {
     },
 }
 
-/// The clocks of a simulated machine.
-#[derive(Clone, Copy, Debug)]
-pub struct VirtualClocks {
-    /// What [`wall_ms`] returns: Unix ms.
-    pub wall_ms: u64,
-    /// The time since some moment, in ms. It is never set.
-    pub steady_ms: u64,
-}
-
-thread_local! {
-    static VIRTUAL: Cell<Option<VirtualClocks>> = const { Cell::new(None) };
-}
-
-/// Sets the clocks of this thread; `None`: the machine's. A simulator runs all of its servers on one thread, each with a wall clock
-/// that may be wrong.
-pub fn set_virtual_clocks(clocks: Option<VirtualClocks>) {
-    VIRTUAL.set(clocks);
-}
-
-/// This machine's time in Unix ms.
-pub fn wall_ms() -> u64 {
-    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    VIRTUAL.get().map_or_else(now_ms, |clocks| clocks.wall_ms)
-}
-
-/// A time that no correction of this machine's clock changes: ms since some moment in this process's life.
-pub(crate) fn steady_ms() -> u64 {
-    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    VIRTUAL.get().map_or_else(|| BEGAN.elapsed().as_millis() as u64, |clocks| clocks.steady_ms)
-}
-
-/// By how much the wall clock is ahead of the steady one, in ms.
-fn wall_ahead_ms() -> i64 {
-    wall_ms() as i64 - steady_ms() as i64
-}
-
 /// By how much a time of Redis is ahead of the span in which it was read (negative: behind), in ms.
 fn offset_ms(sent_ms: u64, store_ms: u64, received_ms: u64) -> i64 {
     let received_ms = received_ms.max(sent_ms);
@@ -101,22 +56,16 @@ impl Witness {
     pub const SKEW_MAX_MS: u32 = 10_000;
 
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
-        let (is_warned, logged_at) = (AtomicBool::new(false), Mutex::new(None));
-        Witness { what, skew_max_ms, is_warned, logged_at, reign: Mutex::default(), own: Mutex::default() }
+        let (is_warned, differs, logged_at) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
+        Witness { what, skew_max_ms, is_warned, logged_at, reign: Mutex::default(), own: Mutex::default(), differs }
     }
 
-    /// This process's time, with which Redis's is compared, in Unix ms. A step of this machine's clock beyond the bound counts only after
-    /// some seconds. So if Redis is on the same machine, its time differs from this one meanwhile, and scripts change nothing.
+    /// This process's time, with which Redis's is compared, in Unix ms. A step of this machine's clock beyond the bound is accepted only
+    /// after some seconds. So if Redis is on the same machine, its time differs from this one meanwhile, and scripts change nothing.
     pub(crate) fn now_ms(&self) -> u64 {
-        let (steady_ms, ahead_ms) = (steady_ms(), wall_ahead_ms());
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = own.get_or_insert(OwnClock { ahead_ms, stepped_at_ms: None });
-        let differs = self.skew_max_ms > 0 && (ahead_ms - own.ahead_ms).unsigned_abs() > u64::from(self.skew_max_ms);
-        let since_ms = if differs { *own.stepped_at_ms.get_or_insert(steady_ms) } else { steady_ms };
-        if !differs || steady_ms.saturating_sub(since_ms) >= STEP_BELIEVED_AFTER_MS {
-            *own = OwnClock { ahead_ms, stepped_at_ms: None };
-        }
-        steady_ms.saturating_add_signed(own.ahead_ms)
+        let own = own.get_or_insert_with(OwnClock::new);
+        own.now_ms(self.skew_max_ms, self.differs.load(Ordering::Relaxed))
     }
 
     pub(crate) fn of_another(&self) -> Witness {
@@ -156,6 +105,7 @@ impl Witness {
     pub fn judge(&self, sent_ms: u64, store_ms: u64, received_ms: u64) -> Verdict {
         let offset_ms = offset_ms(sent_ms, store_ms, received_ms);
         if self.skew_max_ms > 0 && offset_ms.unsigned_abs() > u64::from(self.skew_max_ms) {
+            self.differs.store(true, Ordering::Relaxed);
             self.measured(offset_ms);
             self.log(Some(offset_ms));
             return Verdict::Differs { offset_ms };
@@ -166,6 +116,7 @@ impl Witness {
 
     /// Redis has accepted a stamp.
     pub(crate) fn agrees(&self) {
+        self.differs.store(false, Ordering::Relaxed);
         if self.is_warned.load(Ordering::Relaxed) {
             self.log(None);
         }
@@ -240,39 +191,6 @@ mod tests {
             assert_eq!(witness.judge(sent_ms, store_ms, received_ms), verdict, "{sent_ms} {store_ms} {received_ms}");
         }
         assert_eq!(Witness::new("queues", 0).judge(0, 700_000, 1), Verdict::Agrees);
-    }
-
-    #[test]
-    fn x6_a_step_of_the_own_clock_counts_only_after_some_seconds() {
-        const WALL_MS: u64 = 1_780_000_000_000;
-        let at = |steady_ms: u64, ahead_ms: i64| {
-            let wall_ms = (WALL_MS + steady_ms).saturating_add_signed(ahead_ms);
-            set_virtual_clocks(Some(VirtualClocks { wall_ms, steady_ms }));
-        };
-        at(1_000, 0);
-        let witness = Witness::new("queues", 10_000);
-        for (steady_ms, ahead_ms, believed_ms) in [
-            (1_001, 0, 0),
-            // It is set gradually, or by less than the bound.
-            (2_000, 9_000, 9_000),
-            (2_500, -1_000, -1_000),
-            // For half a second it is wrong.
-            (3_000, 600_000, -1_000),
-            (3_499, 600_000, -1_000),
-            (3_500, -1_000, -1_000),
-            // It stays so.
-            (4_000, -600_000, -1_000),
-            (13_999, -600_000, -1_000),
-            (14_000, -600_000, -600_000),
-            (14_001, -600_001, -600_001),
-        ] {
-            at(steady_ms, ahead_ms);
-            let expected_ms = (WALL_MS + steady_ms).saturating_add_signed(believed_ms);
-            assert_eq!(witness.now_ms(), expected_ms, "{steady_ms} {ahead_ms}");
-        }
-        at(15_000, 0);
-        assert_eq!(Witness::new("queues", 0).now_ms(), WALL_MS + 15_000);
-        set_virtual_clocks(None);
     }
 
     #[test]

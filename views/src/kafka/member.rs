@@ -55,7 +55,7 @@ struct Add<'a> {
 }
 
 impl Membership for Member<'_> {
-    type Failure = ViewMembershipError;
+    type Error = ViewMembershipError;
 
     async fn run(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
         while !stopping.is_cancelled() {

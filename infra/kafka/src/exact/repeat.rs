@@ -11,10 +11,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A member of a group, from when it has joined until it leaves.
 pub trait Membership: Sized {
     /// Why one ends early.
-    type Failure;
+    type Error;
 
     /// Works until the token is cancelled.
-    fn run(&mut self, stopping: &CancellationToken) -> impl Future<Output = Result<(), Self::Failure>>;
+    fn run(&mut self, stopping: &CancellationToken) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Whether it has written anything, so that Kafka works.
     fn has_committed(&self) -> bool;
@@ -30,8 +30,8 @@ pub trait Membership: Sized {
 /// The first error of `failed`.
 pub async fn repeat_membership<M: Membership, X>(
     stopping: &CancellationToken,
-    mut join: impl FnMut() -> Result<M, M::Failure>,
-    mut failed: impl FnMut(M::Failure) -> Result<(), X>,
+    mut join: impl FnMut() -> Result<M, M::Error>,
+    mut failed: impl FnMut(M::Error) -> Result<(), X>,
 ) -> Result<(), X> {
     let mut pause = PAUSE_MIN;
     while !stopping.is_cancelled() {
@@ -54,7 +54,7 @@ pub async fn repeat_membership<M: Membership, X>(
 async fn member_until_its_end<M: Membership>(
     mut member: M,
     stopping: &CancellationToken,
-) -> (Result<(), M::Failure>, bool) {
+) -> (Result<(), M::Error>, bool) {
     let ended = member.run(stopping).await;
     let has_committed = member.has_committed();
     member.leave();
