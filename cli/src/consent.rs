@@ -20,7 +20,8 @@ pub(crate) struct Consent {
 
 /// What a verb is about to do.
 pub(crate) struct Plan<'a> {
-    /// In the imperative, with the number: `Purge 2 messages of flights`.
+    /// In the imperative, with the number: `Purge all messages of flights, now 2 messages`. A number that may grow until the
+    /// verb acts is called that of now.
     pub(crate) what: String,
     pub(crate) queue: &'a str,
     pub(crate) messages: u64,

@@ -15,14 +15,21 @@ const COLORS: &[(&str, Color, AnsiColors)] = &[
     ("errored", Color::DarkRed, AnsiColors::Red),
 ];
 
+/// The width of a terminal that reports none: some serial lines and terminals of build services have 0 columns.
+const DEFAULT_WIDTH: usize = 80;
+
 /// The columns of the terminal behind stdout; `None`: stdout is not a terminal.
 pub(crate) fn width() -> Option<usize> {
-    Table::new().width().map(usize::from)
+    Table::new().width().map(columns)
 }
 
 /// The same of stderr.
 pub(crate) fn stderr_width() -> Option<usize> {
-    Table::new().use_stderr().width().map(usize::from)
+    Table::new().use_stderr().width().map(columns)
+}
+
+fn columns(reported: u16) -> usize {
+    if reported == 0 { DEFAULT_WIDTH } else { reported.into() }
 }
 
 /// The colour of a cell that begins with the name of a state; `None` also where stdout shows no colours.
@@ -89,6 +96,11 @@ fn value_at(line: &str, width: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_that_reports_no_columns_has_80() {
+        assert_eq!([0, 1, 79, 200].map(columns), [80, 1, 79, 200]);
+    }
 
     #[test]
     fn lines_break_between_words_and_continue_below_their_value() {

@@ -40,9 +40,16 @@ impl Outage {
         is_logged
     }
 
-    /// A stream opened. Returns how long the server was unavailable, once.
-    pub(crate) fn ends(&self, now: Instant) -> Option<Duration> {
-        locked(&self.away).take().map(|away| now.duration_since(away.since))
+    /// Whether an outage has begun and not ended.
+    pub(crate) fn is_on(&self) -> bool {
+        locked(&self.away).is_some()
+    }
+
+    /// A stream that opened at this time stays open. Returns how long the server was unavailable, once. An outage that began
+    /// later goes on.
+    pub(crate) fn ends(&self, opened: Instant) -> Option<Duration> {
+        let ended = locked(&self.away).take_if(|away| away.since <= opened);
+        ended.map(|away| opened.duration_since(away.since))
     }
 
     /// A lease was lost. Returns the number of losses to log, this one and those that were not logged.
@@ -71,7 +78,10 @@ mod tests {
         let (outage, start) = (Outage::default(), Instant::now());
         let at = |s| start + Duration::from_secs(s);
         assert_eq!(outage.ends(start), None);
+        assert!(!outage.is_on());
         assert_eq!([0, 1, 59, 60, 61, 120].map(|s| outage.begins(at(s))), [true, false, false, true, false, true]);
+        assert!(outage.is_on());
+        assert_eq!(outage.ends(start - Duration::from_secs(1)), None, "a stream from before the outage");
         assert_eq!(outage.ends(at(130)), Some(Duration::from_secs(130)));
         assert_eq!(outage.ends(at(130)), None);
         assert!(outage.begins(at(131)), "the next outage");

@@ -219,8 +219,9 @@ pub trait HistoryStore: Send + Sync + 'static {
     fn settle_losses(&self, losses: &[Loss]) -> impl Future<Output = Result<(), HistoryError>> + Send;
 
     /// Replaces messages that the store has with an earlier version, and marks them as repaired. An event of the same
-    /// version, or a later one, replaces them again. Returns for each whether the store has it like this now. Once this
-    /// has returned, they are durable; queries find them after the next [`advance`](HistoryStore::advance).
+    /// version, or a later one, replaces them again. Returns for each whether the store has it like this now: false
+    /// also of one that can never be written. Once this has returned, the others are durable; queries find them after the
+    /// next [`advance`](HistoryStore::advance).
     fn repair(&self, messages: &[IndexedMessage]) -> impl Future<Output = Result<Vec<bool>, HistoryError>> + Send;
 
     /// Makes all events of the source before `up_to_ms` (Unix ms) visible to queries, then stores `up_to_ms` as the

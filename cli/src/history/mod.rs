@@ -2,9 +2,11 @@
 
 mod check;
 mod compare;
+mod known;
 mod repair;
 mod source;
 
+pub(crate) use known::check_known;
 pub(crate) use source::{HistoryFlags, demo_file};
 
 use crate::duration::{format_ago, format_time};

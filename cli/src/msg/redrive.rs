@@ -1,21 +1,24 @@
 //! `tallystone msg redrive QUEUE ID…`
 
 use super::outcome::{ItemOutcome, show_outcomes};
-use super::selection::{SelectionArgs, change_selected};
+use super::selection::{SELECTED, SelectionArgs, change_selected};
 use crate::connection::Session;
 use crate::consent::Consent;
 use crate::error::CliError;
 use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
-use tallystone_client::Change;
+use tallystone_client::{Change, State};
 
 #[derive(Args, Debug)]
 pub(crate) struct RedriveArgs {
     /// The queue
     queue: String,
     /// The ids of the messages
-    #[arg(required_unless_present = "state", conflicts_with = "state")]
+    #[arg(required_unless_present = SELECTED, conflicts_with = SELECTED)]
     ids: Vec<String>,
+    /// Instead of ids: all errored messages, or all in this state
+    #[arg(long, value_name = "STATE", num_args = 0..=1, default_missing_value = "errored", group = SELECTED)]
+    all: Vec<State>,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -23,8 +26,8 @@ pub(crate) struct RedriveArgs {
 }
 
 pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliError> {
-    let RedriveArgs { queue, ids, selection, consent } = args;
-    if let Some(selection) = selection.into_selection() {
+    let RedriveArgs { queue, ids, all, selection, consent } = args;
+    if let Some(selection) = selection.or(all).into_selection() {
         return change_selected(&queue, selection, Change::Redrive, &consent, session).await;
     }
     // A person who has typed the ids has confirmed them.

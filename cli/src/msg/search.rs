@@ -3,7 +3,7 @@
 use crate::connection::{Session, cli_error};
 use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, UNCERTAIN, behind};
+use crate::history::{HistoryFlags, UNCERTAIN, behind, check_known};
 use crate::table::table;
 use crate::text::{pairs_text, parse_pair, visible_bytes};
 use clap::Args;
@@ -86,6 +86,9 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
         search.page_token = found.next_page_token;
         if search.page_token.is_empty() || left == 0 {
             if empty {
+                if !search.queue.is_empty() {
+                    check_known(&search.queue, session).await?;
+                }
                 session.output.remark("No message matches.")?;
             }
             if !search.page_token.is_empty() {

@@ -10,26 +10,29 @@ use clap::Args;
 use serde::Serialize;
 use tallystone_client::{Change, ChangeRequest, Filter, Selection, State};
 
+/// The flags that say that messages are selected, instead of their ids: `--state`, and those of a verb that name states too.
+pub(super) const SELECTED: &str = "selected";
+
 #[derive(Args, Debug)]
 pub(super) struct SelectionArgs {
     /// Instead of ids: all messages in this state; repeat for several states
-    #[arg(long, value_name = "STATE", alias = "all")]
+    #[arg(long, value_name = "STATE", group = SELECTED)]
     state: Vec<State>,
     /// With --state: only messages with this metadata; repeat for several pairs, all of which must match
-    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair, requires = "state")]
+    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair, requires = SELECTED)]
     pairs: Vec<(String, String)>,
     /// With --state: only messages whose last reason contains this text
-    #[arg(long, value_name = "TEXT", requires = "state", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "TEXT", requires = SELECTED, default_value = "", hide_default_value = true)]
     reason_contains: String,
     /// With --state: only messages whose last reason is exactly this text
-    #[arg(long, value_name = "TEXT", requires = "state", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "TEXT", requires = SELECTED, default_value = "", hide_default_value = true)]
     reason_equals: String,
     /// With --state: only messages that entered this state at this time or later: 2013-01-01T10:15:00Z, or 90m for 90
     /// minutes ago
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "state")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = SELECTED)]
     since: Option<u64>,
     /// With --state: only messages that entered this state before this time
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "state")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = SELECTED)]
     until: Option<u64>,
 }
 
@@ -43,6 +46,11 @@ struct Report {
 }
 
 impl SelectionArgs {
+    /// With these states; without any, as before.
+    pub(super) fn or(self, states: Vec<State>) -> SelectionArgs {
+        if states.is_empty() { self } else { SelectionArgs { state: states, ..self } }
+    }
+
     /// `None`: the ids are typed.
     pub(super) fn into_selection(self) -> Option<Selection> {
         let metadata: std::collections::BTreeMap<String, String> = self.pairs.into_iter().collect();
@@ -77,7 +85,8 @@ pub(super) async fn change_selected(
         if counted.matched == 0 && !session.output.json {
             return session.output.line(&format!("No message of {queue} matches."));
         }
-        let what = format!("{verb} {} of {queue}", messages(counted.matched));
+        // The change takes what matches then: messages enter the states while a person decides.
+        let what = format!("{verb} all matching messages of {queue}, now {}", messages(counted.matched));
         if !consent.given(&Plan { what, queue, messages: counted.matched }, session.output)? {
             return Ok(());
         }

@@ -27,7 +27,7 @@ pub(crate) async fn run(args: DeleteArgs, session: &Session) -> Result<(), CliEr
         // Without --force the call is refused: there is nothing to confirm.
         Ok(depth) if depth.live() > 0 && !args.force && !args.consent.is_dry_run() => {}
         Ok(depth) => {
-            let what = format!("Delete {} with {}", args.name, messages(depth.total()));
+            let what = format!("Delete {} with all its messages, now {}", args.name, messages(depth.total()));
             let plan = Plan { what, queue: &args.name, messages: depth.total() };
             if !args.consent.given(&plan, session.output)? {
                 return Ok(());

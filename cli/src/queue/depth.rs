@@ -3,7 +3,7 @@
 use crate::connection::{Session, cli_error};
 use crate::duration::parse_moment;
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind};
+use crate::history::{HistoryFlags, behind, check_known};
 use crate::output::grouped;
 use crate::table::table;
 use crate::text::parse_pair;
@@ -60,8 +60,8 @@ struct Line {
 }
 
 pub(crate) async fn run(args: DepthArgs, session: &Session) -> Result<(), CliError> {
-    let queues = match args.queue {
-        Some(queue) => Queues::One(queue),
+    let queues = match &args.queue {
+        Some(queue) => Queues::One(queue.clone()),
         None => Queues::WithPrefix(args.prefix.unwrap_or_default()),
     };
     // What the lines are of.
@@ -81,6 +81,9 @@ pub(crate) async fn run(args: DepthArgs, session: &Session) -> Result<(), CliErr
         ..DepthQuery::of(queues)
     };
     let depth = depth(query, session).await?;
+    if let Some(queue) = args.queue.filter(|_| depth.depth.total() == 0) {
+        check_known(&queue, session).await?;
+    }
     let group = |group: &tallystone_client::DepthGroup| Line {
         value: Some(group.value.clone()),
         depth: group.depth,

@@ -3,7 +3,7 @@
 use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time, parse_moment, parse_ms};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind};
+use crate::history::{HistoryFlags, behind, check_known};
 use crate::output::grouped;
 use crate::table::table;
 use clap::Args;
@@ -49,6 +49,9 @@ pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), CliErr
                 .map_err(|error| cli_error(&error))?
         }
     };
+    if stats.total.states.is_empty() {
+        check_known(&args.queue, session).await?;
+    }
     session.output.one(&stats, |stats| text(&args.queue, stats))
 }
 

@@ -26,6 +26,10 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// The most outstanding credits of a stream.
 const CREDITS_MAX: u32 = 1_000;
 
+/// After an outage, a stream that is open for this time stays open. A server whose store is refused opens each stream, and
+/// ends it with the first Dequeue.
+const STAYS_OPEN: Duration = Duration::from_secs(5);
+
 /// The reading side of the stream.
 enum Reading {
     Opening(Pin<Box<dyn Future<Output = Result<Stream>> + Send>>),
@@ -68,6 +72,8 @@ pub(super) struct WorkerLoop<'w, F> {
     delays: Option<ExponentialBackoff>,
     /// The store was unavailable: nothing is sent before this time.
     hold_until: Option<Instant>,
+    /// When the stream opened, if that was after an outage and it may still break at once.
+    opened: Option<Instant>,
     /// While stopping: handlers may run until this time.
     grace_ends: Option<Instant>,
     #[cfg(feature = "telemetry")]
@@ -94,6 +100,7 @@ where
             unanswered: Unanswered::default(),
             delays: None,
             hold_until: None,
+            opened: None,
             grace_ends: None,
             #[cfg(feature = "telemetry")]
             spans: Spans::new(),
@@ -146,7 +153,8 @@ where
             true => grace_ends,
             false => grace_ends + self.settings.client.calls.call_timeout,
         });
-        [self.hold_until, time_limit].into_iter().flatten().fold(self.held.next_due(), Instant::min)
+        let stays_open = self.opened.map(|opened| opened + STAYS_OPEN);
+        [self.hold_until, stays_open, time_limit].into_iter().flatten().fold(self.held.next_due(), Instant::min)
     }
 
     fn stop(&mut self) {
@@ -181,6 +189,11 @@ where
 
     fn on_timer(&mut self, now: Instant) {
         self.hold_until = self.hold_until.filter(|until| *until > now);
+        if let Some(opened) = self.opened.take_if(|opened| *opened + STAYS_OPEN <= now)
+            && let Some(away) = self.settings.client.outage.ends(opened.into_std())
+        {
+            tracing::info!(worker = self.settings.name, ?away, "a Work stream is open again");
+        }
         let due = self.held.take_due(now, self.requests.is_some());
         self.outgoing.extends.extend(due.extend);
         for (lease, handler) in due.lost {
@@ -216,9 +229,7 @@ where
                 self.requests = Some(stream.requests);
                 self.credits = 0;
                 self.held.check_now();
-                if let Some(away) = self.settings.client.outage.ends(std::time::Instant::now()) {
-                    tracing::info!(worker = self.settings.name, ?away, "a Work stream is open again");
-                }
+                self.opened = self.settings.client.outage.is_on().then(Instant::now);
             }
             StreamEvent::Response(Ok(response)) => {
                 let received = Instant::now();
@@ -255,6 +266,7 @@ where
         }
         self.requests = None;
         self.hold_until = None;
+        self.opened = None;
         self.outgoing.send_again(&mut self.unanswered);
         let now = Instant::now();
         for (task, _) in std::mem::take(&mut self.unanswered.extends) {

@@ -20,43 +20,52 @@ struct WrittenVersion {
     repaired: bool,
 }
 
-/// A message, where its document is, and the document's id.
+/// A message with its number in the call, where its document is, and the document's id.
 struct Placed<'a> {
+    number: usize,
     message: &'a IndexedMessage,
     index: Arc<str>,
     key: String,
 }
 
+/// A message that can never be written is not repaired; the others are.
 pub(super) async fn repair(cluster: &Cluster, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
     cluster.ensure_templates().await?;
     let mut placed = Vec::with_capacity(messages.len());
-    for message in messages {
+    for (number, message) in messages.iter().enumerate() {
         let group = cluster.group_of(&message.queue);
         let enqueued_at_ms = message.enqueued_at_ms as u64;
+        // No document has such a time.
         if !DATED_MS.contains(&enqueued_at_ms) {
-            return Err(HistoryError::Failed(format!("no message was enqueued at {enqueued_at_ms}")));
+            continue;
         }
         let place = cluster.places(group, [(Kind::Messages, enqueued_at_ms)].into_iter()).await?;
         let index = place.of(Kind::Messages, enqueued_at_ms)?;
-        placed.push(Placed { message, index, key: fold::key_of_indexed(message) });
+        placed.push(Placed { number, message, index, key: fold::key_of_indexed(message) });
     }
     let mut bulk = Bulk::default();
     let found = written_versions(cluster, &placed).await?;
-    for (number, (Placed { message, index, key }, found)) in placed.iter().zip(found).enumerate() {
+    for (at, (Placed { message, index, key, .. }, found)) in placed.iter().zip(found).enumerate() {
         // A message that is not here any more is past its retention. The server checks the version again when it writes.
         if found.is_some_and(|found| found.version < message.version) {
             let target = Target { index, id: key, version: ExternalVersion::above(message.version.into()) };
-            bulk.push(number, &Action::Index(target), Some(&CurrentDocument::repaired(message)));
+            bulk.push(at, &Action::Index(target), Some(&CurrentDocument::repaired(message)));
         }
     }
-    if let Some(refused) = cluster.write(bulk.send(&cluster.client, &[])).await?.first() {
-        return Err(HistoryError::Failed(refused.why.clone()));
+    for refused in cluster.write(bulk.send(&cluster.client, &[])).await? {
+        let IndexedMessage { queue, id, .. } = placed[refused.number].message;
+        tracing::warn!(
+            queue,
+            id,
+            why = refused.why,
+            "the repair of a message is refused: history keeps its old version"
+        );
     }
-    let found = written_versions(cluster, &placed).await?;
-    let is_written = |(placed, found): (&Placed<'_>, Option<WrittenVersion>)| {
-        found.is_some_and(|found| found.repaired && found.version == placed.message.version)
-    };
-    Ok(placed.iter().zip(found).map(is_written).collect())
+    let mut repaired = vec![false; messages.len()];
+    for (Placed { number, message, .. }, found) in placed.iter().zip(written_versions(cluster, &placed).await?) {
+        repaired[*number] = found.is_some_and(|found| found.repaired && found.version == message.version);
+    }
+    Ok(repaired)
 }
 
 /// The documents as they are now, index by index.

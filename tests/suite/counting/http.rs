@@ -278,6 +278,9 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     let invalid = |field| (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", field));
     let cases = [
         (json!([]), invalid("")),
+        // The fields of the call in their order.
+        (json!(["my_dataset", "c", 1, null]), invalid("")),
+        (with("token", json!(["u", now_ms()])), invalid("")),
         (json!({"namespace": "my_dataset"}), invalid("")),
         (with("deltaa", json!(1)), invalid("")),
         (with("delta", json!("one")), invalid("")),
@@ -304,12 +307,19 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
             assert_eq!((status, fault(&answer)), (expected_status, expected), "{body}");
         }
     }
+    let (_, answer) = http.post("/v1/add_counts", &json!(["my_dataset", [{"counter": "c", "delta": 1}]])).await;
+    let message = answer["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("expected a JSON object") && !message.contains("struct"), "{message}");
+    let adds = json!([["c", 1, null], {"counter": "d", "delta": 1}]);
+    let answer = http.ok("/v1/add_counts", json!({"namespace": "my_dataset", "adds": adds})).await;
+    assert_eq!((fault(&answer["results"][0]).2, &answer["results"][1]["duplicate"]), ("adds[0]", &json!(false)));
     let adds: Vec<Value> = (0..1_001).map(|number| json!({"counter": format!("c{number}"), "delta": 1})).collect();
     let (status, answer) = http.post("/v1/add_counts", &json!({"namespace": "my_dataset", "adds": adds})).await;
     assert_eq!((status, fault(&answer)), invalid("adds"));
     for (path, body) in [
         ("/v1/namespaces/a%20b", "{}"),
         ("/v1/namespaces/new", "{"),
+        ("/v1/namespaces/new", "[]"),
         ("/v1/namespaces/new", r#"{"coalesce": 5}"#),
         ("/v1/namespaces/new", r#"{"coalesce_ms": -5}"#),
         ("/v1/namespaces/my_dataset", r#"{"buckets_per_id": 5}"#),
@@ -429,13 +439,19 @@ async fn n2_int64_is_read_as_text_and_answered_as_text_where_the_caller_requests
     let answer = http.ok("/v1/get_counts?int64=string", both).await;
     assert_eq!(answer["results"][0]["count"], wide.to_string());
     assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "counters[1].counter"));
-    let events = json!({"namespace": "my_dataset", "counter": "c", "page_size": "10", "from": "1"});
+    // As proto3's JSON mapping has them, with an exponent.
+    for body in [r#""delta": 1e2"#, r#""delta": "1e2""#, r#""delta": -2.00e2"#] {
+        let body = format!(r#"{{"namespace": "my_dataset", "counter": "e", {body}}}"#);
+        assert_eq!(http.call(Method::POST, "/v1/add_count", &body).await.0, 200, "{body}");
+    }
+    assert_eq!(http.count("e").await, 0);
+    let events = json!({"namespace": "my_dataset", "counter": "c", "page_size": "1e1", "from": "1"});
     let answer = http.ok("/v1/list_events?int64=string", events).await;
     assert_eq!(answer["events"][0]["delta"], wide.to_string());
     assert_eq!(answer["events"][0]["event_time_ms"], now_ms.to_string());
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/my_dataset/counters/c?int64=string", "").await;
     assert_eq!((status, &answer["count"]), (200, &json!(wide.to_string())));
-    let put = r#"{"ttl_ms": "5000", "num_queues": "3", "counter_type": "BEST_EFFORT"}"#;
+    let put = r#"{"ttl_ms": "5e3", "num_queues": 0.3e1, "counter_type": "BEST_EFFORT"}"#;
     let (status, answer) = http.call(Method::PUT, "/v1/namespaces/new?int64=string", put).await;
     assert_eq!(
         (status, &answer["revision"], &answer["config"]["ttl_ms"]),

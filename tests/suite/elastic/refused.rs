@@ -2,8 +2,9 @@
 
 use super::*;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io;
-use tallystone_indexer::HistoryError;
+use tallystone_indexer::{HistoryError, fold};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
@@ -56,6 +57,32 @@ async fn q19_a_request_that_is_refused_as_a_whole_is_split_down_to_the_write_tha
     }
     let refused = store.record(&events).await;
     assert!(matches!(&refused, Err(HistoryError::Failed(why)) if why.contains("every document")), "{refused:?}");
+    indices.remove().await;
+}
+
+#[tokio::test]
+async fn q19_a_repair_that_is_refused_does_not_affect_the_others() {
+    let indices = TestIndices::new("unrepaired").await;
+    let firewall = Firewall::start(indices.server.address()).await;
+    let options = ElasticOptions { url: firewall.url.clone(), ..indices.options() };
+    let store = Elastic::new(options).expect("good options");
+    let events: Vec<Recorded> = (1..=5).map(|n| event(&format!("m{n}"), n, 1)).collect();
+    assert_eq!(store.record(&events).await, Ok(vec![]));
+    let mut repairs: Vec<_> = events.iter().map(fold::message).collect();
+    for repair in &mut repairs {
+        (repair.version, repair.reason) = (7, "repaired".to_owned());
+    }
+    repairs[1].reason = FORBIDDEN.to_owned();
+    // No document has this time.
+    repairs[3].enqueued_at_ms = -1;
+    for _ in 0..2 {
+        assert_eq!(store.repair(&repairs).await, Ok(vec![true, false, true, false, true]), "also when repeated");
+    }
+    store.advance(ONLY, NOON_MS).await.expect("visible");
+    let versions: BTreeMap<String, u32> =
+        all(&store).await.into_iter().map(|message| (message.id, message.version)).collect();
+    let expected = [("m1", 7), ("m2", 1), ("m3", 7), ("m4", 1), ("m5", 7)];
+    assert_eq!(versions, expected.map(|(id, version)| (id.to_owned(), version)).into());
     indices.remove().await;
 }
 

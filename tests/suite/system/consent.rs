@@ -27,7 +27,7 @@ async fn a_person_confirms_the_number_of_messages() {
     let depth = async |state: &str| dev.ok(&["queue", "describe", "q"]).await["depth"][state].clone();
 
     let redrive = ["msg", "redrive", "q", "--state", "canceled"];
-    let question = "Redrive 1 message of q";
+    let question = "Redrive all matching messages of q, now 1 message";
     for no in ["n", "", "later"] {
         assert_eq!(answered(&dev, &redrive, question, no).await, Some(1));
         assert_eq!(depth("canceled").await, 1);
@@ -36,15 +36,18 @@ async fn a_person_confirms_the_number_of_messages() {
     assert_eq!(depth("pending").await, 3);
 
     let purge = ["queue", "purge", "q"];
-    assert_eq!(answered(&dev, &purge, "Purge 3 messages of q", "no").await, Some(1));
+    assert_eq!(answered(&dev, &purge, "Purge all messages but running ones of q, now 3 messages", "no").await, Some(1));
     assert_eq!(depth("pending").await, 3);
-    assert_eq!(answered(&dev, &purge, "Purge 3 messages of q", "yes").await, Some(0));
+    assert_eq!(
+        answered(&dev, &purge, "Purge all messages but running ones of q, now 3 messages", "yes").await,
+        Some(0)
+    );
     assert_eq!(depth("pending").await, 0);
 
     enqueue(&dev, &["d"]).await;
     let delete = ["queue", "delete", "q", "--force"];
-    assert_eq!(answered(&dev, &delete, "Delete q with 1 message", "").await, Some(1));
-    assert_eq!(answered(&dev, &delete, "Delete q with 1 message", "Y").await, Some(0));
+    assert_eq!(answered(&dev, &delete, "Delete q with all its messages, now 1 message", "").await, Some(1));
+    assert_eq!(answered(&dev, &delete, "Delete q with all its messages, now 1 message", "Y").await, Some(0));
     dev.refused(&["queue", "describe", "q"], "QUEUE_NOT_FOUND").await;
     dev.stop().await;
 }

@@ -2,9 +2,11 @@
 
 use super::dev::Dev;
 use super::program::SOON;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
-use tallystone_client::{Client, NewMessage};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tallystone_client::{Client, MessagePatch, NewMessage};
 use tempfile::TempDir;
 
 /// The files of the embedded store.
@@ -18,6 +20,11 @@ fn copy_history(from: &Path, to: &Path) {
             std::fs::copy(from.join(file), to.join(file)).expect("a copy");
         }
     }
+}
+
+/// Unix ms.
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
 async fn caught_up(dev: &Dev) -> Client {
@@ -97,5 +104,49 @@ async fn q19_a_history_restored_from_a_copy_is_repaired() {
     assert!(!again.json().iter().any(|report| report["queue"] == json!("deleted")), "{again:?}");
     let unknown = dev.call(&["history", "repair", "no-such-queue"]).await;
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(!unknown.stderr.contains("--from"), "it would end in the same way: {unknown:?}");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn q19_losses_stay_while_a_message_changes_during_every_comparison() {
+    let dir = TempDir::new().expect("a folder");
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    let client = caught_up(&dev).await;
+    for queue in ["busy", "calm"] {
+        client.enqueue(queue, vec![NewMessage::new("m", "")]).await.expect("an Enqueue");
+    }
+    caught_up(&dev).await;
+    dev.stop().await;
+    let history = Connection::open(dir.path().join(FILES[0])).expect("the history");
+    let lost = "INSERT INTO losses SELECT number, 0, ?1 FROM queues WHERE name IN ('busy', 'calm')";
+    assert_eq!(history.execute(lost, [now_ms()]), Ok(2));
+    drop(history);
+
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    let client = caught_up(&dev).await;
+    let changes = tokio::spawn(async move {
+        for priority in 1.. {
+            let patch = MessagePatch { priority: Some(priority), visible_at_ms: None };
+            client.update_message("busy", "m", patch).await.expect("an update");
+        }
+    });
+    let repaired = dev.call(&["history", "repair", "busy", "calm"]).await;
+    let checked = dev.call(&["history", "check", "busy"]).await;
+    changes.abort();
+    assert_eq!(repaired.code, Some(1), "{repaired:?}");
+    assert!(repaired.stderr.contains("1 losses are not settled"), "{repaired:?}");
+    let counts = |reports: &[Value], queue: &str| {
+        let report = of(reports, queue);
+        ["undecided", "losses", "kept_losses", "left"].map(|field| report[field].as_u64().expect("a number"))
+    };
+    let reports = repaired.json();
+    assert_eq!((counts(&reports, "busy"), counts(&reports, "calm")), ([1, 0, 1, 0], [0, 1, 0, 0]), "{repaired:?}");
+    assert_eq!(of(&checked.json(), "busy")["undecided"], 1, "{checked:?}");
+
+    let again = dev.call(&["history", "repair"]).await;
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let reports = again.json();
+    assert_eq!((counts(&reports, "busy"), counts(&reports, "calm")), ([0, 1, 0, 0], [0, 0, 0, 0]), "{again:?}");
     dev.stop().await;
 }

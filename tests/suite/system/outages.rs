@@ -87,6 +87,29 @@ async fn a_rollup_worker_logs_an_outage_once() {
     warnings_until(&mut queue, "serving").await;
 
     assert!(worker.stop().await.success());
+
+    // A store that is refused ends each stream soon after it has opened: that is one outage.
+    add().await;
+    let mut command = program::command(&args);
+    command.env("RUST_LOG", "info,tallystone_client=debug");
+    let mut worker = Running::start_logged(command);
+    assert_eq!(warnings_until(&mut worker, "\"rolling up\"").await, 0);
+    let store_client = redis::Client::open(store.url()).expect("an address");
+    let mut connection = store_client.get_multiplexed_async_connection().await.expect("a connection");
+    // The mark of the queue's store; that of the counters stays.
+    let other_mark = redis::cmd("HSET").arg("ts:store").arg("id").arg("another").exec_async(&mut connection).await;
+    other_mark.expect("a mark");
+    add().await;
+    let (mut breaks, mut warnings) = (0, 0);
+    while breaks < ATTEMPTS {
+        let line = worker.line().await;
+        if line.contains("the Work stream broke") {
+            breaks += 1;
+            warnings += usize::from(line.contains(r#""level":"WARN""#));
+        }
+    }
+    assert_eq!(warnings, 1);
+    worker.kill().await;
     counters.kill().await;
     queue.kill().await;
     store.stop().await;

@@ -38,6 +38,21 @@ async fn q20_depths_are_counted_over_queues_and_by_groups() {
     assert_eq!(depth(&["--where", "carrier=UA", "--priority-min", "-5", "--priority-max", "0"]).await, [all(0, 2)]);
     assert_eq!(depth(&["--prefix", "flights/", "--until", "1h"]).await, [all(0, 0)], "older than an hour");
     assert_eq!(depth(&["--prefix", "flights/", "--since", "1h"]).await, [all(1, 3)]);
+    // A mistyped name is no idle queue; a deleted one is still in history.
+    for verb in [
+        &["queue", "depth", "flights/aa"][..],
+        &["queue", "stats", "flights/aa"],
+        &["msg", "search", "--queue", "flights/aa"],
+    ] {
+        dev.refused(verb, "QUEUE_NOT_FOUND").await;
+        let refused = dev.call(verb).await;
+        assert!(refused.stderr.contains("did you mean 'flights/a'?"), "{refused:?}");
+    }
+    dev.ok(&["queue", "create", "idle"]).await;
+    assert_eq!(depth(&["idle"]).await, [all(0, 0)]);
+    dev.ok(&["queue", "delete", "other", "--force"]).await;
+    assert!(client.history_caught_up(SOON).await.expect("an answer"), "the index does not catch up");
+    assert_eq!(depth(&["other"]).await, [all(0, 0)]);
     let refused = dev.call(&["queue", "depth", "--priority-min", "2", "--priority-max", "1"]).await;
     assert!(refused.code == Some(1) && refused.stderr.contains("priority"), "{refused:?}");
     dev.stop().await;

@@ -56,16 +56,22 @@ async fn q25_a_person_confirms_the_number_and_mistakes_are_named() {
     {
         let mut terminal = Terminal::start(program::command(&cancel), 80);
         if !shown.starts_with("No") {
-            terminal.until("Cancel 500 messages of q? [y/N] ").await;
+            terminal.until("Cancel all matching messages of q, now 500 messages? [y/N] ").await;
             terminal.type_line(answer);
         }
         let (ended, text) = terminal.ended().await;
         assert!(ended == Some(code) && text.contains(shown), "{ended:?} {text}");
     }
+    let mut terminal = Terminal::start(program::command(&["--server", dev.url(), "msg", "redrive", "q", "--all"]), 80);
+    terminal.until("No message of q matches.").await;
+    assert_eq!(terminal.ended().await.0, Some(0));
     let refused = dev.call(&["msg", "redrive", "q", "--state", "pending"]).await;
     assert!(refused.stderr.contains("--state has pending"), "{refused:?}");
     for wrong in [
         &["msg", "redrive", "q", "m1", "--state", "errored"][..],
+        &["msg", "redrive", "q", "m1", "--all"],
+        &["msg", "redrive", "q", "--all", "--state", "errored"],
+        &["msg", "cancel", "q", "--all"],
         &["msg", "cancel", "q", "--where", "org=x"],
         &["msg", "cancel", "q"],
         &["msg", "cancel", "q", "--state", "running", "--force"],

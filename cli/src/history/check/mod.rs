@@ -55,6 +55,9 @@ async fn check(
         reports[at].count(difference.kind == Kind::Gone, !difference.mended.is_empty());
         reports[at].add(id, difference.text);
     }
+    for (at, _) in compared.undecided {
+        reports[at].undecided += 1;
+    }
     for ((at, id), difference) in traces::check(&compared.queues, compared.indexed, session, progress).await? {
         reports[at].add(id, difference);
     }

@@ -15,6 +15,8 @@ pub(super) struct Report {
     compared: u64,
     /// Messages of the index that are gone from the queue without a record.
     gone_without_record: u64,
+    /// Messages that changed during each comparison: whether they differ is not known.
+    pub(super) undecided: u64,
     differences: Vec<Difference>,
     more_differences: u64,
     #[serde(skip)]
@@ -29,7 +31,8 @@ pub(super) struct Difference {
 
 impl Report {
     pub(super) fn new(queue: String, compared: u64) -> Report {
-        Report { queue, compared, gone_without_record: 0, differences: Vec::new(), more_differences: 0, mendable: 0 }
+        let differences = Vec::new();
+        Report { queue, compared, gone_without_record: 0, undecided: 0, differences, more_differences: 0, mendable: 0 }
     }
 
     /// Counts a difference by what it is.
@@ -67,6 +70,10 @@ pub(super) fn text(reports: &[Report]) -> String {
             0 => "no difference".to_owned(),
             found => format!("{found} differences"),
         };
+        let verdict = match report.undecided {
+            0 => verdict,
+            undecided => format!("{verdict}, {undecided} undecided"),
+        };
         vec![report.queue.clone(), grouped(report.compared), grouped(report.gone_without_record), verdict]
     };
     let header = ["queue", "#compared", "#gone without record", "verdict"];
@@ -79,5 +86,22 @@ pub(super) fn text(reports: &[Report]) -> String {
             text += &format!("\n{}: {} more", report.queue, report.more_differences);
         }
     }
+    if reports.iter().any(|report| report.undecided > 0) {
+        text += "\nUndecided messages changed during every comparison. Check their queues again when they are quieter.";
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q20_what_was_not_decided_is_said() {
+        let mut report = Report::new("q".to_owned(), 7);
+        assert!(text(std::slice::from_ref(&report)).ends_with("no difference"));
+        report.undecided = 2;
+        let text = text(&[report]);
+        assert!(text.contains("no difference, 2 undecided\nUndecided messages"), "{text}");
+    }
 }

@@ -16,6 +16,12 @@ const NOT_THERE: [&str; 2] = ["MESSAGE_NOT_FOUND", "QUEUE_NOT_FOUND"];
 /// Messages of one id that the index shows and that are not gone: one, and perhaps earlier ones that should be gone.
 const SAME_ID: u32 = 100;
 
+/// The messages that differ, and those that changed during each comparison: whether they differ is not known.
+pub(super) struct Again {
+    pub(super) differences: Vec<(Suspect, Difference)>,
+    pub(super) undecided: Vec<Suspect>,
+}
+
 /// Compares these messages until the queue returns the same before and after the index was read. A message that changed
 /// in between is compared again in the next round.
 pub(super) async fn compare(
@@ -23,7 +29,7 @@ pub(super) async fn compare(
     mut suspects: Vec<Suspect>,
     session: &Session,
     progress: &mut Progress,
-) -> Result<Vec<(Suspect, Difference)>, CliError> {
+) -> Result<Again, CliError> {
     let mut differences = Vec::new();
     for _ in 0..TRIES {
         if suspects.is_empty() {
@@ -50,7 +56,7 @@ pub(super) async fn compare(
             }
         }
     }
-    Ok(differences)
+    Ok(Again { differences, undecided: suspects })
 }
 
 /// The result of one comparison.

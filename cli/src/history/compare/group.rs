@@ -1,6 +1,6 @@
 //! Queues that are listed together and wait for the watermark together.
 
-use super::again;
+use super::again::{self, Again};
 use super::difference::Difference;
 use super::message_view::{MessageView, digest};
 use super::names::Names;
@@ -43,9 +43,12 @@ pub(crate) struct Compared {
     pub(crate) queues: Vec<(String, u64)>,
     /// Messages that differ.
     pub(crate) differences: Vec<(Suspect, Difference)>,
+    /// Messages that changed during each comparison: whether they differ is not known.
+    pub(crate) undecided: Vec<Suspect>,
     /// The messages in the index, if they were requested.
     pub(crate) indexed: Vec<Suspect>,
-    /// The losses of the queues from before they were listed: they explain no difference that is not in `differences`.
+    /// The losses of the queues from before they were listed: they explain no difference that is not in `differences`
+    /// or `undecided`.
     pub(crate) losses: Vec<Loss>,
 }
 
@@ -94,8 +97,8 @@ impl Group {
             indexed.extend(found.ids.into_iter().map(|id| (at, id)));
         }
         drop(comparisons);
-        let differences = again::compare(&queues, suspects, session, progress).await?;
-        Ok(Compared { queues, differences, indexed, losses })
+        let Again { differences, undecided } = again::compare(&queues, suspects, session, progress).await?;
+        Ok(Compared { queues, differences, undecided, indexed, losses })
     }
 }
 

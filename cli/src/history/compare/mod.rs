@@ -2,7 +2,7 @@
 //!
 //! A queue at work cannot be compared at one moment. The comparison lists some queues, waits until the watermark has passed
 //! that moment, and lists the index. Messages that differ are compared again: a difference counts only if the message did
-//! not change meanwhile. Waiting for the watermark takes seconds, so many queues and messages wait together.
+//! not change meanwhile, and a message that changes during each comparison stays undecided. Waiting for the watermark takes seconds, so many queues and messages wait together.
 //!
 //! What lives here: the names of the queues (`names`), the groups of queues that wait together (`group`), the second
 //! comparison (`again`), what differs and how it is mended (`difference`, `message_view`), the progress on stderr

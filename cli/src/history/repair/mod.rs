@@ -2,21 +2,21 @@
 //!
 //! It may run while servers, workers and indexers run, and may be stopped at any time. History replaces a message only by a
 //! later version of it, and an event that arrives after all has this version or a later one. A loss is settled once every
-//! message of its queue was compared after the loss, and what differed is repaired.
+//! message of its queue was compared after the loss, and what differed is repaired. A message that history refuses, or that
+//! changes during each comparison, keeps the losses of its queue.
 //!
-//! What lives here: the verb, and the result of each queue as it is printed (`report`).
+//! What lives here: the verb, what it writes (`write`), and the result of each queue as it is printed (`report`).
 
 mod report;
+mod write;
 
-use super::compare::{Compared, Group, Names, Progress, caught_up, names};
-use crate::connection::{Session, cli_error};
+use super::compare::{Compared, Group, Names, Progress, names};
+use crate::connection::Session;
 use crate::error::CliError;
 use clap::Args;
 use report::{Report, text};
-use tallystone_client::{IndexedMessage, Loss};
-
-/// Messages or losses of one call.
-const ITEMS: usize = 500;
+use std::collections::BTreeSet;
+use tallystone_client::Loss;
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
@@ -33,16 +33,25 @@ pub(crate) struct RepairArgs {
 pub(crate) async fn run(args: RepairArgs, session: &Session) -> Result<(), CliError> {
     let mut names = names(args.queues, args.from, session).await?;
     let mut progress = Progress::new(names.len() as u64);
-    let mut left = 0;
+    let (mut left, mut kept_losses) = (0, 0);
     while let Some(first) = names.first().cloned() {
         let repaired = repair_next(&mut names, args.dry_run, session, &mut progress).await;
-        let reports = repaired.map_err(|error| error.hint(format!("`--from {first}` continues the repair")))?;
+        let reports = repaired.map_err(|error| match error.reason.as_deref() {
+            // It would end in the same way, and the error has its own hint.
+            Some("QUEUE_NOT_FOUND") => error,
+            _ => error.hint(format!("`--from {first}` continues the repair")),
+        })?;
         left += reports.iter().map(Report::left).sum::<u64>();
+        kept_losses += reports.iter().map(Report::kept_losses).sum::<u64>();
         session.output.many(&reports, text)?;
     }
-    match left {
-        0 => Ok(()),
-        left => Err(CliError::refused(format!("{left} differences cannot be mended"))
+    match (left, kept_losses) {
+        (0, 0) => Ok(()),
+        (0, kept) => Err(CliError::refused(format!(
+            "{kept} losses are not settled: messages of their queues changed during every comparison"
+        ))
+        .hint("repair these queues again when they are quieter")),
+        (left, _) => Err(CliError::refused(format!("{left} differences cannot be mended"))
             .hint("`tallystone history check` names them; the next transition of a message brings it into history")),
     }
 }
@@ -55,7 +64,7 @@ async fn repair_next(
     progress: &mut Progress,
 ) -> Result<Vec<Report>, CliError> {
     let group = Group::list(names, session, progress).await?;
-    let Compared { queues, differences, losses, .. } = group.compare(false, session, progress).await?;
+    let Compared { queues, differences, undecided, losses, .. } = group.compare(false, session, progress).await?;
     let mut reports: Vec<Report> =
         queues.into_iter().map(|(queue, compared)| Report::new(queue, compared, dry_run)).collect();
     let mut mended = Vec::new();
@@ -63,40 +72,28 @@ async fn repair_next(
         reports[at].found(&difference);
         mended.extend(difference.mended.into_iter().map(|message| (at, message)));
     }
-    for report in &mut reports {
-        report.losses = losses.iter().filter(|loss| loss.queue == report.queue).count() as u64;
+    for (at, _) in undecided {
+        reports[at].undecided();
     }
     if !dry_run {
-        write(mended, &mut reports, session).await?;
-        settle(losses, session).await?;
+        write::write(mended, &mut reports, session).await?;
+    }
+    let settled = settled(losses, &mut reports);
+    if !dry_run {
+        write::settle(settled, session).await?;
     }
     Ok(reports)
 }
 
-async fn write(
-    mut messages: Vec<(usize, IndexedMessage)>,
-    reports: &mut [Report],
-    session: &Session,
-) -> Result<(), CliError> {
-    while !messages.is_empty() {
-        let rest = messages.split_off(messages.len().min(ITEMS));
-        let (at, batch): (Vec<usize>, Vec<IndexedMessage>) = std::mem::replace(&mut messages, rest).into_iter().unzip();
-        let repaired = session.client.repair_messages(batch, Vec::new()).await.map_err(|error| cli_error(&error))?;
-        for (at, is_repaired) in at.into_iter().zip(repaired) {
-            reports[at].written(is_repaired);
+/// The losses to settle.
+fn settled(mut losses: Vec<Loss>, reports: &mut [Report]) -> Vec<Loss> {
+    let mut kept = BTreeSet::new();
+    for report in reports {
+        let of_queue = losses.iter().filter(|loss| loss.queue == report.queue).count() as u64;
+        if !report.settles(of_queue) {
+            kept.insert(report.queue.as_str());
         }
     }
-    Ok(())
-}
-
-/// Settles losses once queries find the repaired messages: no answer may show an old message as certain.
-async fn settle(losses: Vec<Loss>, session: &Session) -> Result<(), CliError> {
-    if losses.is_empty() {
-        return Ok(());
-    }
-    caught_up(session).await?;
-    for batch in losses.chunks(ITEMS) {
-        session.client.repair_messages(Vec::new(), batch.to_vec()).await.map_err(|error| cli_error(&error))?;
-    }
-    Ok(())
+    losses.retain(|loss| !kept.contains(loss.queue.as_str()));
+    losses
 }

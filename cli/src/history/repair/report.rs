@@ -16,16 +16,24 @@ pub(super) struct Report {
     outdated: u64,
     /// Differences that only a later transition can mend.
     left: u64,
+    /// Of these: messages whose repair history has refused.
+    refused: u64,
+    /// Messages that changed during each comparison: whether they differ is not known.
+    undecided: u64,
     /// Messages that were repaired.
     repaired: u64,
     /// Losses of the queue that are settled now.
-    pub(super) losses: u64,
+    losses: u64,
+    /// Losses that stay.
+    kept_losses: u64,
     dry_run: bool,
 }
 
 impl Report {
     pub(super) fn new(queue: String, compared: u64, dry_run: bool) -> Report {
-        Report { queue, compared, gone: 0, outdated: 0, left: 0, repaired: 0, losses: 0, dry_run }
+        let (gone, outdated, left, refused, undecided, repaired) = (0, 0, 0, 0, 0, 0);
+        let (losses, kept_losses) = (0, 0);
+        Report { queue, compared, gone, outdated, left, refused, undecided, repaired, losses, kept_losses, dry_run }
     }
 
     /// Counts a difference.
@@ -37,24 +45,80 @@ impl Report {
         }
     }
 
-    /// Counts a message that was written. One that was not has changed meanwhile, and its own event was indexed.
-    pub(super) fn written(&mut self, is_repaired: bool) {
-        self.repaired += u64::from(is_repaired);
+    /// Counts a message that changed during each comparison.
+    pub(super) fn undecided(&mut self) {
+        self.undecided += 1;
+    }
+
+    /// Counts a message that was repaired.
+    pub(super) fn repaired(&mut self) {
+        self.repaired += 1;
+    }
+
+    /// Counts a message whose repair history has refused.
+    pub(super) fn refused(&mut self) {
+        self.refused += 1;
+        self.left += 1;
+    }
+
+    /// Counts the losses of the queue. Returns whether to settle them: not while history may have an old version of a
+    /// message, which no answer may then show as certain.
+    pub(super) fn settles(&mut self, losses: u64) -> bool {
+        let settles = self.refused == 0 && self.undecided == 0;
+        *(if settles { &mut self.losses } else { &mut self.kept_losses }) = losses;
+        settles
     }
 
     /// Differences that are not mended.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
+
+    /// Losses that stay.
+    pub(super) fn kept_losses(&self) -> u64 {
+        self.kept_losses
+    }
 }
 
 /// A table of the queues.
 pub(super) fn text(reports: &[Report]) -> String {
-    let header = ["queue", "#compared", "#gone without record", "#outdated", "#repaired", "#losses", "#left"];
+    let header = [
+        "queue",
+        "#compared",
+        "#gone without record",
+        "#outdated",
+        "#repaired",
+        "#losses",
+        "#left",
+        "#undecided",
+        "#losses kept",
+    ];
     let row = |report: &Report| {
-        let Report { compared, gone, outdated, repaired, losses, left, .. } = *report;
-        let counts = [compared, gone, outdated, repaired, losses, left].map(grouped);
+        let Report { compared, gone, outdated, repaired, losses, left, undecided, kept_losses, .. } = *report;
+        let counts = [compared, gone, outdated, repaired, losses, left, undecided, kept_losses].map(grouped);
         [vec![report.queue.clone()], counts.to_vec()].concat()
     };
     table(&header, reports.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q19_losses_are_settled_only_where_every_message_is_right() {
+        let report = || Report::new("q".to_owned(), 3, false);
+        let mut right = report();
+        right.repaired();
+        assert!(right.settles(2));
+        assert_eq!((right.losses, right.kept_losses(), right.left()), (2, 0, 0));
+        let mut refused = report();
+        refused.refused();
+        assert!(!refused.settles(2));
+        assert_eq!((refused.losses, refused.kept_losses(), refused.left()), (0, 2, 1));
+        let mut undecided = report();
+        undecided.undecided();
+        assert!(!undecided.settles(1));
+        assert_eq!((undecided.losses, undecided.kept_losses(), undecided.left()), (0, 1, 0));
+    }
 }

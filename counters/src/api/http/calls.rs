@@ -1,7 +1,7 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
-use super::int64::read_text;
+use super::int64::read_integers;
 use super::item::{Unreadable, readable};
 use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
@@ -18,7 +18,7 @@ use axum::Json;
 use axum::extract::{FromRequestParts, RawQuery};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use std::convert::Infallible;
 use std::str::FromStr;
 use tallystone_proto::RpcStatus;
@@ -26,7 +26,7 @@ use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
 use tallystone_serving::Access;
-use tallystone_serving::http::{FaultBody, Faults, JsonBody, PathParams};
+use tallystone_serving::http::{FaultBody, Faults, JsonBody, Object, PathParams};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
@@ -43,8 +43,9 @@ impl FromRequestParts<Api> for ApiState {
     }
 }
 
+/// The object of a body.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
-    serde_json::from_slice(body).map_err(|error| {
+    serde_json::from_slice(body).map(|Object(body)| body).map_err(|error| {
         crate::metrics::refused(&Refusal::invalid("body", error.to_string()));
         FaultBody::malformed(error)
     })
@@ -132,7 +133,7 @@ pub(crate) async fn add_counts(
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<AddedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
-    let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
+    let (adds, unreadable) = readable(adds, |Object(add)| add.try_into());
     let answered = api.add_counts(Request::new(wire::AddCountsRequest { namespace, adds })).await?.into_inner();
     let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
     Ok(results(outcomes, ("adds", unreadable)))
@@ -147,7 +148,7 @@ pub(crate) async fn add_and_get_counts(
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
-    let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
+    let (adds, unreadable) = readable(adds, |Object(add)| add.try_into());
     let request = wire::AddAndGetCountsRequest { namespace, adds };
     let answered = api.add_and_get_counts(Request::new(request)).await?.into_inner();
     let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
@@ -215,7 +216,7 @@ pub(crate) async fn clear_counts(
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<AddedBody>> {
     let ClearCountsBody { namespace, clears } = read(&body)?;
-    let (clears, unreadable) = readable(clears, wire::ClearCount::try_from);
+    let (clears, unreadable) = readable(clears, |Object(clear)| clear.try_into());
     let answered = api.clear_counts(Request::new(wire::ClearCountsRequest { namespace, clears })).await?.into_inner();
     let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
     Ok(results(outcomes, ("clears", unreadable)))
@@ -290,10 +291,6 @@ pub(crate) struct NamespacesBody {
     namespaces: Vec<NamespaceBody>,
 }
 
-/// Some parameters; the others stay as they are.
-#[derive(Deserialize)]
-struct Change(serde_json::Map<String, serde_json::Value>);
-
 /// Lists all namespaces.
 ///
 /// In the order of their names, with their configurations.
@@ -331,8 +328,9 @@ pub(crate) async fn put_namespace(
     JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
-    let Change(mut change) = read(&body)?;
-    read_text(&mut change);
+    // Some parameters; the others stay as they are.
+    let mut change: serde_json::Map<String, serde_json::Value> = read(&body)?;
+    read_integers(&mut change);
     let put = api.counters.put_namespace(&name, |before| {
         let refused = |error: serde_json::Error| crate::Refusal::invalid("config", error.to_string());
         let (archived, says_nothing) = (before.archived, !change.contains_key("archived"));

@@ -7,7 +7,9 @@ use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use tallystone_serving::http::Int64;
 
 /// The parameter of the query with which a caller requests text.
 pub(super) const PARAMETER: &str = "int64";
@@ -17,10 +19,10 @@ pub(super) const AS_TEXT: &str = "string";
 pub(super) const SHORT: [&str; 6] =
     ["rollup_batch_count", "num_queues", "buckets_per_id", "seconds_per_bucket", "seconds_per_slice", "epoch"];
 
-/// Numbers that a change of a namespace has as text become numbers.
-pub(super) fn read_text(change: &mut Map<String, Value>) {
-    for value in change.values_mut() {
-        if let Some(number) = value.as_str().and_then(|text| text.parse::<i64>().ok()) {
+/// Integers that a change of a namespace has as text, or with an exponent, become plain numbers.
+pub(super) fn read_integers(change: &mut Map<String, Value>) {
+    for value in change.values_mut().filter(|value| value.is_string() || value.is_f64()) {
+        if let Ok(Int64(number)) = Int64::deserialize(&*value) {
             *value = number.into();
         }
     }

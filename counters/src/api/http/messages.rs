@@ -5,7 +5,7 @@ use super::item::Item;
 use crate::Refusal;
 use serde::{Deserialize, Deserializer, Serialize};
 use tallystone_proto::counter::v1 as wire;
-use tallystone_serving::http::{FaultBody, Int64, short_list};
+use tallystone_serving::http::{FaultBody, Int64, Object, short_list};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use utoipa::ToSchema;
@@ -43,7 +43,8 @@ pub(crate) struct AddCountBody {
     delta: Int64,
     /// Absent: a repeated call counts again.
     #[serde(alias = "idempotency_token")]
-    token: Option<TokenBody>,
+    #[schema(value_type = Option<TokenBody>)]
+    token: Option<Object<TokenBody>>,
     /// A negative delta is refused (BOUND_REACHED) if it would make the count less. Only in an ACCURATE namespace with
     /// buckets_per_id 1.
     #[serde(default, deserialize_with = "present")]
@@ -70,7 +71,8 @@ pub(crate) struct AddBody {
     counter: String,
     delta: Int64,
     #[serde(alias = "idempotency_token")]
-    token: Option<TokenBody>,
+    #[schema(value_type = Option<TokenBody>)]
+    token: Option<Object<TokenBody>>,
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Int64>)]
     min: Option<i64>,
@@ -90,7 +92,7 @@ pub(crate) struct AddCountsBody {
     pub(super) namespace: String,
     #[serde(deserialize_with = "short_list")]
     #[schema(value_type = Vec<AddBody>)]
-    pub(super) adds: Vec<Item<AddBody>>,
+    pub(super) adds: Vec<Item<Object<AddBody>>>,
 }
 
 /// The request of GetCount.
@@ -138,7 +140,8 @@ pub(crate) struct ClearCountBody {
     #[serde(alias = "counter_name")]
     counter: String,
     #[serde(alias = "idempotency_token")]
-    token: Option<TokenBody>,
+    #[schema(value_type = Option<TokenBody>)]
+    token: Option<Object<TokenBody>>,
 }
 
 /// One item of a batch.
@@ -148,7 +151,8 @@ pub(crate) struct ClearBody {
     #[serde(alias = "counter_name")]
     counter: String,
     #[serde(alias = "idempotency_token")]
-    token: Option<TokenBody>,
+    #[schema(value_type = Option<TokenBody>)]
+    token: Option<Object<TokenBody>>,
 }
 
 /// The request of ClearCounts: 1 to 1,000 clears.
@@ -158,7 +162,7 @@ pub(crate) struct ClearCountsBody {
     pub(super) namespace: String,
     #[serde(deserialize_with = "short_list")]
     #[schema(value_type = Vec<ClearBody>)]
-    pub(super) clears: Vec<Item<ClearBody>>,
+    pub(super) clears: Vec<Item<Object<ClearBody>>>,
 }
 
 /// The request of ListCounters.
@@ -359,8 +363,8 @@ fn range(from: Option<TimeBody>, to: Option<TimeBody>) -> Result<(i64, i64), Ref
     Ok((from_ms, to_ms))
 }
 
-fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
-    let into_wire = |TokenBody { token, generation_time }| {
+fn token(body: Option<Object<TokenBody>>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
+    let into_wire = |Object(TokenBody { token, generation_time })| {
         let generation_time_ms = generation_time.ms("token.generation_time_ms")?;
         Ok(wire::IdempotencyToken { token, generation_time_ms })
     };

@@ -1,4 +1,4 @@
-//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers and lists in JSON, the path of the
+//! What HTTP services share: the error body, the extractors that answer with it, 64-bit integers, lists and objects in JSON, the path of the
 //! host's health, and the guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls
 //! themselves live with their service.
 
@@ -10,6 +10,7 @@ mod health;
 mod hosts;
 mod int64;
 mod list;
+mod object;
 mod origin;
 
 pub use extract::{JsonBody, PathParams};
@@ -21,3 +22,4 @@ pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;
 pub use int64::Int64;
 pub use list::short_list;
+pub use object::Object;
