@@ -246,6 +246,9 @@ mod tests {
         assert_eq!(gather.take().unwrap().items, [3]);
         let (next, _receiver) = call(6..7, 8);
         gather.push(next);
+        let (gone, receiver) = call(7..9, 9);
+        drop(receiver);
+        gather.push(gone);
         gather.drop_left();
         assert_eq!(gather.calls.len(), 2, "nothing has said that one has gone");
         gather.caller_left();
