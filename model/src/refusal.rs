@@ -188,8 +188,8 @@ pub enum Refusal {
         /// When the same may be let in; `None`: not by waiting alone.
         retry_after: Option<Duration>,
     },
-    /// Too many new messages wait for the store already; nothing was added (O8).
-    #[error("too many new messages wait for the store, so none was added; call again in {} ms", retry_after.as_millis())]
+    /// Too much waits for the store already; nothing was changed (O8).
+    #[error("too much waits for the store, so nothing was changed; call again in {} ms", retry_after.as_millis())]
     Overloaded {
         /// After which time there should be room for the call.
         retry_after: Duration,

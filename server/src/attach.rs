@@ -2,7 +2,7 @@
 
 use crate::api::{Api, RPCS};
 use crate::config::{QueueTemplates, ServerConfig, TenantConfigs};
-use crate::engine::{Context, Engine, FairQueue, WaitLimits};
+use crate::engine::{Context, Engine, FairQueue, Rooms, WaitLimits};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::outbox::{OutboxHealth, Relay, RelayOptions};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tallystone_model::{ConfigError, Sink};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
-use tallystone_serving::{BackgroundTask, Host, RpcMetrics, WaitingRoom, report_health};
+use tallystone_serving::{BackgroundTask, Host, RpcMetrics, report_health};
 use tonic::server::NamedService;
 use uuid::Uuid;
 
@@ -69,13 +69,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         },
         enqueue_stream_calls_max: limits.enqueue_stream_calls_max,
         fair_queue: FairQueue::default(),
-        room: WaitingRoom::new(config.waiting(), {
-            let metrics = metrics.clone();
-            move |items, bytes| {
-                metrics.waiting_items.set(items as f64);
-                metrics.waiting_bytes.set(bytes as f64);
-            }
-        }),
+        rooms: Rooms::new(config.waiting(), &metrics),
         tenants: Tenants::new(tenants, &store),
         stopping: host.stopping(),
     });

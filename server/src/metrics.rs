@@ -10,7 +10,10 @@ const COMBINED_ITEMS: &str = "tallystone_combined_items";
 const WAITING: &str = "tallystone_waiting_dequeues";
 const WAITING_ITEMS: &str = "tallystone_waiting_messages";
 const WAITING_BYTES: &str = "tallystone_waiting_messages_bytes";
+const CALL_ITEMS: &str = "tallystone_waiting_call_items";
+const CALL_BYTES: &str = "tallystone_waiting_call_bytes";
 const ENQUEUES_REFUSED: &str = "tallystone_enqueues_refused_total";
+const CALLS_REFUSED: &str = "tallystone_calls_overloaded_total";
 const LANES: &str = "tallystone_lanes";
 const WAITERS_REFUSED: &str = "tallystone_waiters_refused_total";
 const STREAMS: &str = "tallystone_work_streams";
@@ -38,6 +41,12 @@ pub(crate) struct Metrics {
     pub(crate) waiting_bytes: Gauge,
     /// Enqueues that found no room.
     pub(crate) enqueues_refused: Counter,
+    /// Calls of Complete, Release and ExtendLease that wait for the store.
+    pub(crate) waiting_leases: WaitingCalls,
+    /// Calls of Cancel, Redrive and Dequeue that do.
+    pub(crate) waiting_others: WaitingCalls,
+    /// Calls of all these that found no room.
+    pub(crate) calls_refused: Counter,
     /// Queue shards for which the server holds calls, or did until recently.
     pub(crate) lanes: Gauge,
     /// Dequeues and subscriptions that were not allowed to wait, because too many do.
@@ -60,6 +69,23 @@ pub(crate) struct Metrics {
     pub(crate) store_available: Gauge,
 }
 
+/// The calls of one kind that wait for the store.
+pub(crate) struct WaitingCalls {
+    items: Gauge,
+    bytes: Gauge,
+}
+
+impl WaitingCalls {
+    fn new(kind: &'static str) -> Self {
+        WaitingCalls { items: gauge!(CALL_ITEMS, "kind" => kind), bytes: gauge!(CALL_BYTES, "kind" => kind) }
+    }
+
+    pub(crate) fn set(&self, items: usize, bytes: usize) {
+        self.items.set(items as f64);
+        self.bytes.set(bytes as f64);
+    }
+}
+
 /// Items per combined store call, by verb.
 pub(crate) struct Combined {
     pub(crate) complete: Histogram,
@@ -78,6 +104,9 @@ impl Metrics {
         describe_gauge!(WAITING_ITEMS, "new messages that wait for Redis, in all queues together");
         describe_gauge!(WAITING_BYTES, "bytes of memory of new messages that wait for Redis");
         describe_counter!(ENQUEUES_REFUSED, "Enqueues that were refused because too much waited for Redis");
+        describe_gauge!(CALL_ITEMS, "items of other calls that wait for Redis, by kind: leases, others");
+        describe_gauge!(CALL_BYTES, "bytes of memory of these calls");
+        describe_counter!(CALLS_REFUSED, "other calls that were refused because too much waited for Redis");
         describe_gauge!(LANES, "queue shards for which the server holds calls, or did within the last minute");
         describe_counter!(
             WAITERS_REFUSED,
@@ -103,6 +132,9 @@ impl Metrics {
             waiting_items: gauge!(WAITING_ITEMS),
             waiting_bytes: gauge!(WAITING_BYTES),
             enqueues_refused: counter!(ENQUEUES_REFUSED),
+            waiting_leases: WaitingCalls::new("leases"),
+            waiting_others: WaitingCalls::new("others"),
+            calls_refused: counter!(CALLS_REFUSED),
             lanes: gauge!(LANES),
             waiters_refused: counter!(WAITERS_REFUSED),
             streams: gauge!(STREAMS),

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 /// same request.
 const EXTEND_AFTER: u32 = 3;
 const EXTEND_TOGETHER: u32 = 24;
+/// No lease is shorter. Of one that arrives with less, a part has passed on the way.
+const LENGTH_MIN: Duration = Duration::from_secs(1);
 /// So far ahead that it never comes.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
@@ -24,7 +26,10 @@ pub(super) struct HeldLeases {
 struct HeldLease {
     lease: LeaseRef,
     handler: AbortHandle,
+    /// As it was requested, else as far as is known: a part may have passed on the way. Never more than its true length.
     length: Duration,
+    /// By the store's clock.
+    expires_at_ms: u64,
     /// By this machine's monotonic clock: the lease's length after it arrived, or after the last confirmed extension was
     /// requested.
     ends_at: Instant,
@@ -56,11 +61,15 @@ impl HeldLeases {
         self.next_due = Instant::now();
     }
 
-    pub(super) fn insert(&mut self, handler: AbortHandle, lease: LeaseRef, length: Duration, now: Instant) {
-        let extend_at = now + length / EXTEND_AFTER;
+    /// A lease has arrived. One of which a third has passed on the way is due to be extended at once.
+    pub(super) fn insert(&mut self, handler: AbortHandle, lease: LeaseRef, term: Term, now: Instant) {
+        let Term { length, requested, expires_at_ms } = term;
+        let whole = requested.unwrap_or(LENGTH_MIN).max(length);
+        let extend_at = now + (whole / EXTEND_AFTER).saturating_sub(whole - length);
         self.next_due = self.next_due.min(extend_at);
         let (ends_at, extend_at) = (now + length, Some(extend_at));
-        self.leases.insert(handler.id(), HeldLease { lease, handler, length, ends_at, extend_at });
+        let length = requested.unwrap_or(length).max(length);
+        self.leases.insert(handler.id(), HeldLease { lease, handler, length, expires_at_ms, ends_at, extend_at });
     }
 
     /// Removes the lease of a task that has ended; `None`: it was lost before.
@@ -84,9 +93,13 @@ impl HeldLeases {
         self.leases.drain().map(|(_, held)| (held.lease, held.handler)).collect()
     }
 
-    /// The extension requested at `requested_at` was confirmed: the lease lives at least `length` from then.
-    pub(super) fn extended(&mut self, task: task::Id, requested_at: Instant) {
+    /// The extension requested at `requested_at` was confirmed: the lease lives at least `length` from then. It was alive, so an
+    /// extension moves its end by no more than its true length.
+    pub(super) fn extended(&mut self, task: task::Id, requested_at: Instant, expires_at_ms: u64) {
         if let Some(held) = self.leases.get_mut(&task) {
+            let moved = Duration::from_millis(expires_at_ms.saturating_sub(held.expires_at_ms));
+            held.length = held.length.max(moved);
+            held.expires_at_ms = expires_at_ms;
             held.ends_at = requested_at + held.length;
             let extend_at = requested_at + held.length / EXTEND_AFTER;
             held.extend_at = Some(extend_at);
@@ -124,9 +137,23 @@ impl HeldLeases {
     }
 }
 
-/// The length of a lease: the difference of its two times, both by the store's clock.
-pub(super) fn length(lease: &Lease) -> Duration {
-    Duration::from_millis(lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms))
+/// How long a lease lasts.
+#[derive(Clone, Copy)]
+pub(super) struct Term {
+    /// When it arrives: the difference of its two times, both by the store's clock.
+    length: Duration,
+    /// Its whole length, if the worker requested one.
+    requested: Option<Duration>,
+    expires_at_ms: u64,
+}
+
+impl Term {
+    /// Of a lease that has arrived; `requested_ms`: the length that the worker requested.
+    pub(super) fn of(lease: &Lease, requested_ms: Option<u64>) -> Term {
+        let expires_at_ms = lease.lease_expires_at_ms;
+        let length = Duration::from_millis(expires_at_ms.saturating_sub(lease.leased_at_ms));
+        Term { length, requested: requested_ms.map(Duration::from_millis), expires_at_ms }
+    }
 }
 
 #[cfg(test)]
@@ -139,11 +166,15 @@ mod tests {
         LeaseRef { id: id.into(), fencing_token: 1 }
     }
 
+    fn term(length: Duration) -> Term {
+        Term { length, requested: None, expires_at_ms: 1_000_000 + length.as_millis() as u64 }
+    }
+
     /// Two leases, of 3 and of 30 seconds, that arrived at the returned time.
     fn two(tasks: &mut task::JoinSet<()>) -> (HeldLeases, Instant) {
         let (mut held, start) = (HeldLeases::new(), Instant::now());
-        held.insert(tasks.spawn(std::future::pending()), lease("short"), 3 * SECOND, start);
-        held.insert(tasks.spawn(std::future::pending()), lease("long"), 30 * SECOND, start);
+        held.insert(tasks.spawn(std::future::pending()), lease("short"), term(3 * SECOND), start);
+        held.insert(tasks.spawn(std::future::pending()), lease("long"), term(30 * SECOND), start);
         (held, start)
     }
 
@@ -158,9 +189,35 @@ mod tests {
         assert_eq!(due.extend[0].1, lease("short"));
         // It is requested once, and the end of the lease is still watched.
         assert_eq!(held.next_due(), start + 3 * SECOND);
-        held.extended(due.extend[0].0, start + SECOND);
+        held.extended(due.extend[0].0, start + SECOND, 1_004_000);
         assert_eq!(held.next_due(), start + 2 * SECOND);
         assert_eq!(held.take_due(start + 2 * SECOND, true).extend.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn q11_a_lease_of_which_little_is_left_is_extended_at_once_and_then_at_a_third_of_its_length() {
+        let mut tasks: task::JoinSet<()> = task::JoinSet::new();
+        let (mut held, start) = (HeldLeases::new(), Instant::now());
+        // Half a second is left of a lease of 30 s, and half of one whose length was requested.
+        held.insert(tasks.spawn(std::future::pending()), lease("least"), term(SECOND / 2), start);
+        let half = Term { requested: Some(30 * SECOND), ..term(15 * SECOND) };
+        held.insert(tasks.spawn(std::future::pending()), lease("half"), half, start);
+        // Of this one a tenth has passed: it is due when a third has.
+        let most = Term { requested: Some(30 * SECOND), ..term(27 * SECOND) };
+        held.insert(tasks.spawn(std::future::pending()), lease("most"), most, start);
+        let mut due = held.take_due(start, true).extend;
+        due.sort_by_key(|(_, lease)| lease.id.clone());
+        assert_eq!(due.iter().map(|(_, lease)| lease.clone()).collect::<Vec<_>>(), [lease("half"), lease("least")]);
+        // The store moves each end to 30 s from now.
+        due.iter().for_each(|(task, _)| held.extended(*task, start, 1_030_000));
+        assert!(held.take_due(start + SECOND, true).extend.is_empty());
+        assert_eq!(held.next_due(), start + 7 * SECOND);
+        // The end of the first moved by 29.5 s: it lasts as long at least.
+        let mut lost = |at| held.take_due(start + at, false).lost.into_iter().map(|(lost, _)| lost).collect::<Vec<_>>();
+        assert_eq!(lost(26 * SECOND), []);
+        assert_eq!(lost(27 * SECOND), [lease("most")]);
+        assert_eq!(lost(29 * SECOND + SECOND / 2), [lease("least")]);
+        assert_eq!(lost(30 * SECOND), [lease("half")]);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //! results that are ready before it sends a request, so that under load results travel in batches, each with the credits
 //! for the next leases.
 
-use super::held::{self, HeldLeases};
+use super::held::{HeldLeases, Term};
 use super::outcome::{Failure, Lost, Outcome, Success};
 use super::outgoing::{Outgoing, Unanswered};
 use super::settings::Settings;
@@ -285,7 +285,7 @@ where
     fn start(&mut self, lease: Lease, received: Instant) {
         self.settings.stats.leased.fetch_add(1, Relaxed);
         self.credits = self.credits.saturating_sub(1);
-        let (held, length) = (lease.lease_ref(), held::length(&lease));
+        let (held, term) = (lease.lease_ref(), Term::of(&lease, self.settings.lease_ms));
         let handler = self.handler.clone();
         #[cfg(feature = "telemetry")]
         let span = self.spans.begin(&self.settings.queue, &lease);
@@ -294,7 +294,7 @@ where
         #[cfg(feature = "telemetry")]
         let running = opentelemetry::trace::FutureExt::with_context(running, span);
         let task = self.handlers.spawn(running);
-        self.held.insert(task, held, length, received);
+        self.held.insert(task, held, term, received);
     }
 
     fn lose(&mut self, lease: LeaseRef, handler: &task::AbortHandle, cause: Lost) {
@@ -327,10 +327,10 @@ where
         for result in extended {
             let (task, requested_at) = self.unanswered.extends.pop_front().ok_or_else(unexpected)?;
             match extension_result(result) {
-                Ok(_) => {
+                Ok(extended) => {
                     self.delays = None;
                     self.settings.stats.extended.fetch_add(1, Relaxed);
-                    self.held.extended(task, requested_at);
+                    self.held.extended(task, requested_at, extended.lease_expires_at_ms);
                 }
                 Err(refused) if refused.is_unavailable() => {
                     let retry_at = self.hold();

@@ -3,6 +3,7 @@
 use super::batch::Parsed;
 use super::wire;
 use crate::engine::Engine;
+use prost::Message as _;
 use tallystone_model::limits::REASON_BYTES_MAX;
 use tallystone_model::store::Cancellation;
 use tallystone_model::{Refusal, Store};
@@ -29,9 +30,10 @@ pub(super) async fn handle<S: Store>(
 
 async fn cancel<S: Store>(engine: &Engine<S>, request: pb::CancelRequest) -> Result<pb::CancelResponse, Status> {
     let queue = wire::queue(&request.queue)?;
+    let bytes = request.encoded_len();
     let ids: Vec<String> = request.cancellations.iter().map(|cancellation| cancellation.id.clone()).collect();
     let cancellations = Parsed::new("cancellations", request.cancellations, parse)?;
-    let results = cancellations.through(|cancellations| engine.cancel(&queue, cancellations)).await?;
+    let results = cancellations.through(|cancellations| engine.cancel(&queue, cancellations, bytes)).await?;
     let results = std::iter::zip(ids, results).map(|(id, result)| wire::to_transition_result(id, result));
     Ok(pb::CancelResponse { results: results.collect() })
 }

@@ -2,6 +2,7 @@
 
 use super::{status, wire};
 use crate::engine::Engine;
+use prost::Message as _;
 use std::time::Duration;
 use tallystone_model::Store;
 use tallystone_model::limits::*;
@@ -19,6 +20,7 @@ pub(super) async fn handle<S: Store>(
     let access = Access::of(request.extensions());
     let answer_by = tallystone_proto::answer_by(request.metadata());
     let request = request.into_inner();
+    let bytes = request.encoded_len();
     let queue = wire::queue(&request.queue)?;
     let wait_ms = check_range("wait_ms", request.wait_ms, 0, WAIT_MS_MAX).map_err(status::of_call)?;
     let filters = wire::filters("filters", request.filters)?;
@@ -35,7 +37,7 @@ pub(super) async fn handle<S: Store>(
     let wait_until = Instant::now() + Duration::from_millis(wait_ms);
     let until = answer_by.map_or(wait_until, |by| by.min(wait_until));
     let leases = tokio::select! {
-        leases = engine.dequeue(&queue, parsed, until) => leases.map_err(status::of_call)?,
+        leases = engine.dequeue(&queue, parsed, bytes, until) => leases.map_err(status::of_call)?,
         // As if the caller had disconnected: what it has leased is released.
         withdrawn = access.withdrawn() => return Err(withdrawn),
     };

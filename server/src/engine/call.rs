@@ -30,24 +30,24 @@ pub(crate) struct Call<I, O> {
 }
 
 impl<I, O> Call<I, O> {
+    /// A call of any verb but Enqueue.
+    pub(super) fn of(items: Vec<I>, recipient: Recipient<O>) -> Self {
+        Call { items, bytes: 0, may_create: false, recipient }
+    }
+
     pub(super) fn load(&self) -> Load {
         Load { items: self.items.len(), bytes: self.bytes }
     }
 
     /// A call of a subscription; `None` without items.
     pub(super) fn of_subscription(id: SubscriptionId, items: Vec<I>) -> Option<Self> {
-        (!items.is_empty()).then_some(Call {
-            items,
-            bytes: 0,
-            may_create: false,
-            recipient: Recipient::Subscription(id),
-        })
+        (!items.is_empty()).then_some(Call::of(items, Recipient::Subscription(id)))
     }
 }
 
 /// Where the results of a call go.
 pub(crate) enum Recipient<O> {
-    /// To a unary call. Its items keep their place until it has the results (Enqueue).
+    /// To a unary call. Its items keep their place until it has the results.
     Caller(oneshot::Sender<Items<O>>, Option<RoomPlace>),
     /// To a subscription.
     Subscription(SubscriptionId),

@@ -8,6 +8,7 @@ use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition,
 };
 use tallystone_model::{NewMessage, Refusal};
+use tallystone_serving::RoomPlace;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -33,12 +34,24 @@ pub(crate) enum Command {
     StopSubscription(SubscriptionId),
     /// A subscription has closed.
     Unsubscribe(SubscriptionId),
-    /// The caller of an Enqueue has disconnected before it had the results.
-    CallerLeft,
+    /// The caller of a call has disconnected before it had the results.
+    CallerLeft(Verb),
     /// A change from outside this lane may have made messages runnable.
     Wake,
     /// A Cancel with force or a purge has ended this lease.
     Revoke(LeaseRef),
+}
+
+/// The unary calls that wait for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Enqueue,
+    Complete,
+    Release,
+    Extend,
+    Cancel,
+    Redrive,
+    Dequeue,
 }
 
 /// A unary Dequeue.
@@ -49,4 +62,6 @@ pub(crate) struct DequeueCall {
     pub(crate) until: Instant,
     /// Receives its leases.
     pub(crate) reply: oneshot::Sender<Result<Granted, Refusal>>,
+    /// Its place, until it waits for messages.
+    pub(crate) room: Option<RoomPlace>,
 }

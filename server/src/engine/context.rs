@@ -2,6 +2,7 @@
 
 use super::fair_queue::FairQueue;
 use super::places::WaitLimits;
+use super::rooms::Rooms;
 use crate::config::{CreateOnEnqueue, QueueTemplates};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
@@ -9,7 +10,6 @@ use crate::queue_metrics::Board;
 use crate::schedule::Schedule;
 use crate::tenants::Tenants;
 use std::sync::Arc;
-use tallystone_serving::WaitingRoom;
 use tokio_util::sync::CancellationToken;
 
 /// The parts that the lanes and the verbs of one server share.
@@ -25,8 +25,8 @@ pub(crate) struct Context<S> {
     /// The calls of one stream of Enqueues that may have no answer.
     pub(crate) enqueue_stream_calls_max: u32,
     pub(crate) fair_queue: FairQueue,
-    /// The bound on new messages that wait for the store, in all queues together.
-    pub(crate) room: WaitingRoom,
+    /// The bounds on what waits for the store, in all queues together.
+    pub(crate) rooms: Rooms,
     pub(crate) tenants: Tenants,
     /// Cancelled when the server stops.
     pub(crate) stopping: CancellationToken,

@@ -24,7 +24,7 @@ impl Rig {
     /// Completes a message that is not there; whether the queue is.
     async fn finds(&self, name: &str) -> bool {
         let lost = LeaseRef { id: id_of("m"), fencing_token: 1 };
-        !matches!(self.engine.complete(&queue(name), vec![lost.into()]).await, Err(Refusal::QueueNotFound { .. }))
+        !matches!(self.engine.complete(&queue(name), vec![lost.into()], 0).await, Err(Refusal::QueueNotFound { .. }))
     }
 }
 
@@ -126,7 +126,7 @@ async fn q18_a_waiter_gets_a_message_of_a_later_step() {
     let pair = || [("k".to_owned(), "v".to_owned())].into();
     let request = DequeueRequest { filters: vec![Filter::parse(pair()).unwrap()], ..request(1) };
     let engine = rig.engine.clone();
-    let waiter = tokio::spawn(async move { engine.dequeue(&queue("large"), request, Instant::now() + HOUR).await });
+    let waiter = tokio::spawn(async move { engine.dequeue(&queue("large"), request, 0, Instant::now() + HOUR).await });
     rig.store.called("dequeue", 1).await;
     // The dequeue of the same flush is answered before its last step.
     rig.store.slow.store(true, Ordering::SeqCst);

@@ -17,11 +17,13 @@ const FLUSH_BYTES: usize = FLUSH_ITEMS * ITEM_BYTES;
 pub(super) struct Gather<I, O> {
     calls: VecDeque<Call<I, O>>,
     load: Load,
+    /// The callers that have disconnected since their calls were last dropped.
+    left: usize,
 }
 
 impl<I, O> Default for Gather<I, O> {
     fn default() -> Self {
-        Gather { calls: VecDeque::new(), load: Load::default() }
+        Gather { calls: VecDeque::new(), load: Load::default(), left: 0 }
     }
 }
 
@@ -55,13 +57,18 @@ impl<I, O> Gather<I, O> {
         self.load
     }
 
-    /// How many calls wait.
-    pub(super) fn len(&self) -> usize {
-        self.calls.len()
+    /// A caller has disconnected.
+    pub(super) fn caller_left(&mut self) {
+        self.left += 1;
     }
 
-    /// Drops the calls whose callers have disconnected, and so gives their places back.
-    pub(super) fn drop_gone(&mut self) {
+    /// Drops the calls whose callers have disconnected, and so gives their places back, as soon as they may be an eighth of those
+    /// that wait: so each costs a few comparisons.
+    pub(super) fn drop_left(&mut self) {
+        if !may_drop(self.left, self.calls.len()) {
+            return;
+        }
+        self.left = 0;
         self.calls.retain(|call| !call.recipient.is_gone());
         self.load = self.calls.iter().map(Call::load).fold(Load::default(), Load::plus);
     }
@@ -96,6 +103,11 @@ impl<I, O> Gather<I, O> {
         }
         batch
     }
+}
+
+/// Whether so many callers that have left may be an eighth of those that wait.
+pub(super) fn may_drop(left: usize, waiting: usize) -> bool {
+    left > 0 && 8 * left >= waiting
 }
 
 impl<I, O> Batch<I, O> {
@@ -234,8 +246,14 @@ mod tests {
         assert_eq!(gather.take().unwrap().items, [3]);
         let (next, _receiver) = call(6..7, 8);
         gather.push(next);
-        gather.drop_gone();
-        assert_eq!((gather.len(), gather.load()), (1, Load { items: 1, bytes: 8 }));
+        let (gone, receiver) = call(7..9, 9);
+        drop(receiver);
+        gather.push(gone);
+        gather.drop_left();
+        assert_eq!(gather.calls.len(), 2, "nothing has said that one has gone");
+        gather.caller_left();
+        gather.drop_left();
+        assert_eq!((gather.calls.len(), gather.load()), (1, Load { items: 1, bytes: 8 }));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Lease, Shard};
+use tokio::time::Instant;
 
 /// Releases leases that no caller took.
 pub(crate) trait LeaseReturn: Send + Sync {
@@ -14,25 +15,32 @@ pub(crate) trait LeaseReturn: Send + Sync {
 /// caller between the store's reply and its own, no message stays leased without a worker.
 pub(crate) struct Granted {
     leases: Vec<Lease>,
+    /// When this server got them from the store.
+    pub(crate) arrived_at: Instant,
     /// `None`: dropped leases are not released.
     returns: Option<(Arc<dyn LeaseReturn>, Shard)>,
 }
 
 impl Granted {
     /// Leases that are released if they are not taken.
-    pub(super) fn returning(leases: Vec<Lease>, returns: Arc<dyn LeaseReturn>, shard: &Shard) -> Self {
+    pub(super) fn returning(
+        leases: Vec<Lease>,
+        arrived_at: Instant,
+        returns: Arc<dyn LeaseReturn>,
+        shard: &Shard,
+    ) -> Self {
         let returns = (!leases.is_empty()).then(|| (returns, shard.clone()));
-        Granted { leases, returns }
+        Granted { leases, arrived_at, returns }
     }
 
     /// Leases that stay with their request id: a retry of the call gets them, and without a retry they expire (Q10).
-    pub(super) fn kept(leases: Vec<Lease>) -> Self {
-        Granted { leases, returns: None }
+    pub(super) fn kept(leases: Vec<Lease>, arrived_at: Instant) -> Self {
+        Granted { leases, arrived_at, returns: None }
     }
 
     /// No leases: nothing was runnable.
     pub(super) fn none() -> Self {
-        Granted::kept(Vec::new())
+        Granted::kept(Vec::new(), Instant::now())
     }
 
     /// Takes the leases. From here on the caller must release them.

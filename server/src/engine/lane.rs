@@ -9,7 +9,7 @@
 //! Each flush needs a permit, so that no lane takes the store from the others (`fair_queue`).
 
 use super::call::{Call, SubscriptionId};
-use super::command::Command;
+use super::command::{Command, Verb};
 use super::context::Context;
 use super::cost::Load;
 use super::count::count;
@@ -51,8 +51,6 @@ struct Lane<S> {
     extend: Gather<Extension, Extended>,
     cancel: Gather<Cancellation, Transition>,
     enqueue: Gather<NewMessage, Enqueued>,
-    /// The callers of Enqueues that have disconnected since their calls were last dropped.
-    left: usize,
     waiting: Waiting,
     timers: Timers,
     /// The due time that the sweeper was last notified of, by the store's clock.
@@ -104,7 +102,6 @@ pub(super) async fn run<S: Store>(
         extend: Gather::default(),
         cancel: Gather::default(),
         enqueue: Gather::default(),
-        left: 0,
         waiting: Waiting::new(lanes.server, places),
         timers: Timers::new(now),
         notified_due_ms: 0,
@@ -200,19 +197,33 @@ impl<S: Store> Lane<S> {
             Command::Submit(id, submission) => self.submit(id, *submission),
             Command::StopSubscription(id) => self.waiting.stop_subscription(id),
             Command::Unsubscribe(id) => self.waiting.unsubscribe(id),
-            Command::CallerLeft => self.left += 1,
+            Command::CallerLeft(verb) => self.caller_left(verb),
             Command::Wake => self.waiting.signal(1),
             Command::Revoke(lease) => self.waiting.revoke(&lease),
         }
     }
 
-    /// Drops the Enqueues whose callers have disconnected, as soon as they may be an eighth of those that wait: so each costs
-    /// a few comparisons, and others get the room.
-    fn drop_left(&mut self) {
-        if self.left > 0 && 8 * self.left >= self.enqueue.len() {
-            self.enqueue.drop_gone();
-            self.left = 0;
+    fn caller_left(&mut self, verb: Verb) {
+        match verb {
+            Verb::Enqueue => self.enqueue.caller_left(),
+            Verb::Complete => self.complete.caller_left(),
+            Verb::Release => self.release.caller_left(),
+            Verb::Extend => self.extend.caller_left(),
+            Verb::Cancel => self.cancel.caller_left(),
+            Verb::Dequeue => self.waiting.caller_left(),
+            // No lane has these.
+            Verb::Redrive => {}
         }
+    }
+
+    /// Drops the calls whose callers have disconnected: others get their room.
+    fn drop_left(&mut self) {
+        self.enqueue.drop_left();
+        self.complete.drop_left();
+        self.release.drop_left();
+        self.extend.drop_left();
+        self.cancel.drop_left();
+        self.waiting.drop_left();
     }
 
     fn submit(&mut self, id: SubscriptionId, submission: Submission) {
@@ -269,7 +280,7 @@ impl<S: Store> Lane<S> {
         let now = Instant::now();
         self.absent |= outcome.finds_queue() == Some(false);
         count(&outcome, &self.tally);
-        let Outcome { complete, release, extend, cancel, enqueue, dequeue, leased, overtaken } = outcome;
+        let Outcome { complete, release, extend, cancel, enqueue, dequeue, dequeued_at, leased, overtaken } = outcome;
         let wrote = complete.is_some() || release.is_some() || cancel.is_some() || enqueue.is_some();
         self.answer(complete, |event| Some(&mut event.completed));
         self.answer(release, |event| Some(&mut event.released));
@@ -287,8 +298,8 @@ impl<S: Store> Lane<S> {
             }
             let (lanes, shard) = (&self.lanes, &self.shard);
             let retry = self.waiting.settle(batch, answer, now, |leases, has_request_id| match has_request_id {
-                true => Granted::kept(leases),
-                false => Granted::returning(leases, lanes.clone(), shard),
+                true => Granted::kept(leases, dequeued_at),
+                false => Granted::returning(leases, dequeued_at, lanes.clone(), shard),
             });
             self.timers.retry(retry, now);
         }

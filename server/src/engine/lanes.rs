@@ -1,7 +1,7 @@
 //! The lanes of this server, one for each queue shard in use: started when first needed, ended when idle.
 
 use super::call::{Call, Recipient};
-use super::command::Command;
+use super::command::{Command, Verb};
 use super::granted::LeaseReturn;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,8 +16,8 @@ type Start = dyn Fn(Arc<Lanes>, Shard, mpsc::UnboundedReceiver<Command>) + Send 
 /// All lanes. Every command is sent under the lock of this map. So a lane that finds its channel empty under the same
 /// lock can end: no command is lost, and no shard ever has two lanes.
 ///
-/// The channels are unbounded. What bounds them: every command has a caller that waits for its result, or a subscription
-/// with a bounded number of outstanding items. New messages have a place in the [room](super::Context::room).
+/// The channels are unbounded. What bounds them: every command has a caller that waits for its result and a place in a
+/// room, or a subscription with a bounded number of outstanding items.
 pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
     start: Box<Start>,
@@ -68,10 +68,10 @@ impl Lanes {
         }
     }
 
-    /// The caller of an Enqueue has disconnected: its messages need not wait.
-    pub(super) fn caller_left(&self, shard: &Shard) {
+    /// A caller has disconnected: its call need not wait.
+    pub(super) fn caller_left(&self, shard: &Shard, verb: Verb) {
         if let Some(lane) = self.lock().get(shard) {
-            drop(lane.send(Command::CallerLeft));
+            drop(lane.send(Command::CallerLeft(verb)));
         }
     }
 
@@ -103,10 +103,7 @@ impl LeaseReturn for Lanes {
         let release = |lease: &LeaseRef| Release::undelivered(lease.clone(), reason);
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
             let items = leases.iter().map(release).collect();
-            self.send(
-                shard,
-                Command::Release(Call { items, bytes: 0, may_create: false, recipient: Recipient::Discard }),
-            );
+            self.send(shard, Command::Release(Call::of(items, Recipient::Discard)));
         }
     }
 }

@@ -43,7 +43,7 @@ impl Rig {
 
     fn call(&self, request: DequeueRequest, wait: Duration) -> tokio::task::JoinHandle<Result<Vec<Lease>, Refusal>> {
         let engine = self.engine.clone();
-        tokio::spawn(async move { engine.dequeue(&queue("q"), request, Instant::now() + wait).await })
+        tokio::spawn(async move { engine.dequeue(&queue("q"), request, 0, Instant::now() + wait).await })
     }
 }
 

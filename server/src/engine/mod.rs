@@ -2,8 +2,8 @@
 //! and runs long verbs in bounded steps.
 //!
 //! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather`, `flush` and `steps` (combining),
-//! `count` (metrics), `fair_queue` and `cost` (fair shares), `waiting` and `granted` (waiting callers and their leases),
-//! `subscription` and `session` (the two ends of a subscription), `purge`. What may not: gRPC types, and Redis. The engine
+//! `count` (metrics), `fair_queue` and `cost` (fair shares), `rooms` (what may wait), `waiting` and `granted`
+//! (waiting callers and their leases), `subscription` and `session` (the two ends of a subscription), `purge`. What may not: gRPC types, and Redis. The engine
 //! uses the types of the model and works on any [`Store`].
 
 mod call;
@@ -19,6 +19,7 @@ mod lane;
 mod lanes;
 mod places;
 mod purge;
+mod rooms;
 mod session;
 mod steps;
 mod subscription;
@@ -36,20 +37,24 @@ mod overload;
 #[cfg(test)]
 mod quotas;
 #[cfg(test)]
-mod tests;
+mod revocations;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use context::Context;
 pub(crate) use fair_queue::FairQueue;
 pub(crate) use lanes::Lanes;
 pub(crate) use places::WaitLimits;
+pub(crate) use rooms::Rooms;
 pub(crate) use session::WorkSession;
 pub(crate) use subscription::{Submission, WorkEvent, WorkEvents};
 
 use crate::tenants::Creating;
 use call::{Call, Recipient};
-use command::{Command, DequeueCall};
+use command::{Command, DequeueCall, Verb};
 use gather::as_one;
 use granted::Granted;
+use rooms::Leaving;
 use session::SessionPlaces;
 use std::sync::Arc;
 use subscription::EventSender;
@@ -58,13 +63,10 @@ use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Queue, Release, Transition,
 };
 use tallystone_model::{Lease, MessageId, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
-use tallystone_serving::Overloaded;
+use tallystone_serving::RoomPlace;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-
-/// The memory that a waiting message takes in addition to its encoded bytes, about.
-const MESSAGE_MEMORY: usize = 512;
 
 /// The engine of one server.
 pub(crate) struct Engine<S> {
@@ -131,49 +133,38 @@ impl<S: Store> Engine<S> {
     }
 
     async fn add(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize, may_create: bool) -> Items<Enqueued> {
-        let memory = bytes + items.len() * MESSAGE_MEMORY;
-        let place =
-            self.context.room.take_for(queue.as_str(), items.len(), memory).map_err(|Overloaded { retry_after }| {
-                self.context.metrics.enqueues_refused.increment(1);
-                Refusal::Overloaded { retry_after }
-            })?;
-        let shard = shard(queue);
-        // Dropped after the receiver of the results: then the lane finds that the caller is gone.
-        let mut leaving = Leaving { lanes: &self.lanes, shard: &shard, has_results: false };
-        let (reply, answer) = oneshot::channel();
-        let recipient = Recipient::Caller(reply, Some(place));
-        self.lanes.send(&shard, Command::Enqueue(Call { items, bytes, may_create, recipient }));
-        let results = answer.await.unwrap_or_else(|_| Err(lane_failed()));
-        leaving.has_results = true;
-        results
+        let place = self.place_of(Verb::Enqueue, queue, items.len(), bytes)?;
+        let command = |recipient| Command::Enqueue(Call { items, bytes, may_create, recipient });
+        self.through_lane(Verb::Enqueue, queue, place, command).await
     }
 
-    /// Ends leases with success.
-    pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<Completion>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Complete(Call { items, bytes: 0, may_create: false, recipient }))
-            .await
+    /// Ends leases with success; `bytes` is the encoded size of the call, here and below.
+    pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<Completion>, bytes: usize) -> Items<Transition> {
+        let place = self.place_of(Verb::Complete, queue, items.len(), bytes)?;
+        self.through_lane(Verb::Complete, queue, place, |recipient| Command::Complete(Call::of(items, recipient))).await
     }
 
     /// Ends leases without success.
-    pub(crate) async fn release(&self, queue: &QueueName, items: Vec<Release>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Release(Call { items, bytes: 0, may_create: false, recipient }))
-            .await
+    pub(crate) async fn release(&self, queue: &QueueName, items: Vec<Release>, bytes: usize) -> Items<Transition> {
+        let place = self.place_of(Verb::Release, queue, items.len(), bytes)?;
+        self.through_lane(Verb::Release, queue, place, |recipient| Command::Release(Call::of(items, recipient))).await
     }
 
     /// Extends leases.
-    pub(crate) async fn extend_lease(&self, queue: &QueueName, items: Vec<Extension>) -> Items<Extended> {
-        self.through_lane(queue, |recipient| Command::Extend(Call { items, bytes: 0, may_create: false, recipient }))
-            .await
+    pub(crate) async fn extend_lease(&self, queue: &QueueName, items: Vec<Extension>, bytes: usize) -> Items<Extended> {
+        let place = self.place_of(Verb::Extend, queue, items.len(), bytes)?;
+        self.through_lane(Verb::Extend, queue, place, |recipient| Command::Extend(Call::of(items, recipient))).await
     }
 
     /// Cancels messages.
-    pub(crate) async fn cancel(&self, queue: &QueueName, items: Vec<Cancellation>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Cancel(Call { items, bytes: 0, may_create: false, recipient }))
-            .await
+    pub(crate) async fn cancel(&self, queue: &QueueName, items: Vec<Cancellation>, bytes: usize) -> Items<Transition> {
+        let place = self.place_of(Verb::Cancel, queue, items.len(), bytes)?;
+        self.through_lane(Verb::Cancel, queue, place, |recipient| Command::Cancel(Call::of(items, recipient))).await
     }
 
     /// Makes errored and canceled messages pending. No lane combines these calls.
-    pub(crate) async fn redrive(&self, queue: &QueueName, ids: Vec<MessageId>) -> Items<Transition> {
+    pub(crate) async fn redrive(&self, queue: &QueueName, ids: Vec<MessageId>, bytes: usize) -> Items<Transition> {
+        let _place = self.place_of(Verb::Redrive, queue, ids.len(), bytes)?;
         let shard = shard(queue);
         let results = as_one(self.context.store.redrive(&shard, ids).await);
         self.changed(&shard);
@@ -188,6 +179,7 @@ impl<S: Store> Engine<S> {
         &self,
         queue: &QueueName,
         request: DequeueRequest,
+        bytes: usize,
         until: Instant,
     ) -> Result<Vec<Lease>, Refusal> {
         let (until, place, may_not_wait) = match until > Instant::now() {
@@ -199,9 +191,14 @@ impl<S: Store> Engine<S> {
             false => (until, None, None),
         };
         self.context.tenants.check_lease(queue, request.lease_ms)?;
+        let room = Some(self.place_of(Verb::Dequeue, queue, 1, bytes)?);
+        let shard = shard(queue);
+        let leaving = Leaving::new(&self.lanes, &shard, Verb::Dequeue);
         let (reply, answer) = oneshot::channel();
-        self.lanes.send(&shard(queue), Command::Dequeue(Box::new(DequeueCall { request, until, reply })));
-        let leases = answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)?;
+        self.lanes.send(&shard, Command::Dequeue(Box::new(DequeueCall { request, until, reply, room })));
+        let granted = answer.await.unwrap_or_else(|_| Err(lane_failed()));
+        leaving.answered();
+        let leases = granted.map(Granted::take)?;
         drop(place);
         may_not_wait.filter(|_| leases.is_empty()).map_or(Ok(leases), Err)
     }
@@ -282,25 +279,25 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {
-        let (reply, answer) = oneshot::channel();
-        self.lanes.send(&shard(queue), command(Recipient::Caller(reply, None)));
-        answer.await.unwrap_or_else(|_| Err(lane_failed()))
+    /// The place of a call among those that wait for the store.
+    fn place_of(&self, verb: Verb, queue: &QueueName, items: usize, bytes: usize) -> Result<RoomPlace, Refusal> {
+        self.context.rooms.take(verb, queue, items, bytes)
     }
-}
 
-/// Notifies the lane if the caller of an Enqueue disconnects before it has the results.
-struct Leaving<'a> {
-    lanes: &'a Lanes,
-    shard: &'a Shard,
-    has_results: bool,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        if !self.has_results {
-            self.lanes.caller_left(self.shard);
-        }
+    async fn through_lane<O>(
+        &self,
+        verb: Verb,
+        queue: &QueueName,
+        place: RoomPlace,
+        command: impl FnOnce(Recipient<O>) -> Command,
+    ) -> Items<O> {
+        let shard = shard(queue);
+        let leaving = Leaving::new(&self.lanes, &shard, verb);
+        let (reply, answer) = oneshot::channel();
+        self.lanes.send(&shard, command(Recipient::Caller(reply, Some(place))));
+        let results = answer.await.unwrap_or_else(|_| Err(lane_failed()));
+        leaving.answered();
+        results
     }
 }
 

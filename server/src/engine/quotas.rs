@@ -181,7 +181,7 @@ async fn s5_no_lease_is_longer_than_the_tenants() {
     assert!(results[1].is_ok());
     let dequeue = async |lease_ms| {
         let request = DequeueRequest { lease_ms: Some(lease_ms), ..request(1) };
-        rig.engine.dequeue(&queue("t/a"), request, Instant::now()).await
+        rig.engine.dequeue(&queue("t/a"), request, 0, Instant::now()).await
     };
     assert_eq!(quota_of(&dequeue(60_001).await.unwrap_err()), "lease_ms_max");
     assert_eq!(dequeue(60_000).await.unwrap().len(), 1);

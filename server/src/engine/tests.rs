@@ -13,12 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Backoff, Filter, MessageId, QueueConfig};
-use tallystone_serving::WaitingRoom;
 use tokio_util::sync::CancellationToken;
 
-pub(super) struct Rig {
-    pub(super) store: Arc<TestStore>,
-    pub(super) engine: Arc<Engine<TestStore>>,
+pub(crate) struct Rig {
+    pub(crate) store: Arc<TestStore>,
+    pub(crate) engine: Arc<Engine<TestStore>>,
 }
 
 impl Rig {
@@ -40,13 +39,15 @@ impl Rig {
         templates: QueueTemplates,
         tenants: TenantConfigs,
     ) -> Self {
+        let metrics = Arc::new(Metrics::new());
         let context = Context {
             store: store.clone(),
             templates,
             create_on_enqueue,
             sweeper: Arc::default(),
             health: StoreHealth::of(1),
-            metrics: Arc::new(Metrics::new()),
+            rooms: Rooms::new(ServerConfig::default().waiting(), &metrics),
+            metrics,
             queues: Board::new(Some(100), 1),
             wait_limits: WaitLimits {
                 subscriptions_max: 10_000,
@@ -56,14 +57,13 @@ impl Rig {
             },
             enqueue_stream_calls_max: 1_000,
             fair_queue: FairQueue::default(),
-            room: WaitingRoom::new(ServerConfig::default().waiting(), |_, _| {}),
             tenants: Tenants::new(&tenants, store),
             stopping: CancellationToken::new(),
         };
         Rig { store: store.clone(), engine: Engine::new(context) }
     }
 
-    pub(super) async fn with_queues(names: &[&str]) -> Self {
+    pub(crate) async fn with_queues(names: &[&str]) -> Self {
         let store = TestStore::new();
         for name in names {
             store.oracle.create_queue(&queue(name), QueueConfig::default()).await.unwrap();
@@ -91,10 +91,10 @@ impl Rig {
     /// A Dequeue that waits so long.
     pub(super) fn wait(&self, name: &str, wait: Duration) -> tokio::task::JoinHandle<Result<Vec<Lease>, Refusal>> {
         let (engine, queue) = (self.engine.clone(), queue(name));
-        tokio::spawn(async move { engine.dequeue(&queue, request(1), Instant::now() + wait).await })
+        tokio::spawn(async move { engine.dequeue(&queue, request(1), 0, Instant::now() + wait).await })
     }
 
-    pub(super) async fn enqueue(&self, name: &str, ids: &[&str]) {
+    pub(crate) async fn enqueue(&self, name: &str, ids: &[&str]) {
         let messages = ids.iter().map(|id| NewMessage::new(id_of(id), 0)).collect();
         self.engine.enqueue(&queue(name), messages, 0, true).await.unwrap();
     }
@@ -110,7 +110,7 @@ impl Rig {
     }
 }
 
-pub(super) fn queue(name: &str) -> QueueName {
+pub(crate) fn queue(name: &str) -> QueueName {
     QueueName::parse("queue", name).unwrap()
 }
 
@@ -118,7 +118,7 @@ pub(super) fn id_of(id: &str) -> MessageId {
     MessageId::parse("id", id).unwrap()
 }
 
-pub(super) fn request(limit: usize) -> DequeueRequest {
+pub(crate) fn request(limit: usize) -> DequeueRequest {
     let (worker, filters, request_id) = ("w".to_owned(), Vec::new(), String::new());
     DequeueRequest { worker, limit, lease_ms: None, filters, request_id }
 }
@@ -209,10 +209,10 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     assert_eq!((depth().await.pending, depth().await.running), (1, 1), "the window has elapsed");
     rig.pass(Duration::from_millis(2_000)).await;
     assert_eq!((depth().await.pending, depth().await.running), (2, 0), "the lease has run out");
-    let lost = rig.engine.complete(&queue("q"), vec![lease.into()]).await.unwrap();
+    let lost = rig.engine.complete(&queue("q"), vec![lease.into()], 0).await.unwrap();
     assert!(matches!(lost[0], Err(Refusal::LeaseLost { .. })));
     let cancel = |id| Cancellation { id: id_of(id), fencing_token: 0, force: false, reason: String::new() };
-    let canceled = rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")]).await.unwrap();
+    let canceled = rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")], 0).await.unwrap();
     assert!(canceled.iter().all(Result::is_ok));
     rig.pass(Duration::from_millis(59_000)).await;
     assert_eq!(depth().await.canceled, 2);
@@ -246,7 +246,7 @@ async fn q8_waiters_share_what_comes_fairly_and_never_more_than_a_call_may_carry
     let mut waiters = Vec::new();
     for n in 0..6 {
         let (engine, request) = (rig.engine.clone(), DequeueRequest { worker: format!("w{n}"), ..request(400) });
-        waiters.push(tokio::spawn(async move { engine.dequeue(&queue("q"), request, Instant::now() + HOUR).await }));
+        waiters.push(tokio::spawn(async move { engine.dequeue(&queue("q"), request, 0, Instant::now() + HOUR).await }));
         tokio::task::yield_now().await;
     }
     rig.store.called("dequeue", 1).await;
@@ -267,7 +267,7 @@ async fn q8_a_filter_that_nothing_passes_does_not_cause_repeated_calls() {
     let filters = vec![Filter::parse([("k".to_owned(), "v".to_owned())].into()).unwrap()];
     let engine = rig.engine.clone();
     let request = DequeueRequest { filters, ..request(1) };
-    let waiter = tokio::spawn(async move { engine.dequeue(&queue("q"), request, Instant::now() + HOUR).await });
+    let waiter = tokio::spawn(async move { engine.dequeue(&queue("q"), request, 0, Instant::now() + HOUR).await });
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(!waiter.is_finished());
     assert!(rig.store.calls("dequeue") <= 2, "though three messages are runnable");
@@ -278,7 +278,7 @@ async fn an_index_that_is_being_built_is_waited_for() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.enqueue("q", &["a"]).await;
     rig.store.building.store(3, Ordering::SeqCst);
-    let building = rig.engine.dequeue(&queue("q"), request(1), Instant::now()).await;
+    let building = rig.engine.dequeue(&queue("q"), request(1), 0, Instant::now()).await;
     assert!(matches!(building, Err(Refusal::IndexBuilding { .. })), "a call that does not wait gets the refusal");
     let leases = rig.wait("q", HOUR).await.unwrap().unwrap();
     assert_eq!(leases.len(), 1);
@@ -309,7 +309,7 @@ async fn o1_a_call_of_an_absent_queue_leaves_no_series() {
     let rig = Rig::with_queues(&["there"]).await;
     let lost = LeaseRef { id: id_of("m"), fencing_token: 1 };
     for name in ["absent", "there"] {
-        let _refused = rig.engine.complete(&queue(name), vec![lost.clone().into()]).await;
+        let _refused = rig.engine.complete(&queue(name), vec![lost.clone().into()], 0).await;
     }
     // The lane of an absent queue ends at once.
     rig.pass(Duration::from_secs(1)).await;

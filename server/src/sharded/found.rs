@@ -1,7 +1,15 @@
 //! What Dequeues have got in shards that did not answer, and their callers have not.
 
+use std::collections::VecDeque;
+use std::time::Duration;
 use tallystone_model::store::{DequeueRequest, Dequeued, LeaseRef, Ticket};
 use tallystone_model::{Applied, Lease, Refusal, Shard, fencing};
+use tokio::time::Instant;
+
+/// The most revocations that are remembered. Beyond, nothing that is found is given to callers: it is released.
+const REVOKED_MAX: usize = 1_024;
+/// How long they are remembered at least: longer than a call waits for a shard before it counts as silent.
+const REVOKED_KEPT: Duration = Duration::from_secs(60);
 
 /// A Dequeue that may have got leases of a silent shard.
 #[derive(Clone, Debug)]
@@ -29,9 +37,32 @@ pub(super) struct Found {
 
 /// What was found in silent shards of one queue.
 #[derive(Debug, Default)]
-pub(super) struct AllFound(Vec<Found>);
+pub(super) struct AllFound {
+    found: Vec<Found>,
+    /// Leases that were revoked lately (Q23): a shard may have given them to a Dequeue that it did not answer. In order of time.
+    revoked: VecDeque<(Instant, LeaseRef)>,
+    /// One of them is missing here.
+    is_in_doubt: bool,
+}
 
 impl AllFound {
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// A lease was revoked. `is_settled`: no shard is silent, and nothing is found.
+    pub(super) fn revoke(&mut self, lease: &LeaseRef, is_settled: bool, now: Instant) {
+        while is_settled && self.revoked.front().is_some_and(|(at, _)| *at + REVOKED_KEPT < now) {
+            self.revoked.pop_front();
+        }
+        self.is_in_doubt &= !self.revoked.is_empty();
+        if self.revoked.len() == REVOKED_MAX {
+            self.revoked.pop_front();
+            self.is_in_doubt = true;
+        }
+        self.revoked.push_back((now, lease.clone()));
+    }
+
     /// Adds what a lost call had got.
     pub(super) fn add(&mut self, lost: &Lost, answer: Dequeued) {
         let now_ms = answer.outlook.now_ms;
@@ -40,7 +71,7 @@ impl AllFound {
             // Workers take the difference of its times for what is left of a lease.
             leases.iter_mut().for_each(|lease| lease.leased_at_ms = now_ms.max(lease.leased_at_ms));
             if !leases.is_empty() {
-                self.0.push(Found { request: request.clone(), leases });
+                self.found.push(Found { request: request.clone(), leases });
             }
         }
     }
@@ -48,23 +79,31 @@ impl AllFound {
     /// Gives a request what another one like it had got.
     pub(super) fn take(&mut self, request: &DequeueRequest, limit: usize) -> Vec<Lease> {
         let mut taken = Vec::new();
-        for found in self.0.iter_mut().filter(|found| found.is_like(request)) {
+        if self.is_in_doubt {
+            return taken;
+        }
+        let Self { found, revoked, .. } = self;
+        let is_revoked = |lease: &Lease| {
+            revoked.iter().any(|(_, other)| other.fencing_token == lease.fencing_token && other.id == lease.id)
+        };
+        for found in found.iter_mut().filter(|found| found.is_like(request)) {
+            found.leases.retain(|lease| !is_revoked(lease));
             let count = found.leases.len().min(limit - taken.len());
             taken.extend(found.leases.drain(..count));
         }
-        self.0.retain(|found| !found.leases.is_empty());
+        self.found.retain(|found| !found.leases.is_empty());
         taken
     }
 
     /// Takes out what no request has taken of a shard.
     pub(super) fn rest(&mut self, shard: &Shard) -> Vec<LeaseRef> {
         let mut rest = Vec::new();
-        for found in &mut self.0 {
+        for found in &mut self.found {
             let is_there = |lease: &mut Lease| fencing::shard_of(lease.fencing_token) == u64::from(shard.number);
             let leases = found.leases.extract_if(.., is_there);
             rest.extend(leases.map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token }));
         }
-        self.0.retain(|found| !found.leases.is_empty());
+        self.found.retain(|found| !found.leases.is_empty());
         rest
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tallystone_model::store::{Dequeued, Outlook};
+use tallystone_model::store::{Dequeued, LeaseRef, Outlook};
 use tallystone_model::{Lease, QueueName, Refusal, Shard};
 use tokio::time::Instant;
 
@@ -59,6 +59,17 @@ impl AllEstimates {
         let known = self.lock().get(&shard.queue).cloned();
         if let Some(known) = known {
             lock(&known).changes(shard.number);
+        }
+    }
+
+    /// A lease of this shard has been revoked.
+    pub(super) fn revokes(&self, shard: &Shard, lease: &LeaseRef) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let known = self.lock().get(&shard.queue).cloned();
+        if let Some(known) = known {
+            lock(&known).revokes(lease);
         }
     }
 
@@ -255,6 +266,11 @@ impl ShardEstimates {
             self.changes(number);
         }
         is_over
+    }
+
+    fn revokes(&mut self, lease: &LeaseRef) {
+        let is_settled = self.found.is_empty() && self.shards.iter().all(|shard| shard.silent.is_none());
+        self.found.revoke(lease, is_settled, Instant::now());
     }
 
     /// What was found in shards that were silent.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tallystone_model::store::{DequeueRequest, Dequeued, Ticket};
-use tallystone_model::{Applied, MessageId, NewMessage, QueueConfig, Refusal, Shard, Store};
+use tallystone_model::store::{Cancellation, DequeueRequest, Dequeued, Ticket};
+use tallystone_model::{Applied, MessageId, NewMessage, QueueConfig, Refusal, Shard, State, Store};
 use tokio::time::Instant;
 
 mod others;
@@ -175,6 +175,25 @@ async fn x4_what_a_shard_that_hung_has_given_is_released_if_no_caller_needs_it()
     assert_eq!(world.running().await, 0);
     // As a Dequeue after it gets them, too.
     assert_eq!(counts(&world.first_try(&[4], 4).await.unwrap()), [4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn q23_what_a_shard_that_hung_has_given_is_not_given_to_a_caller_after_it_was_revoked() {
+    let world = World::new(1).await;
+    world.queue.on_revoked(Box::new(|_, _| {}));
+    world.store.hung_shards.send_replace(0b1111);
+    world.first_try(&[4], 2).await.unwrap();
+    // The repetitions have found the leases, and their answers are under way.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let (oracle, first) = (&world.store.oracle, world.shard.sibling(0));
+    let id = oracle.list_messages(&first, State::Running, "", 1).await.unwrap().items.remove(0).id;
+    let cancellation = Cancellation { id: id.clone(), fencing_token: 0, force: true, reason: String::new() };
+    assert!(oracle.cancel(&first, vec![cancellation]).await.unwrap()[0].is_ok());
+    world.store.hung_shards.send_replace(0);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let found = world.first_try(&[4], 4).await.unwrap();
+    assert_eq!((counts(&found), ids(&found).contains(&id.to_string())), (vec![3], false));
+    assert!(found.leases.iter().flatten().flatten().all(|lease| lease.attempt == 1), "found, not leased again");
 }
 
 #[tokio::test(start_paused = true)]

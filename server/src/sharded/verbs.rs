@@ -353,7 +353,11 @@ impl<S: Store> Store for Sharded<S> {
     }
 
     fn on_revoked(&self, notify: NotifyRevoked) {
-        self.inner.on_revoked(notify);
+        let known = self.known.clone();
+        self.inner.on_revoked(Box::new(move |shard, lease| {
+            known.revokes(shard, lease);
+            notify(shard, lease);
+        }));
     }
 
     async fn notify_light_flow(&self, shard: &Shard, flow: &str) -> Result<(), Refusal> {

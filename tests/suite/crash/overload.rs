@@ -1,5 +1,5 @@
-//! More new messages than the store takes, because it hangs (O8): what waits is bounded, what is refused says when to
-//! retry, and what has no caller any more gives its room back.
+//! More calls than the store takes, because it hangs (O8): what waits is bounded, what is refused says when to retry, and what
+//! has no caller any more gives its room back.
 
 use super::machines::{Redis, Server};
 use crate::counting::overload::retry_delay;
@@ -22,6 +22,11 @@ const MESSAGES: usize = 400;
 const PAYLOAD_BYTES: usize = 1_024;
 /// `server.waiting_items_max`.
 const WAITING_MAX: usize = 10_000;
+/// `server.waiting_bytes_max`.
+const WAITING_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+/// The gauges of the calls of workers, and of the other calls.
+const LEASES: &str = "{kind=\"leases\"}";
+const OTHERS: &str = "{kind=\"others\"}";
 /// Two flushes are under way at once; each has one whole call.
 const SENT_MAX: usize = 2 * MESSAGES;
 /// How long the callers wait.
@@ -37,10 +42,10 @@ struct Machine {
 }
 
 impl Machine {
-    async fn start() -> Machine {
+    async fn start(more: &str) -> Machine {
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
-        let bounds = format!("[server]\nwaiting_items_max = {WAITING_MAX}\n");
+        let bounds = format!("[server]\nwaiting_items_max = {WAITING_MAX}\n{more}");
         std::fs::write(&config, bounds).expect("a file");
         let redis = Redis::start().await;
         let server = Server::start(redis.url(), &config).await;
@@ -56,9 +61,64 @@ impl Machine {
 
     /// New messages that wait.
     async fn waiting(&self) -> usize {
+        self.gauge("tallystone_waiting_messages").await
+    }
+
+    async fn gauge(&self, name: &str) -> usize {
         let page = self.server.metrics().await;
-        let value = page.lines().find_map(|line| line.strip_prefix("tallystone_waiting_messages ")).expect("a gauge");
+        let of_line = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
+        let value = page.lines().find_map(of_line).expect("a gauge");
         value.parse::<f64>().expect("a number") as usize
+    }
+
+    /// Waits until no more than this number of items of such calls waits.
+    async fn until_waiting(&self, kind: &str, max: usize) {
+        let give_up_at = Instant::now() + SOON;
+        let name = format!("tallystone_waiting_call_items{kind}");
+        while self.gauge(&name).await > max {
+            assert!(Instant::now() < give_up_at, "what has no caller stays: {kind}");
+            sleep(POLL).await;
+        }
+    }
+
+    /// The refusal of one call that the store does not answer.
+    async fn unanswered(&self, verb: Verb) -> Status {
+        fn within<T>(message: T) -> Request<T> {
+            let mut request = Request::new(message);
+            request.set_timeout(DEADLINE);
+            request
+        }
+        let (mut client, mut admin) = (self.client(), QueueAdminClient::new(self.channel.clone()));
+        let (queue, fencing_token) = (QUEUE.to_owned(), 1);
+        let ids = (0..MESSAGES).map(|number| format!("m {number}"));
+        let answer = match verb {
+            Verb::Complete => {
+                let leases = ids.map(|id| LeaseRef { id, fencing_token, ..Default::default() }).collect();
+                client.complete(within(CompleteRequest { queue, leases })).await.map(drop)
+            }
+            Verb::Release => {
+                let releases = ids.map(|id| LeaseRelease { id, fencing_token, ..Default::default() }).collect();
+                client.release(within(ReleaseRequest { queue, releases })).await.map(drop)
+            }
+            Verb::ExtendLease => {
+                let extensions = ids.map(|id| LeaseExtension { id, fencing_token, ..Default::default() }).collect();
+                let request = ExtendLeaseRequest { queue, extensions, request_id: String::new() };
+                client.extend_lease(within(request)).await.map(drop)
+            }
+            Verb::Cancel => {
+                let cancellations = ids.map(|id| Cancellation { id, ..Default::default() }).collect();
+                client.cancel(within(CancelRequest { queue, cancellations })).await.map(drop)
+            }
+            Verb::Redrive => admin.redrive(within(RedriveRequest { queue, ids: ids.collect() })).await.map(drop),
+            Verb::Dequeue => {
+                let pair = |number: usize, filter| (format!("key{number}"), format!("{filter:0>255}"));
+                let filter = |filter: usize| Filter { equals: (0..4).map(|number| pair(number, filter)).collect() };
+                let (worker, filters) = ("w".to_owned(), (0..16).map(filter).collect());
+                let request = DequeueRequest { queue, worker, limit: 1, filters, ..Default::default() };
+                client.dequeue(within(request)).await.map(drop)
+            }
+        };
+        answer.expect_err("the store does not answer meanwhile")
     }
 
     async fn depth(&self) -> u64 {
@@ -86,6 +146,17 @@ impl Machine {
     }
 }
 
+/// The calls that are no Enqueues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Complete,
+    Release,
+    ExtendLease,
+    Cancel,
+    Redrive,
+    Dequeue,
+}
+
 fn messages(call: usize) -> EnqueueRequest {
     let message = |number: usize| NewMessage {
         id: format!("{call} {number}"),
@@ -97,7 +168,7 @@ fn messages(call: usize) -> EnqueueRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o8_new_messages_wait_within_bounds_while_the_store_stands_still() {
-    let machine = Machine::start().await;
+    let machine = Machine::start("").await;
     let requests: Vec<EnqueueRequest> = (0..CALLS).map(messages).collect();
 
     machine.redis.signal(Signal::SIGSTOP);
@@ -128,4 +199,39 @@ async fn o8_new_messages_wait_within_bounds_while_the_store_stands_still() {
     join_all(requests.into_iter().map(|messages| machine.until_taken(messages))).await;
     assert_eq!(machine.depth().await, (CALLS * MESSAGES) as u64);
     assert_eq!(machine.waiting().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o8_the_calls_of_every_verb_wait_within_bounds_while_the_store_stands_still() {
+    let machine = Machine::start(&format!("waiting_bytes_max = {WAITING_BYTES_MAX}\n")).await;
+    machine.redis.signal(Signal::SIGSTOP);
+    for (kind, verbs) in [
+        (LEASES, [Verb::Complete, Verb::Release, Verb::ExtendLease]),
+        (OTHERS, [Verb::Cancel, Verb::Redrive, Verb::Dequeue]),
+    ] {
+        // A Dequeue has one item, and about 17 KB of filters.
+        let calls_of = |verb| if verb == Verb::Dequeue { 5 * CALLS } else { CALLS };
+        let calls = verbs.into_iter().flat_map(|verb| (0..calls_of(verb)).map(move |_| verb));
+        let answers = join_all(calls.map(async |verb| (verb, machine.unanswered(verb).await)));
+        let (answers, bytes) =
+            tokio::join!(answers, async { machine.gauge(&format!("tallystone_waiting_call_bytes{kind}")).await });
+        assert!(bytes <= WAITING_BYTES_MAX, "{bytes} bytes wait: {kind}");
+        let is_refused = |(_, status): &(Verb, Status)| status.code() == Code::ResourceExhausted;
+        let (refused, late): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_refused);
+        println!("{kind}: {} refused, {} waited in vain", refused.len(), late.len());
+        for verb in verbs {
+            assert!(refused.iter().any(|(of, _)| *of == verb), "{verb:?}");
+        }
+        for (_, status) in &refused {
+            let _ = retry_delay(status);
+        }
+        let batches = late.iter().filter(|(verb, _)| *verb != Verb::Dequeue).count();
+        assert!(batches <= WAITING_MAX / MESSAGES, "{batches} calls waited");
+        // Their callers have gone; only what was sent is there: two flushes, each with a whole call of each verb.
+        machine.until_waiting(kind, verbs.len() * SENT_MAX).await;
+    }
+    machine.redis.signal(Signal::SIGCONT);
+    machine.until_taken(messages(0)).await;
+    machine.until_waiting(LEASES, 0).await;
+    machine.until_waiting(OTHERS, 0).await;
 }

@@ -72,6 +72,11 @@ const FIXED: &[(&str, &str, &str)] = &[
     ),
     ("model/src/limits.rs", "INDEXES_MAX: usize = 16;", "filter indexes of a queue | 16;"),
     (
+        "server/src/engine/waiting/revoked.rs",
+        "REVOKED_MAX: usize = 1_024;",
+        "revoked leases of a queue that a server remembers while a Dequeue is under way | 1,024 |",
+    ),
+    (
         "server/src/engine/fair_queue/known.rs",
         "NAMES_MAX: usize = 8_192;",
         "names of queues that a server knows to exist | 2 × 8,192 |",

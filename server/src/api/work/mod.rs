@@ -11,6 +11,9 @@
 mod pending;
 mod subscription;
 
+#[cfg(test)]
+mod aged;
+
 use super::{status, wire};
 use crate::engine::{Engine, WorkEvent, WorkEvents};
 use futures::{Stream, stream};

@@ -6,10 +6,12 @@ use crate::engine::{Submission, WorkEvent, WorkSession};
 use crate::tenants::Tenant;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Lease, Refusal};
 use tallystone_proto::queue::v1 as pb;
+use tokio::time::Instant;
 use tonic::Status;
 
 /// The most leases that a worker may have requested and not received.
@@ -17,6 +19,8 @@ const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
 /// Payload bytes after which the next leases move to the next response: so a client that accepts messages of up to 4 MiB,
 /// the common default, can read every response.
 const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
+/// A lease that has waited for its client for less than this is sent as it is: the way to a client may take as long.
+const AGE_MIN: Duration = Duration::from_millis(100);
 
 /// A worker's subscription to one queue.
 pub(super) struct Subscription {
@@ -29,13 +33,11 @@ pub(super) struct Subscription {
     end: Option<Status>,
     /// Credits without a lease.
     credits: usize,
-    /// Leases that are not in a response yet.
-    leases: VecDeque<Lease>,
+    /// Leases that are not in a response yet, and when they arrived from the store.
+    leases: VecDeque<(Instant, Lease)>,
     completes: Pending,
     releases: Pending,
     extends: Pending,
-    /// Leases that a Cancel with force or a purge has ended, and that the worker does not know of yet.
-    revoked: Vec<LeaseRef>,
     /// The results for the next response.
     ready: pb::WorkResponse,
 }
@@ -52,7 +54,6 @@ impl Subscription {
             completes: Pending::new("complete"),
             releases: Pending::new("release"),
             extends: Pending::new("extend"),
-            revoked: Vec::new(),
             ready: pb::WorkResponse::default(),
         }
     }
@@ -110,9 +111,10 @@ impl Subscription {
         self.extends.answer(event.extended, session, false, wire::to_extension_result, &mut ready.extended);
         if let Some(granted) = event.leases {
             self.credits = self.credits.saturating_sub(granted.len());
-            self.leases.extend(granted.take());
+            let arrived_at = granted.arrived_at;
+            self.leases.extend(granted.take().into_iter().map(|lease| (arrived_at, lease)));
         }
-        self.revoked.extend(event.revoked);
+        self.revoke(event.revoked);
         event.end
     }
 
@@ -143,37 +145,67 @@ impl Subscription {
         self.completes.answer_bad(wire::to_transition_result, &mut response.completed);
         self.releases.answer_bad(wire::to_transition_result, &mut response.released);
         self.extends.answer_bad(wire::to_extension_result, &mut response.extended);
-        let mut payload_bytes = 0;
-        while wanted
-            && self.end.is_none()
-            && payload_bytes < RESPONSE_PAYLOAD_BYTES
-            && let Some(lease) = self.leases.pop_front()
+        if wanted && self.end.is_none() && !self.leases.is_empty() {
+            self.hand_over(&mut response);
+        }
+        (response != pb::WorkResponse::default()).then_some(response)
+    }
+
+    /// Adds leases to a response. Those that have ended meanwhile are no leases any more.
+    fn hand_over(&mut self, response: &mut pb::WorkResponse) {
+        let (now, mut payload_bytes, mut ended) = (Instant::now(), 0, 0);
+        while payload_bytes < RESPONSE_PAYLOAD_BYTES
+            && let Some((arrived_at, lease)) = self.leases.pop_front()
         {
+            let Some(lease) = aged(lease, now.saturating_duration_since(arrived_at)) else {
+                ended += 1;
+                continue;
+            };
             payload_bytes += lease.payload.len();
             self.session.handed_over(&lease);
             response.leases.push(wire::to_lease(lease));
         }
-        self.revoke(&mut response);
-        (response != pb::WorkResponse::default()).then_some(response)
+        self.take_back(ended);
     }
 
-    /// Notifies the worker of its leases that are revoked; a lease that it does not have yet must come first.
-    fn revoke(&mut self, response: &mut pb::WorkResponse) {
-        for lease in std::mem::take(&mut self.revoked) {
+    /// Ends leases that are revoked. Those that the worker has are in the next response; those that it does not have yet are
+    /// not sent.
+    fn revoke(&mut self, revoked: Vec<LeaseRef>) {
+        let mut unsent = 0;
+        for lease in revoked {
+            let is_it = |other: &Lease| other.fencing_token == lease.fencing_token && other.id == lease.id;
             if self.session.holds(&lease) {
                 self.session.finished(&lease);
-                let id = lease.id.to_string();
-                response.revoked.push(pb::LeaseRef { id, fencing_token: lease.fencing_token, ..Default::default() });
-            } else if self.leases.iter().any(|other| other.id == lease.id) {
-                self.revoked.push(lease);
+                let (id, fencing_token) = (lease.id.to_string(), lease.fencing_token);
+                self.ready.revoked.push(pb::LeaseRef { id, fencing_token, ..Default::default() });
+            } else if let Some(at) = self.leases.iter().position(|(_, other)| is_it(other)) {
+                self.leases.remove(at);
+                unsent += 1;
             }
         }
+        self.take_back(unsent);
     }
+
+    /// The credits of leases that ended before they were sent stand for others.
+    fn take_back(&mut self, credits: usize) {
+        if credits > 0 {
+            self.credits += credits;
+            self.session.submit(Submission { credits, ..Submission::default() });
+        }
+    }
+}
+
+/// A lease of this age as its worker gets it: workers take the difference of its times for what is left of it. `None`: it has ended.
+fn aged(mut lease: Lease, age: Duration) -> Option<Lease> {
+    if age >= AGE_MIN {
+        lease.leased_at_ms += age.as_millis() as u64;
+    }
+    (lease.leased_at_ms < lease.expires_at_ms).then_some(lease)
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         // Released whatever `release_on_close` says: the worker has never received these.
-        self.session.give_back(self.leases.drain(..));
+        self.session.give_back(self.leases.drain(..).map(|(_, lease)| lease));
     }
 }

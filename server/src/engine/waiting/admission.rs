@@ -87,7 +87,7 @@ mod tests {
         let mut arrive = |wait: Duration| {
             let (reply, answer) = oneshot::channel::<Result<Granted, Refusal>>();
             let until = Instant::now() + wait;
-            waiting.arrive(Box::new(DequeueCall { request: request(1), until, reply }), Instant::now());
+            waiting.arrive(Box::new(DequeueCall { request: request(1), until, reply, room: None }), Instant::now());
             (waiting.fresh(), answer)
         };
         let answers: Vec<_> = (0..TRIES_MAX + 10).map(|_| arrive(HOUR).1).collect();

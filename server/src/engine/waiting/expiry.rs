@@ -2,7 +2,9 @@
 
 use super::group::{Waiter, WaiterKind};
 use super::{PRUNE_MIN, Waiting};
+use crate::engine::gather::may_drop;
 use crate::engine::granted::Granted;
+use std::collections::VecDeque;
 use tallystone_model::Refusal;
 use tokio::time::Instant;
 
@@ -53,6 +55,28 @@ impl Waiting {
         self.held -= waiting.len();
         for (waiter, refused) in waiting {
             self.hold(waiter, 0, now, refused);
+        }
+    }
+
+    /// A caller has disconnected.
+    pub(in crate::engine) fn caller_left(&mut self) {
+        self.left += 1;
+    }
+
+    /// Removes callers that have disconnected before their first request, as the calls of other verbs.
+    pub(in crate::engine) fn drop_left(&mut self) {
+        if !may_drop(self.left, self.fresh.len()) {
+            return;
+        }
+        self.left = 0;
+        let is_gone = |waiter: &Waiter| matches!(&waiter.kind, WaiterKind::Caller(call) if call.reply.is_closed());
+        let (gone, fresh): (VecDeque<Waiter>, VecDeque<Waiter>) =
+            std::mem::take(&mut self.fresh).into_iter().partition(is_gone);
+        self.fresh = fresh;
+        for waiter in gone.iter().filter(|waiter| waiter.place.is_some()) {
+            if let WaiterKind::Caller(call) = &waiter.kind {
+                self.forget_if_unused(&call.request.filters);
+            }
         }
     }
 

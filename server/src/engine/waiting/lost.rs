@@ -28,19 +28,20 @@ fn unknown(why: &str) -> Refusal {
 impl Waiting {
     /// A free slot's next ticket.
     pub(super) fn take_ticket(&mut self) -> Option<Ticket> {
-        let slot = self.taken.iter().position(|taken| !taken)?;
-        self.taken[slot] = true;
+        let slot = self.taken.iter().position(Option::is_none)?;
         let number = next_number();
+        self.taken[slot] = Some(number);
         Some(Ticket { server: self.server, slot: slot as u8, first: number, number })
     }
 
-    /// The call is over: its slot is free.
+    /// The call is over, and gives no lease any more: its slot is free.
     pub(super) fn end_ticket(&mut self, ticket: &Ticket) {
-        self.taken[usize::from(ticket.slot)] = false;
+        self.taken[usize::from(ticket.slot)] = None;
+        self.revoked.forget(self.taken.iter().copied().flatten().min());
     }
 
     pub(super) fn has_free_slot(&self) -> bool {
-        self.taken.contains(&false)
+        self.taken.contains(&None)
     }
 
     /// All lost calls are to be repeated.

@@ -27,6 +27,7 @@ mod batch;
 mod expiry;
 mod group;
 mod lost;
+mod revoked;
 mod settle;
 mod tries;
 
@@ -40,6 +41,7 @@ use super::places::WaiterPlaces;
 use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
 use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
+use revoked::Revoked;
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::store::LeaseRef;
 use tokio::time::Instant;
@@ -50,6 +52,8 @@ pub(super) struct Waiting {
     groups: Groups,
     /// Waiters without a request so far, in order of arrival.
     fresh: VecDeque<Waiter>,
+    /// The callers that have disconnected since those were last dropped from `fresh`.
+    left: usize,
     subscriptions: Subscriptions,
     arrivals: u64,
     epoch: u64,
@@ -63,8 +67,9 @@ pub(super) struct Waiting {
     prune_at: usize,
     /// This server, as its tickets name it.
     server: u64,
-    /// The slots whose ticket is not over.
-    taken: [bool; SLOTS],
+    /// The slots whose ticket is not over, each with the number of its first try.
+    taken: [Option<u64>; SLOTS],
+    revoked: Revoked,
     /// Calls whose replies were lost.
     lost: Vec<LostBatch>,
     /// Subscriptions with results of the current flush.
@@ -86,10 +91,12 @@ impl Waiting {
     pub(super) fn new(server: u64, places: WaiterPlaces) -> Self {
         Waiting {
             server,
-            taken: [false; SLOTS],
+            taken: [None; SLOTS],
+            revoked: Revoked::default(),
             lost: Vec::new(),
             groups: HashMap::new(),
             fresh: VecDeque::new(),
+            left: 0,
             subscriptions: HashMap::new(),
             arrivals: 0,
             epoch: 1,
@@ -167,8 +174,12 @@ impl Waiting {
         }
     }
 
-    /// A lease has been revoked. Each subscription is notified: the lane does not know which of them has it.
+    /// A lease has been revoked. Each subscription is notified: the lane does not know which of them has it. A dequeue that is
+    /// under way may be the one that gives it.
     pub(super) fn revoke(&mut self, lease: &LeaseRef) {
+        if let Some(last) = self.taken.iter().copied().flatten().max() {
+            self.revoked.note(lease, last);
+        }
         for subscription in self.subscriptions.values_mut() {
             subscription.event().revoked.push(lease.clone());
             subscription.send();

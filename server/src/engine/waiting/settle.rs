@@ -51,7 +51,7 @@ impl Waiting {
         now: Instant,
         grant: impl Fn(Vec<Lease>, bool) -> Granted,
     ) -> Option<Retry> {
-        self.end_ticket(&batch.ticket);
+        let (ticket, in_doubt) = (batch.ticket, self.revoked.is_unknown_of(batch.ticket.first));
         let ready = usize::try_from(answer.outlook.ready).unwrap_or(usize::MAX);
         let (cut_short, is_repeat, now_ms) = (answer.cut_short, batch.ticket.is_repeat(), answer.outlook.now_ms);
         let mut retry = None;
@@ -78,6 +78,13 @@ impl Waiting {
                     if group.refused.take().is_some() {
                         self.request_refused_again(&request.filters);
                     }
+                    // The credits of those that are not delivered return.
+                    if !self.revoked.is_empty() {
+                        leases.retain(|lease| !self.revoked.has(lease));
+                    }
+                    if in_doubt && !has_request_id {
+                        drop(grant(std::mem::take(&mut leases), false));
+                    }
                     match waiter {
                         Some(waiter) => {
                             self.deliver(waiter, limit, leases, now, |leases| grant(leases, has_request_id));
@@ -102,6 +109,7 @@ impl Waiting {
             }
             self.forget_if_unused(&request.filters);
         }
+        self.end_ticket(&ticket);
         retry
     }
 
@@ -208,7 +216,8 @@ impl Waiting {
                 };
                 drop(call.reply.send(answer));
             }
-            WaiterKind::Caller(ref call) => {
+            WaiterKind::Caller(ref mut call) => {
+                call.room = None;
                 if waiter.place.is_none() {
                     let filters = call.request.filters.clone();
                     match self.admit(&filters, now) {
