@@ -34,7 +34,7 @@ if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0
   if from ~= sub(on_timeline, 2, 5) then ahead_ms = otherwise_ms end
   if leases_until <= now - ahead_ms then leases_behind_ms = 0 end
   leases_behind_ms = leases_behind_ms + ahead_ms
-  leases_until = (call('ZREVRANGE', K_RUNNING, 0, 0, 'WITHSCORES')[2] or 0) + leases_behind_ms
+  leases_until = (call('ZRANGE', K_RUNNING, -1, -1, 'WITHSCORES')[2] or 0) + leases_behind_ms
   local front = pack('>c4I7I6', timeline, begin, now)
   if leases_until > now and leases_behind_ms > 0 then
     on_timeline = '\2' .. front .. pack('>I4I6', leases_behind_ms, leases_until)
