@@ -13,7 +13,6 @@ async fn s6_a_command_does_not_get_the_configuration() {
         "TALLYSTONE_REDIS_URL",
         "TALLYSTONE_KAFKA_PROPERTIES",
         "TALLYSTONE_ELASTICSEARCH_URL",
-        "TALLYSTONE_REDIS_PASSWORD",
         // Of the message of an outer `work`.
         "TALLYSTONE_META_THEIRS",
         "TALLYSTONE_KEY",
