@@ -97,10 +97,10 @@ impl Identity {
         counter!(LOST_WRITES).increment(0);
         let link = Link::new(primary, ReplicaWait::default(), transaction::ALL);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
-        let (mut seen_at, mut mark) = (Instant::now(), Mark::read(&link, key).await.map_err(unreachable)?);
+        let mut mark = Mark::read(&link, key).await.map_err(unreachable)?;
         if mark.id.is_none() {
             mark::choose(&link, key).await.map_err(unreachable)?;
-            (seen_at, mark) = (Instant::now(), Mark::read(&link, key).await.map_err(unreachable)?);
+            mark = Mark::read(&link, key).await.map_err(unreachable)?;
         }
         if mark.lost.is_some() && !is_volatile {
             return Err(ConnectError::DataLoss { url: url.to_owned() });
@@ -109,7 +109,13 @@ impl Identity {
         let age = mark.age(&link).await.map_err(unreachable)?.filter(|_| !is_volatile);
         let settled_at = Instant::now() + age.map_or(Duration::ZERO, |age| OBJECTIONS.saturating_sub(age));
         let timeline = link.lineage().await.map_err(unreachable)?.current;
-        let known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline, seen_at, stopped: None };
+        let known = LastMark {
+            id: mark.id.unwrap_or_default(),
+            beat: mark.beat,
+            timeline,
+            seen_at: mark.read_at,
+            stopped: None,
+        };
         let (known, state) = (Mutex::new(known), Arc::new(StoreState::new()));
         let (key, url) = (key.to_owned(), url.to_owned());
         let identity = Arc::new(Identity { link, key, url, is_volatile, settled_at, known, state });
@@ -155,10 +161,10 @@ impl Identity {
     }
 
     async fn find_loss(&self, known: &mut LastMark) -> Result<Option<DataLoss>, LinkError> {
-        let (mut seen_at, mut mark) = (Instant::now(), Mark::read(&self.link, &self.key).await);
+        let mut mark = Mark::read(&self.link, &self.key).await;
         // The connection has broken since the last probe: a Redis that was started again may be empty, and others may be about to begin in it.
         if mark.as_ref().is_err_and(|error| error.lost) && self.is_available() {
-            (seen_at, mark) = (Instant::now(), Mark::read(&self.link, &self.key).await);
+            mark = Mark::read(&self.link, &self.key).await;
         }
         let mark = mark?;
         let Some(id) = mark.id.clone() else { return self.lost(known, DataLoss::Absent).await };
@@ -175,7 +181,7 @@ impl Identity {
             }
             *known = LastMark { id, beat: mark.beat, stopped: None, ..*known };
         }
-        known.seen_at = seen_at;
+        known.seen_at = mark.read_at;
         let lineage = self.link.lineage().await?;
         if mark.beat < known.beat {
             // A replica may become the primary without the last writes. That is no older copy of the data: it says whose
@@ -262,8 +268,14 @@ impl Identity {
         }
         tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
         mark::choose(&self.link, &self.key).await?;
-        let (seen_at, mark) = (Instant::now(), Mark::read(&self.link, &self.key).await?);
-        *known = LastMark { id: mark.id.unwrap_or_default(), beat: mark.beat, seen_at, stopped: None, ..*known };
+        let mark = Mark::read(&self.link, &self.key).await?;
+        *known = LastMark {
+            id: mark.id.unwrap_or_default(),
+            beat: mark.beat,
+            seen_at: mark.read_at,
+            stopped: None,
+            ..*known
+        };
         Ok(None)
     }
 

@@ -3,6 +3,7 @@
 use crate::{Link, LinkError, transaction};
 use redis::{Cmd, from_redis_value};
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// For this time after it was chosen, a mark can be stopped by one process that knows another. Longer than a process takes to
@@ -23,6 +24,8 @@ pub(crate) struct Mark {
     replaces: Option<String>,
     /// The marks that processes know instead of this one, and that do not stop those that know it.
     objections: Option<String>,
+    /// When it was requested: the store had it then, or later.
+    pub(crate) read_at: Instant,
 }
 
 /// The objection of a process that knows another mark than the store has.
@@ -50,11 +53,12 @@ pub(crate) enum Verdict {
 
 impl Mark {
     pub(crate) async fn read(link: &Link, key: &str) -> Result<Mark, LinkError> {
+        let read_at = Instant::now();
         let mut command = Cmd::new();
         command.arg("HMGET").arg(key).arg(&["id", "beat", "lost", "born", "replaces", "objections"]);
         let fields = from_redis_value(link.call(&command).await?).map_err(|error| LinkError::after(error.into()))?;
         let (id, beat, lost, born_ms, replaces, objections): (_, Option<u64>, _, _, _, _) = fields;
-        Ok(Mark { id, beat: beat.unwrap_or(0), lost, born_ms, replaces, objections })
+        Ok(Mark { id, beat: beat.unwrap_or(0), lost, born_ms, replaces, objections, read_at })
     }
 
     /// Whether an operator has replaced that mark by this one.

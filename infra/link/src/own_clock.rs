@@ -60,13 +60,14 @@ struct ClockStep {
 impl OwnClock {
     /// The wall clock is right so far.
     pub(crate) fn new() -> OwnClock {
-        OwnClock { ahead_ms: ahead_ms(), former_ms: None, step: None }
+        OwnClock { ahead_ms: ahead_of(steady_ms()), former_ms: None, step: None }
     }
 
     /// The time in Unix ms. `bound_ms`: what the clock may be set by at once; 0: anything. `differs`: Redis's time differs from what this
     /// has returned last.
     pub(crate) fn now_ms(&mut self, bound_ms: u32, differs: bool) -> u64 {
-        let (steady_ms, ahead_ms) = (steady_ms(), ahead_ms());
+        let steady_ms = steady_ms();
+        let ahead_ms = ahead_of(steady_ms);
         let is_near = |other_ms: i64| (ahead_ms - other_ms).unsigned_abs() <= u64::from(bound_ms);
         if bound_ms == 0 || is_near(self.ahead_ms) {
             (self.ahead_ms, self.step) = (ahead_ms, None);
@@ -81,9 +82,9 @@ impl OwnClock {
     }
 }
 
-/// By how much the wall clock is ahead of the steady one, in ms.
-fn ahead_ms() -> i64 {
-    wall_ms() as i64 - steady_ms() as i64
+/// By how much the wall clock is ahead of a time of the steady one, in ms.
+fn ahead_of(steady_ms: u64) -> i64 {
+    wall_ms() as i64 - steady_ms as i64
 }
 
 #[cfg(test)]
