@@ -41,12 +41,16 @@ const ARGUMENTS: &[(&str, &str)] =
 
 /// Where a key of an earlier version is now.
 pub(super) fn renamed_key(key: &str) -> Option<&'static str> {
-    KEYS.iter().find(|(old, _)| *old == key).map(|(_, new)| *new)
+    new_name(KEYS, key)
 }
 
 /// The name of a section of an earlier version now.
 pub(super) fn renamed_section(section: &str) -> Option<&'static str> {
-    SECTIONS.iter().find(|(old, _)| *old == section).map(|(_, new)| *new)
+    new_name(SECTIONS, section)
+}
+
+fn new_name(names: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    names.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
 }
 
 /// What to say about a flag or verb of an earlier version, as it was given. The value of `--flag=value` is left out, because it may be

@@ -45,15 +45,15 @@ pub(super) async fn repair(cluster: &Cluster, messages: &[IndexedMessage]) -> Re
     }
     let mut bulk = Bulk::default();
     let found = written_versions(cluster, &placed).await?;
-    for (at, (Placed { message, index, key, .. }, found)) in placed.iter().zip(found).enumerate() {
+    for (Placed { number, message, index, key }, found) in placed.iter().zip(found) {
         // A message that is not here any more is past its retention. The server checks the version again when it writes.
         if found.is_some_and(|found| found.version < message.version) {
             let target = Target { index, id: key, version: ExternalVersion::above(message.version.into()) };
-            bulk.push(at, &Action::Index(target), Some(&CurrentDocument::repaired(message)));
+            bulk.push(*number, &Action::Index(target), Some(&CurrentDocument::repaired(message)));
         }
     }
     for refused in cluster.write(bulk.send(&cluster.client, &[])).await? {
-        let IndexedMessage { queue, id, .. } = placed[refused.number].message;
+        let IndexedMessage { queue, id, .. } = &messages[refused.number];
         tracing::warn!(
             queue,
             id,

@@ -9,7 +9,7 @@ use serde::Serialize;
 const NAMED: usize = 100_000;
 
 /// The result of one queue.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Report {
     pub(super) queue: String,
     compared: u64,
@@ -31,8 +31,7 @@ pub(super) struct Difference {
 
 impl Report {
     pub(super) fn new(queue: String, compared: u64) -> Report {
-        let differences = Vec::new();
-        Report { queue, compared, gone_without_record: 0, undecided: 0, differences, more_differences: 0, mendable: 0 }
+        Report { queue, compared, ..Report::default() }
     }
 
     /// Counts a difference by what it is.

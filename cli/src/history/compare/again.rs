@@ -3,18 +3,16 @@
 use super::difference::{Difference, difference};
 use super::message_view::MessageView;
 use super::progress::Progress;
-use super::requests::{AT_ONCE, Suspect, caught_up};
+use super::requests::{AT_ONCE, Suspect, caught_up, of_id};
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
 use futures::{StreamExt, TryStreamExt};
-use tallystone_client::{Message, Search};
+use tallystone_client::Message;
 
 /// How often a message that keeps changing is compared.
 const TRIES: usize = 5;
 /// The message is not in the queue, or the queue is deleted.
 const NOT_THERE: [&str; 2] = ["MESSAGE_NOT_FOUND", "QUEUE_NOT_FOUND"];
-/// Messages of one id that the index shows and that are not gone: one, and perhaps earlier ones that should be gone.
-const SAME_ID: u32 = 100;
 
 /// The messages that differ, and those that changed during each comparison: whether they differ is not known.
 pub(super) struct Again {
@@ -68,8 +66,7 @@ enum Verdict {
 }
 
 async fn verdict(queue: &str, id: &str, before: Option<MessageView>, session: &Session) -> Result<Verdict, CliError> {
-    let search = Search { queue: queue.to_owned(), id: id.to_owned(), page_size: SAME_ID, ..Search::default() };
-    let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
+    let found = of_id(queue, id, session).await?;
     let after = message(queue, id, session).await?;
     if before != after.as_ref().map(MessageView::by_queue) {
         return Ok(Verdict::Changed);

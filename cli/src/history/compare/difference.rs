@@ -82,7 +82,7 @@ fn as_in_queue(queue: &Message, index: &IndexedMessage) -> IndexedMessage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use bytes::Bytes;
     use std::collections::BTreeMap;
@@ -112,7 +112,8 @@ mod tests {
         }
     }
 
-    fn in_index(sequence: u64, version: u32, enqueued_at_ms: u64) -> IndexedMessage {
+    /// Message 'm' of queue 'q', pending, as history has it.
+    pub(in crate::history) fn in_index(sequence: u64, version: u32, enqueued_at_ms: u64) -> IndexedMessage {
         IndexedMessage {
             queue: "q".to_owned(),
             id: "m".to_owned(),

@@ -16,8 +16,10 @@ mod names;
 mod progress;
 mod requests;
 
+#[cfg(test)]
+pub(super) use difference::tests::in_index;
 pub(super) use difference::{Difference, Kind};
 pub(super) use group::{Compared, Group};
 pub(super) use names::{Names, names};
 pub(super) use progress::Progress;
-pub(super) use requests::{AT_ONCE, PAGE, Suspect, caught_up};
+pub(super) use requests::{AT_ONCE, PAGE, Suspect, caught_up, of_id};

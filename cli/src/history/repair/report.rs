@@ -6,7 +6,7 @@ use crate::table::table;
 use serde::Serialize;
 
 /// The result of one queue.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Report {
     pub(super) queue: String,
     compared: u64,
@@ -31,9 +31,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(queue: String, compared: u64, dry_run: bool) -> Report {
-        let (gone, outdated, left, refused, undecided, repaired) = (0, 0, 0, 0, 0, 0);
-        let (losses, kept_losses) = (0, 0);
-        Report { queue, compared, gone, outdated, left, refused, undecided, repaired, losses, kept_losses, dry_run }
+        Report { queue, compared, dry_run, ..Report::default() }
     }
 
     /// Counts a difference.

@@ -3,14 +3,12 @@
 use super::report::Report;
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
-use crate::history::compare::{AT_ONCE, caught_up};
+use crate::history::compare::{AT_ONCE, caught_up, of_id};
 use futures::{StreamExt, TryStreamExt};
-use tallystone_client::{IndexedMessage, Loss, Search};
+use tallystone_client::{IndexedMessage, Loss};
 
 /// Messages or losses of one call.
 const ITEMS: usize = 500;
-/// Messages of one id that history shows and that are not gone, as in the comparison.
-const SAME_ID: u32 = 100;
 
 /// Writes messages, each with the number of its report.
 pub(super) async fn write(
@@ -37,9 +35,7 @@ pub(super) async fn write(
     // Most have changed meanwhile, and their own events were indexed. What is gone since is not an old version.
     caught_up(session).await?;
     let searched = futures::stream::iter(unwritten).map(|(at, message)| async move {
-        let (queue, id) = (message.queue.clone(), message.id.clone());
-        let search = Search { queue, id, page_size: SAME_ID, ..Search::default() };
-        let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
+        let found = of_id(&message.queue, &message.id, session).await?;
         Ok::<_, CliError>((at, is_refused(&message, &found.messages)))
     });
     let mut searched = searched.buffer_unordered(AT_ONCE);
@@ -72,38 +68,11 @@ pub(super) async fn settle(losses: Vec<Loss>, session: &Session) -> Result<(), C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
-    use std::collections::BTreeMap;
-
-    fn message(sequence: u64, version: u32) -> IndexedMessage {
-        IndexedMessage {
-            queue: "q".to_owned(),
-            id: "m".to_owned(),
-            sequence,
-            state: None,
-            gone: false,
-            version,
-            priority: 0,
-            metadata: BTreeMap::new(),
-            attempts: 0,
-            fencing_token: 0,
-            worker: String::new(),
-            reason: String::new(),
-            enqueued_at_ms: 1,
-            state_since_ms: 1,
-            changed_at_ms: 1,
-            due_ms: 0,
-            coalesced: false,
-            uncertain: false,
-            repaired: false,
-            shard: 0,
-            payload: None,
-            result: Bytes::new(),
-        }
-    }
+    use crate::history::compare::in_index;
 
     #[test]
     fn q19_a_repair_is_refused_if_the_earlier_version_stays() {
+        let message = |sequence, version| in_index(sequence, version, 1);
         let written = message(7, 3);
         assert!(is_refused(&written, &[message(9, 4), message(7, 2)]));
         assert!(!is_refused(&written, &[message(9, 1), message(7, 4)]), "its own event came");
