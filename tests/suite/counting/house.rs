@@ -4,6 +4,7 @@ use super::POLL;
 use super::machines::listed;
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
+use redis::aio::ConnectionLike;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,12 +121,7 @@ impl House {
 
     /// How often Redis has executed this command so far, inside scripts too.
     pub(super) async fn calls(&self, command: &str) -> u64 {
-        let mut connection = self.redis.connection().await;
-        let info: String =
-            redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.expect("statistics");
-        let start = format!("cmdstat_{command}:calls=");
-        let calls = info.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok());
-        calls.unwrap_or_default()
+        calls(&mut self.redis.connection().await, command).await
     }
 
     /// The commands that Redis has executed so far, those inside scripts included.
@@ -185,6 +181,14 @@ fn start_worker(namespaces: RedisNamespaces, queue: Client, records: &Path) -> R
     let written = Arc::new(Records::open(records).expect("a file"));
     let options = WorkerOptions { name: "worker".to_owned(), records: Some(written), ..WorkerOptions::default() };
     RollupWorker::start(namespaces, queue, options)
+}
+
+/// How often a Redis has executed this command so far, inside scripts too.
+pub(crate) async fn calls(connection: &mut impl ConnectionLike, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await.expect("statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    let calls = info.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok());
+    calls.unwrap_or_default()
 }
 
 /// Reads until it is as expected.

@@ -3,15 +3,13 @@
 use super::lost_writes::{Nodes, QUEUE, until_answered};
 use super::machines::Redis;
 use crate::histories::pair::Server;
-use crate::system::program::SOON;
+use crate::system::program::until;
 use std::time::Duration;
 use tallystone_client::{Client, Completion, Dequeue, Lease, NewMessage, QueueConfig};
 use tallystone_link::Clock;
 use tallystone_server::store::{RedisOptions, RedisStore};
 use tallystone_tests::ClockShift;
-use tokio::time::{Instant, sleep};
-
-const POLL: Duration = Duration::from_millis(20);
+use tokio::time::Instant;
 
 /// A primary, and a replica whose clock is ahead by this time.
 async fn nodes(ahead_ms: i64) -> (ClockShift, Nodes) {
@@ -41,15 +39,9 @@ async fn lease_two(client: &Client, lease_ms: u64) -> (Instant, Vec<Lease>) {
 
 /// The time that another worker first gets a message.
 async fn other_lease(client: &Client) -> Instant {
-    let give_up_at = Instant::now() + SOON;
-    loop {
-        let dequeue = || client.dequeue(Dequeue::new(QUEUE).worker("other").lease_ms(600_000));
-        if !until_answered(dequeue).await.is_empty() {
-            return Instant::now();
-        }
-        assert!(Instant::now() < give_up_at, "the lease never ends");
-        sleep(POLL).await;
-    }
+    let dequeue = || client.dequeue(Dequeue::new(QUEUE).worker("other").lease_ms(600_000));
+    until("the lease ends", async || !until_answered(dequeue).await.is_empty()).await;
+    Instant::now()
 }
 
 /// By the new primary's clock, both leases have ended when it is promoted.

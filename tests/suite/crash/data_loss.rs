@@ -73,11 +73,6 @@ impl Scene {
         self.counters.add(NAMESPACE, NewAdd::new("c", 1)).await.map(drop).map_err(reason)
     }
 
-    async fn flush(&self) {
-        let mut connection = self.redis.connection().await;
-        redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
-    }
-
     async fn keys(&self) -> Vec<String> {
         let mut connection = self.redis.connection().await;
         let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("keys");
@@ -103,13 +98,6 @@ impl Scene {
         for url in [self.queue.url(), self.counters_url.clone()] {
             until(BUSY, || async { health(&url).await == (200, r#"{"status":"SERVING"}"#.to_owned()) }).await;
         }
-    }
-
-    async fn accept(&self) -> serde_json::Value {
-        let args = ["store", "accept", "--redis-url", &self.redis.url(), "--json"];
-        let accepted = program::run(program::command(&args), "").await;
-        assert_eq!(accepted.code, Some(0), "{accepted:?}");
-        accepted.object()
     }
 }
 
@@ -170,7 +158,7 @@ async fn x7_an_emptied_store_is_refused_until_an_operator_accepts_it() {
             Dequeue::new(QUEUE).filter(Filter::equals("key", "nothing has it")).worker("patient").wait_ms(60_000);
         async move { client.dequeue(wait).await }
     });
-    scene.flush().await;
+    scene.redis.flush().await;
     // The first calls that miss their queue find out at once, also where they do so together: none of them says that the
     // queue was deleted, and it is not made again as another one.
     let reads = futures::future::join_all((0..16).map(|_| scene.queues.get_queue(QUEUE))).await;
@@ -200,7 +188,7 @@ async fn x7_an_emptied_store_is_refused_until_an_operator_accepts_it() {
         assert!(started.stderr.contains("tallystone store accept"), "{started:?}");
     }
 
-    let accepted = scene.accept().await;
+    let accepted = scene.redis.accept().await;
     assert!(accepted["queues"].is_string() && accepted["counters"].is_string(), "{accepted}");
     until(NOTICED + BUSY, || async {
         scene.queues.create_queue(QUEUE, QueueConfig::exclusive("key")).await.is_ok()
@@ -208,7 +196,7 @@ async fn x7_an_emptied_store_is_refused_until_an_operator_accepts_it() {
     })
     .await;
     scene.serves().await;
-    let again = scene.accept().await;
+    let again = scene.redis.accept().await;
     assert!(again["queues"].is_null() && again["counters"].is_null(), "nothing is lost any more: {again}");
 }
 
@@ -265,7 +253,7 @@ async fn x7_a_store_that_may_be_volatile_is_used_as_it_is() {
     let second = Server::start_as(&["server", "--redis-url", &url, "--log", "error", "--allow-volatile"]).await;
     let queues = Client::builder(second.url()).retry_for(Duration::ZERO).connect_lazy().expect("an address");
     queues.enqueue(QUEUE, vec![NewMessage::new("second", "").metadata("key", "k")]).await.expect("an open queue");
-    scene.flush().await;
+    scene.redis.flush().await;
     until(NOTICED + BUSY, || async {
         scene.queues.create_queue(QUEUE, QueueConfig::exclusive("key")).await.is_ok()
             && scene.counters.put_namespace(NAMESPACE, NamespaceConfig::default()).await.is_ok()

@@ -2,6 +2,7 @@
 //! (X7). In a good store nothing more is verified for what was never there.
 
 use super::machines::Redis;
+use crate::counting::house::calls;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use tallystone_counters::namespace::CounterType;
@@ -90,11 +91,11 @@ async fn x7_the_first_call_after_a_loss_of_the_counters_says_so() {
         }
         let redis = Redis::start().await;
         let counters = filled(&redis, counter_type).await;
-        let mut connection = redis.connection().await;
-        redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
+        redis.flush().await;
         let answer = call(counters.clone()).await;
         assert!(matches!(answer, Err(Refusal::DataLoss { .. })), "{counter_type:?}, {what}: {answer:?}");
         // It was noted for other processes, too: an operator can accept the loss.
+        let mut connection = redis.connection().await;
         let lost: Option<String> =
             redis::cmd("HGET").arg("tc:store").arg("lost").query_async(&mut connection).await.expect("an answer");
         assert!(lost.is_some(), "{counter_type:?}, {what}");
@@ -103,10 +104,7 @@ async fn x7_the_first_call_after_a_loss_of_the_counters_says_so() {
 
 /// Commands of this name that Redis has executed so far.
 async fn executed(redis: &Redis, command: &str) -> u64 {
-    let mut connection = redis.connection().await;
-    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.expect("statistics");
-    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or_default()
+    calls(&mut redis.connection().await, command).await
 }
 
 /// A BEST_EFFORT count is read by MGET, and a mark by HMGET.

@@ -68,6 +68,20 @@ impl Redis {
         client.get_multiplexed_async_connection().await.expect("a connection")
     }
 
+    /// Drops all of its data.
+    pub(crate) async fn flush(&self) {
+        let mut connection = self.connection().await;
+        redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
+    }
+
+    /// What `tallystone store accept` prints.
+    pub(crate) async fn accept(&self) -> serde_json::Value {
+        let args = ["store", "accept", "--redis-url", &self.url(), "--json"];
+        let accepted = program::run(program::command(&args), "").await;
+        assert_eq!(accepted.code, Some(0), "{accepted:?}");
+        accepted.object()
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").pid()

@@ -41,10 +41,7 @@ async fn until_served(client: &Client, id: &str) {
 
 /// The new mark of the queues.
 async fn accept(redis: &Redis) -> Option<String> {
-    let args = ["store", "accept", "--redis-url", &redis.url(), "--json"];
-    let accepted = program::run(program::command(&args), "").await;
-    assert_eq!(accepted.code, Some(0), "{accepted:?}");
-    accepted.object()["queues"].as_str().map(str::to_owned)
+    redis.accept().await["queues"].as_str().map(str::to_owned)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 
 use super::machines::{Redis, Server};
 use crate::counting::overload::retry_delay;
-use crate::system::program::SOON;
+use crate::system::program::{SOON, until};
 use futures::future::join_all;
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -73,12 +73,8 @@ impl Machine {
 
     /// Waits until no more than this number of items of such calls waits.
     async fn until_waiting(&self, kind: &str, max: usize) {
-        let give_up_at = Instant::now() + SOON;
         let name = format!("tallystone_waiting_call_items{kind}");
-        while self.gauge(&name).await > max {
-            assert!(Instant::now() < give_up_at, "what has no caller stays: {kind}");
-            sleep(POLL).await;
-        }
+        until(&format!("what has no caller is gone: {kind}"), async || self.gauge(&name).await <= max).await;
     }
 
     /// The refusal of one call that the store does not answer.
@@ -188,11 +184,7 @@ async fn o8_new_messages_wait_within_bounds_while_the_store_stands_still() {
     assert!(late.len() - unanswered <= WAITING_MAX / MESSAGES, "{} calls waited, {unanswered} sent", late.len());
     assert!(!refused.is_empty());
     // Their callers have gone; only what was sent is there.
-    let give_up_at = Instant::now() + SOON;
-    while machine.waiting().await > SENT_MAX {
-        assert!(Instant::now() < give_up_at, "what has no caller stays");
-        sleep(POLL).await;
-    }
+    until("what has no caller is gone", async || machine.waiting().await <= SENT_MAX).await;
 
     machine.redis.signal(Signal::SIGCONT);
     // Each is there once, whether it was stored before or not.

@@ -23,14 +23,14 @@ async fn x7_a_server_that_expects_a_store_does_not_start_on_an_empty_one() {
     let path = config.to_str().expect("text");
     Server::start_as(&["server", "--config", path, "--log", "error"]).await.stop().await;
 
-    let mut connection = redis.connection().await;
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
+    redis.flush().await;
     for verb in ["server", "counters"] {
         let started = program::run(program::command(&[verb, "--config", path, "--listen", "127.0.0.1:0"]), "").await;
         assert_eq!(started.code, Some(2), "{started:?}");
         assert!(started.stderr.contains("redis.store_ids"), "{started:?}");
         assert!(started.stderr.contains("tallystone store show"), "{started:?}");
     }
+    let mut connection = redis.connection().await;
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.expect("keys");
     assert!(keys.is_empty(), "nothing is written into another store: {keys:?}");
 }

@@ -22,9 +22,9 @@ fn a_general_name_is_defined_once() {
     let workspace = Workspace::read();
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in product_files(&workspace) {
-        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        for name in definitions(&text) {
-            places.entry(name).or_default().push(workspace.shown(&file));
+        let shown = workspace.shown(&file);
+        for name in definitions(&workspace.text(&shown)) {
+            places.entry(name).or_default().push(shown.clone());
         }
     }
     let mut answers = places.get("Answer").into_iter().flatten();

@@ -2,12 +2,9 @@
 
 use super::stage::{NAMESPACE, Stage};
 use super::topics::{Written, now_ms};
-use crate::system::program::{self, SOON};
-use std::time::Duration;
+use crate::system::program::until;
 use tallystone_client::{Error, NamespaceConfig};
-use tokio::time::{Instant, sleep};
 
-const POLL: Duration = Duration::from_millis(10);
 const RECORDS: i64 = 200;
 
 fn records() -> Vec<Written> {
@@ -23,14 +20,9 @@ async fn n17_records_wait_while_the_counters_have_lost_their_data() {
     stage.topics.until_decided().await;
     assert_eq!(stage.client.get(NAMESPACE, "c").await.expect("a count").count, RECORDS);
 
-    let mut connection = stage.redis.connection().await;
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
+    stage.redis.flush().await;
     stage.write(&records()).await;
-    let give_up_at = Instant::now() + SOON;
-    while stage.topics.claimed_to().await <= RECORDS {
-        assert!(Instant::now() < give_up_at, "no record is claimed");
-        sleep(POLL).await;
-    }
+    until("a record is claimed", async || stage.topics.claimed_to().await > RECORDS).await;
     let found = stage.client.get_namespace(NAMESPACE).await;
     assert!(matches!(&found, Err(Error::Refused(refused)) if refused.reason == "DATA_LOSS"), "{found:?}");
     assert!(!stage.topics.are_decided().await, "they wait");
@@ -38,15 +30,9 @@ async fn n17_records_wait_while_the_counters_have_lost_their_data() {
 
     // As documented: the namespace is created again before records may be sent.
     stage.ingests[0].stop().await;
-    let accepted =
-        program::run(program::command(&["store", "accept", "--redis-url", &stage.redis.url(), "--json"]), "").await;
-    assert_eq!(accepted.code, Some(0), "{accepted:?}");
-    assert!(accepted.object()["counters"].is_string(), "{accepted:?}");
-    let give_up_at = Instant::now() + SOON;
-    while let Err(error) = stage.client.list_namespaces().await {
-        assert!(Instant::now() < give_up_at, "{error}");
-        sleep(POLL).await;
-    }
+    let accepted = stage.redis.accept().await;
+    assert!(accepted["counters"].is_string(), "{accepted:?}");
+    until("the counters serve", async || stage.client.list_namespaces().await.is_ok()).await;
     stage.namespace(NamespaceConfig { accept_limit_ms: Some(600_000), ..NamespaceConfig::default() }).await;
     stage.ingest(None).await;
     stage.assert_exact().await;

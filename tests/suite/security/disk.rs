@@ -2,8 +2,7 @@
 
 use super::secured::Secured;
 use crate::system::dev::Dev;
-use crate::system::program::SOON;
-use crate::system::program::metrics_page;
+use crate::system::program::{SOON, metrics_page, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,19 +11,8 @@ use tallystone_client::{
 };
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
 use tallystone_tests::{SmallDisk, lasting_port};
-use tokio::time::{Instant, sleep};
 
-const POLL: Duration = Duration::from_millis(20);
 const MIB: u64 = 1 << 20;
-
-/// Repeats until it is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let give_up_at = Instant::now() + SOON;
-    while !is_so().await {
-        assert!(Instant::now() < give_up_at, "{what}");
-        sleep(POLL).await;
-    }
-}
 
 fn refusal<T>(answer: Result<T, Error>) -> (Code, String, String) {
     match answer {
@@ -47,7 +35,7 @@ async fn s1_dev_takes_no_new_messages_while_its_disk_is_nearly_full() {
     let lease = client.dequeue(Dequeue::new("q")).await.expect("a lease").remove(0);
 
     disk.fill_to(15 * MIB);
-    until("it takes messages on a disk that is nearly full", async || enqueue("during").await.is_err()).await;
+    until("it refuses messages on a disk that is nearly full", async || enqueue("during").await.is_err()).await;
     let before = client.depth("q", None).await.expect("a Depth");
     for (code, reason, message) in [
         refusal(enqueue("c").await),
@@ -72,7 +60,7 @@ async fn s1_dev_takes_no_new_messages_while_its_disk_is_nearly_full() {
 
     // Just above the bound it does not accept and refuse in turns; with a tenth more room it accepts.
     disk.make_room();
-    until("it does not take messages again", async || enqueue("d").await.is_ok()).await;
+    until("it takes messages again", async || enqueue("d").await.is_ok()).await;
     let found: Value = dev.counter(&["add", "c"]).await;
     assert!(found.is_object(), "{found}");
     dev.stop().await;
@@ -125,13 +113,13 @@ async fn s1_a_redis_that_cannot_write_is_named_and_continues_when_it_can() {
     assert_eq!(ids(&client).await, acknowledged);
 
     disk.make_room();
-    until("Redis does not continue", async || client.enqueue("q", vec![large(20_000)]).await.is_ok()).await;
+    until("Redis continues", async || client.enqueue("q", vec![large(20_000)]).await.is_ok()).await;
     acknowledged.insert("m20000".to_owned());
     assert_eq!(ids(&client).await, acknowledged);
     // What it could not write at first is in its file, too.
     redis.stop().await;
     let _redis = redis_on(&disk, port, Fsync::EverySecond).await;
-    until("the server does not reconnect", async || client.depth("q", None).await.is_ok()).await;
+    until("the server reconnects", async || client.depth("q", None).await.is_ok()).await;
     assert_eq!(ids(&client).await, acknowledged);
 }
 
@@ -150,7 +138,7 @@ async fn s1_a_redis_that_a_full_disk_has_ended_has_all_that_was_acknowledged() {
 
     disk.make_room();
     let _redis = redis_on(&disk, port, Fsync::Always).await;
-    until("the server does not reconnect", async || client.depth("q", None).await.is_ok()).await;
+    until("the server reconnects", async || client.depth("q", None).await.is_ok()).await;
     let found = ids(&client).await;
     assert!(acknowledged.is_subset(&found) && found.len() <= acknowledged.len() + 1, "{}", found.len());
     client.enqueue("q", vec![large(20_000)]).await.expect("room")[0].as_ref().expect("room");

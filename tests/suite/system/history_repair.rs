@@ -2,10 +2,10 @@
 
 use super::dev::Dev;
 use super::program::SOON;
+use crate::ingest::topics::now_ms;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::{Client, MessagePatch, NewMessage};
 use tempfile::TempDir;
 
@@ -20,11 +20,6 @@ fn copy_history(from: &Path, to: &Path) {
             std::fs::copy(from.join(file), to.join(file)).expect("a copy");
         }
     }
-}
-
-/// Unix ms.
-fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
 async fn caught_up(dev: &Dev) -> Client {

@@ -17,8 +17,7 @@ async fn v3_x7_a_pair_does_not_count_again_after_the_log_was_emptied() {
     http.accepted("/v1/views", &view("v", "u")).await;
     http.until_count("/v1/videos/v/views", 1).await;
 
-    let mut connection = machines.redis.connection().await;
-    redis::cmd("FLUSHALL").exec_async(&mut connection).await.expect("an emptied Redis");
+    machines.redis.flush().await;
     // The same pair, until the loss is noticed.
     let refused = until(async || http.post("/v1/views", &view("v", "u")).await, |(status, _)| *status != 202).await;
     assert_eq!(refused.1["error"]["reason"], json!("DATA_LOSS"), "{refused:?}");
