@@ -3,6 +3,9 @@
 
 use crate::timeline::{Lineage, Timeline};
 
+/// By how much a clock may drift from another one between two measurements, in ms: 600 ppm of five seconds.
+const DRIFT_MS: i64 = 3;
+
 /// By how much a Redis's clock is ahead of this process's steady clock, at least and at most, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offset {
@@ -32,7 +35,7 @@ pub(crate) struct Reign {
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownPrimary {
     timeline: Timeline,
-    /// The latest that was measured.
+    /// What is known from the measurements so far.
     offset: Option<Offset>,
 }
 
@@ -54,6 +57,14 @@ impl Offset {
         Offset { least_ms: store_ms - received_ms - 1, most_ms: store_ms + 1 - sent_ms }
     }
 
+    /// What this one and a later measurement of the same clock say together: one that took long says little. The later one alone, if
+    /// the clock was set meanwhile.
+    fn with_later(self, later: Offset) -> Offset {
+        let least_ms = later.least_ms.max(self.least_ms - DRIFT_MS);
+        let most_ms = later.most_ms.min(self.most_ms + DRIFT_MS);
+        if least_ms <= most_ms { Offset { least_ms, most_ms } } else { later }
+    }
+
     /// Whether it agrees with this process's wall clock, which is ahead of the steady one by `wall_ms`, within `skew_max_ms`.
     pub(crate) fn agrees(&self, wall_ms: i64, skew_max_ms: u32) -> bool {
         let bound_ms = i64::from(skew_max_ms);
@@ -70,7 +81,7 @@ impl Reign {
     /// Another measurement of a clock. Only one of the primary's is kept.
     pub(crate) fn measured(&mut self, timeline: Timeline, offset: Offset) {
         if timeline == self.current.timeline {
-            self.current.offset = Some(offset);
+            self.current.offset = Some(self.current.offset.map_or(offset, |known| known.with_later(offset)));
         }
     }
 
@@ -132,6 +143,21 @@ mod tests {
         assert_eq!(reign.ahead(MOST_MS), ahead(2, 0, MOST_MS), "it is behind");
         reign.saw(sight(2, Some(1), next));
         assert_eq!(reign.ahead(MOST_MS), ahead(1, 5_004, MOST_MS));
+    }
+
+    #[test]
+    fn q17_a_measurement_that_took_long_replaces_no_better_one() {
+        let mut reign = Reign::default();
+        reign.saw(sight(1, None, Some(Offset::measured(0, 100_000, 2))));
+        // The primary was frozen for ten seconds, and nothing else is known of its clock meanwhile.
+        reign.measured(Timeline(1), Offset::measured(5_000, 115_000, 15_000));
+        let next = Some(Offset::measured(20_000, 120_000, 20_002));
+        reign.saw(sight(2, Some(1), next));
+        assert_eq!(reign.ahead(MOST_MS), ahead(1, 2, MOST_MS));
+        // A clock that was set is another one, however long the measurement took.
+        reign.measured(Timeline(2), Offset::measured(25_000, 124_000, 26_000));
+        reign.saw(sight(3, Some(2), Some(Offset::measured(30_000, 130_000, 30_002))));
+        assert_eq!(reign.ahead(MOST_MS), ahead(2, 2_002, MOST_MS));
     }
 
     #[test]
