@@ -187,12 +187,15 @@ impl<'a> Member<'a> {
     /// Writes what the records that were taken have changed, and the positions after them.
     fn commit(&mut self) -> Result<(), ViewMembershipError> {
         let topics = &self.work.log.topics;
-        let (mut outputs, mut ledgers) = (Vec::new(), BTreeMap::new());
+        let (mut outputs, mut ledgers, mut before) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for (partition, owned) in &mut self.partitions {
             let Some(Written { state, deltas, position }) = owned.state.commit() else { continue };
             let Some(mut ledger) = owned.ledger else { continue };
+            let place = TopicPartition { topic: 0, partition: *partition };
+            before.insert(place, ledger.latest);
+            ledger.anchor = ledger.latest;
             ledger.decided(position);
-            ledgers.insert(TopicPartition { topic: 0, partition: *partition }, ledger);
+            ledgers.insert(place, ledger);
             let record = |value| output(&topics.state, Some(*partition), None, value);
             outputs.extend(state.into_iter().map(record));
             for ((namespace, counter), delta) in &deltas {
@@ -204,6 +207,9 @@ impl<'a> Member<'a> {
         if ledgers.is_empty() {
             return Ok(());
         }
+        // A topic that was created again may have as many records as the old one. Then what was read is not its beginning, and if
+        // it were counted, a later member could not know which of the records have.
+        self.reader.verify(&before)?;
         let offsets = self.transactions.commit(&self.reader, outputs, &ledgers)?;
         self.has_committed = true;
         for (place, ledger) in ledgers {

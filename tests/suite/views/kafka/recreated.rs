@@ -3,6 +3,8 @@
 use super::record;
 use super::stage::Stage;
 use crate::ingest::topics::Written;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::ops::Range;
 use tallystone_tests::TestKafka;
 
@@ -35,17 +37,34 @@ async fn v2_v3_a_topic_that_is_created_again_while_no_process_runs_counts_its_vi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v2_v3_a_topic_that_is_created_again_while_it_is_read_counts_each_view_once() {
-    let mut stage = Stage::start(TestKafka::shared().await, "live", 2, "").await;
+    created_again_while_read("live", false).await;
+}
+
+/// Its client never sees that the topic was not there, and may read on at its position.
+#[tokio::test(flavor = "multi_thread")]
+async fn v2_v3_a_topic_that_is_created_again_while_its_reader_is_frozen_counts_each_view_once() {
+    created_again_while_read("frozen", true).await;
+}
+
+async fn created_again_while_read(test: &str, is_frozen: bool) {
+    let mut stage = Stage::start(TestKafka::shared().await, test, 2, "").await;
     stage.add_views().await;
+    let process = Pid::from_raw(stage.views[0].pid().cast_signed());
     let (mut users, mut page_views) = (50, 50);
     stage.topics.write(&records(0..users)).await;
     stage.http(0).until_counts(PATH, users, page_views, users).await;
     for round in 1..=3 {
+        if is_frozen {
+            kill(process, Signal::SIGSTOP).expect("it runs");
+        }
         stage.topics.delete().await;
         stage.topics.create_again().await;
         // More than the topic had, so that no reader finds its end before its own position; some of these pairs have counted.
         let (from, to) = (users - 20, users + 100 * round);
         stage.topics.write(&records(from..to)).await;
+        if is_frozen {
+            kill(process, Signal::SIGCONT).expect("it is stopped");
+        }
         (users, page_views) = (to, page_views + to - from);
         stage.http(0).until_counts(PATH, users, page_views, users).await;
     }
