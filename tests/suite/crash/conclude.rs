@@ -83,7 +83,14 @@ pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load) -> BTr
     let history = load.recorder.history();
     let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
     let violations = judge(&history, &fencing_tokens);
-    assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
+    let is_named = |id: &str| violations.iter().any(|violation| violation.starts_with(&format!("message {id}:")));
+    let named: Vec<_> = history.iter().filter(|op| op.what.id().is_some_and(is_named)).collect();
+    let found: Vec<_> = messages.iter().filter(|(id, _)| is_named(id)).collect();
+    assert!(
+        violations.is_empty(),
+        "{queue}: {} violations: {violations:#?}\nwhat callers saw: {named:#?}\nthe messages: {found:#?}",
+        violations.len()
+    );
 
     let mut accepted: Vec<&str> = Vec::new();
     let (mut lost, mut leased) = (0, 0);

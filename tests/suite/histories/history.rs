@@ -50,6 +50,21 @@ pub(crate) enum What {
     Resumed,
 }
 
+impl What {
+    /// The message; `None`: it is about the queue.
+    pub(crate) fn id(&self) -> Option<&str> {
+        match self {
+            What::Enqueued { id, .. }
+            | What::Leased { id, .. }
+            | What::Extended { id, .. }
+            | What::Ended { id, .. }
+            | What::Changed { id, .. }
+            | What::Seen { id, .. } => Some(id),
+            What::Counted { .. } | What::Paused | What::Resumed => None,
+        }
+    }
+}
+
 /// How a lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {

@@ -2,7 +2,8 @@
 //!
 //! A lease is known only by what its worker saw, so each has two bounds: it lived *at least* until `alive_until_us`,
 //! counted from the invocation of its Dequeue or last extension, and it was *certainly* over from `over_from_us` on,
-//! counted from the response. Every judgement uses the bound that cannot accuse a queue that is right.
+//! counted from the response. Every judgement uses the bound that cannot accuse a queue that is right. After a failover leases may end
+//! later, never earlier (decision 248).
 
 use super::history::{End, Op, Span, What};
 use std::collections::{BTreeMap, HashMap};
@@ -23,8 +24,8 @@ pub(crate) struct Hold<'a> {
     over_from_us: Option<u64>,
 }
 
-/// Every violation found.
-pub(crate) fn check(history: &[Op]) -> Vec<String> {
+/// Every violation found. `late_ms`: by how much a lease may end later than its worker expects.
+pub(crate) fn check(history: &[Op], late_ms: u64) -> Vec<String> {
     let holds = holds(history);
     let mut found = Vec::new();
     let mut groups: HashMap<(&str, &str), Vec<&Hold>> = HashMap::new();
@@ -38,7 +39,7 @@ pub(crate) fn check(history: &[Op]) -> Vec<String> {
         group.sort_by_key(|hold| hold.fencing_token);
         check_group(&format!("{kind} {name}"), group, &mut found);
     }
-    check_ends(history, &holds, &mut found);
+    check_ends(history, &holds, late_ms, &mut found);
     check_pauses(history, &mut found);
     found
 }
@@ -133,7 +134,7 @@ fn check_group(name: &str, group: &[&Hold], found: &mut Vec<String>) {
 }
 
 /// No call ends or extends a lease that is over, and no answer says that a live lease is lost.
-fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
+fn check_ends(history: &[Op], holds: &[Hold], late_ms: u64, found: &mut Vec<String>) {
     let by_fencing_token: HashMap<(&str, u64), &Hold> =
         holds.iter().map(|hold| ((hold.id, hold.fencing_token), hold)).collect();
     let mut by_id: HashMap<&str, Vec<&Hold>> = HashMap::new();
@@ -172,7 +173,7 @@ fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
             ));
         }
         let is_end = matches!(what, What::Ended { .. });
-        if is_end && hold.over_from_us.is_some_and(|over| over < span.begin_us) {
+        if is_end && hold.over_from_us.is_some_and(|over_us| until(over_us, late_ms) < span.begin_us) {
             found.push(format!(
                 "message {id}: fencing token {fencing_token} acted at {} µs, when it was over",
                 span.begin_us
@@ -272,7 +273,7 @@ mod tests {
                 vec![op(0, 10, What::Paused), leased(20, 30, "a", "", 1), op(40, 50, What::Resumed)],
             ),
         ] {
-            let found = check(&history);
+            let found = check(&history, 0);
             assert!(found.iter().any(|violation| violation.contains(words)), "{words}: {found:?}");
         }
     }
@@ -293,7 +294,10 @@ mod tests {
             vec![op(0, 10, What::Paused), leased(9, 30, "a", "", 1), op(40, 50, What::Resumed)],
             vec![op(0, 10, What::Paused), op(20, 30, What::Resumed), leased(25, 40, "a", "", 1)],
         ] {
-            assert_eq!(check(&history), Vec::<String>::new());
+            assert_eq!(check(&history, 0), Vec::<String>::new());
         }
+        let late = [leased(0, 10, "a", "", 1), ended(1_060, 1_070, "a", 1, COMPLETED)];
+        assert_eq!(check(&late, 50), Vec::<String>::new());
+        assert_ne!(check(&late, 40), Vec::<String>::new());
     }
 }

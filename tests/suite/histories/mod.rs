@@ -121,7 +121,7 @@ async fn judge(load: &Load) {
     // A load that does not contend proves nothing.
     assert!(count(|what| matches!(what, What::Ended { end: End::To(State::Completed, _), .. })) > 100);
     assert!(count(|what| matches!(what, What::Ended { end: End::Lost, .. })) > 0, "no lease has lapsed");
-    let violations = [leases::check(&history), versions::check(&history), depths::check(&history)].concat();
+    let violations = [leases::check(&history, 0), versions::check(&history), depths::check(&history)].concat();
     assert!(violations.is_empty(), "{}: {} violations: {violations:#?}", load.queue, violations.len());
 }
 
