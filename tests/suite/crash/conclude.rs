@@ -60,6 +60,7 @@ pub(crate) async fn until_empty(clients: &[Client; 2], queue: &str) {
 pub(crate) async fn drain(phase: watch::Sender<Phase>, tasks: JoinSet<()>, clients: &[Client; 2], loads: &[Load]) {
     phase.send_replace(Phase::Drain);
     for load in loads {
+        load.has_produced().await;
         until_empty(clients, &load.queue).await;
     }
     phase.send_replace(Phase::Done);

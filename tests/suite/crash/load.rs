@@ -3,6 +3,7 @@
 
 use crate::histories::history::{End, Recorder, What};
 pub(crate) use crate::histories::load::Phase;
+use crate::system::program::SOON;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tallystone_client::*;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The exclusivity key.
 pub(crate) const KEY: &str = "tail";
@@ -35,6 +36,8 @@ pub(crate) struct Load {
     /// Acknowledged completions.
     pub(crate) completed: Arc<watch::Sender<usize>>,
     waiting: Arc<AtomicUsize>,
+    /// How many producers have not ended.
+    producing: Arc<watch::Sender<usize>>,
     /// How long the queue keeps a terminal message.
     retention: Duration,
 }
@@ -62,6 +65,7 @@ impl Load {
             phase: phase.clone(),
             completed: Arc::new(watch::Sender::new(0)),
             waiting: Arc::default(),
+            producing: Arc::new(watch::Sender::new(0)),
             retention: Duration::MAX,
         }
     }
@@ -80,6 +84,7 @@ impl Load {
 
     /// Enqueues through one server.
     pub(crate) async fn produce(self, via: usize, seed: u64) {
+        self.producing.send_modify(|producers| *producers += 1);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut made = 0;
         while *self.phase.borrow() == Phase::Load {
@@ -105,6 +110,14 @@ impl Load {
             }
             self.waiting.fetch_add(count, Ordering::Relaxed);
         }
+        self.producing.send_modify(|producers| *producers -= 1);
+    }
+
+    /// Waits until no message comes any more. The last Enqueue of a producer may be repeated for seconds.
+    pub(super) async fn has_produced(&self) {
+        let mut producing = self.producing.subscribe();
+        let ended = timeout(SOON, producing.wait_for(|producers| *producers == 0)).await;
+        assert!(ended.is_ok(), "{}: an Enqueue does not end", self.queue);
     }
 
     /// Works with unary calls. Now and then the worker dies with what it holds.

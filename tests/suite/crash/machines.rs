@@ -3,6 +3,7 @@
 use crate::system::program::{self, Running, SOON};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,10 +63,11 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
-    /// A connection of the test.
+    /// A connection of the test. It waits for a Redis that is busy.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).expect("an address");
-        client.get_multiplexed_async_connection().await.expect("a connection")
+        let patient = AsyncConnectionConfig::new().set_connection_timeout(Some(SOON)).set_response_timeout(Some(SOON));
+        client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
     }
 
     /// Drops all of its data.
