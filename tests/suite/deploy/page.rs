@@ -129,8 +129,12 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     let one =
         format!("{}\ntallystone msg enqueue orders/eu --server \"https://{}:$PORT\"", exports(&works[0]), HOSTS[1]);
     reader.run(&one).await;
+    // The block of the other page continues the shell of step 8.
+    let backup = &blocks("docs/operations/upgrades.md", "## Backups")[0];
+    reader.run(&format!("{}\n{backup}", step("## 8. Back up", 1)[0])).await;
+    assert!(reader.dir.path().join("backup/appendonlydir").is_dir());
     // Secrets are for their owner.
-    for file in ["ca.key", "server.key", "redis.password", "users.acl", "operator.token"] {
+    for file in ["ca.key", "server.key", "redis.password", "backup.password", "users.acl", "operator.token"] {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = std::fs::metadata(reader.dir.path().join(Path::new(file))).expect(file).permissions().mode();
         assert_eq!(mode & 0o077, 0, "{file}");

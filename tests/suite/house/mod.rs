@@ -2,6 +2,7 @@
 //!
 //! What lives here: tests that read the repository itself, one file per rule. What may not: a test that runs the product.
 
+mod acl;
 mod circles;
 mod crates;
 mod dependencies;

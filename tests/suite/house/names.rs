@@ -67,7 +67,7 @@ fn files_of_tests_are_no_product_files() {
 }
 
 /// The files of all crates, without those of tests: of targets in a folder `tests`, and of modules under `#[cfg(test)]`.
-fn product_files(workspace: &Workspace) -> BTreeSet<PathBuf> {
+pub(super) fn product_files(workspace: &Workspace) -> BTreeSet<PathBuf> {
     let roots = workspace.members.iter().flat_map(|member| &member.roots);
     let is_product = |root: &&PathBuf| !Path::new(&workspace.shown(root)).iter().any(|part| part == "tests");
     roots.filter(is_product).flat_map(|root| Modules::read(root).files().to_vec()).collect()

@@ -4,7 +4,10 @@ use super::secured::Secured;
 use crate::system::program;
 use std::path::PathBuf;
 use std::time::Duration;
-use tallystone_client::{Completion, CounterClient, Dequeue, NamespaceConfig, NewAdd, NewMessage, QueueConfig};
+use tallystone_client::{
+    Cancellation, Client, Completion, CounterClient, Dequeue, Extension, Failure, Lease, NamespaceConfig, NewAdd,
+    NewMessage, NewRecount, QueueConfig, Release, State, Threshold, Verdict, Worker,
+};
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_tests::lasting_port;
 
@@ -48,6 +51,44 @@ async fn connection(redis: &PrivateRedis) -> redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("a connection")
 }
 
+/// Leases the only runnable message of the queue, twice; it is then errored, redriven and canceled.
+async fn give_up_and_redrive(client: &Client, queue: &str) {
+    let lease = async || client.dequeue(Dequeue::new(queue).wait_ms(10_000)).await.expect("a lease").remove(0);
+    let first = lease().await;
+    let extended = client.extend_lease(queue, vec![Extension::of(&first)]).await.expect("an ExtendLease");
+    extended[0].as_ref().expect("extended");
+    let released = client.release(queue, vec![Release::of(&first).delay_ms(0)]).await.expect("a Release");
+    released[0].as_ref().expect("released");
+    let given_up = Release::of(&lease().await).verdict(Verdict::Error);
+    client.release(queue, vec![given_up]).await.expect("a Release")[0].as_ref().expect("errored");
+    client.redrive(queue, vec![first.id.clone()]).await.expect("a Redrive")[0].as_ref().expect("redriven");
+    client.cancel(queue, vec![Cancellation::of(first.id)]).await.expect("a Cancel")[0].as_ref().expect("canceled");
+}
+
+/// Fills a queue with two shards by many calls at once, which share a stream. A Work stream completes its messages.
+async fn work_on_shards(client: &Client) {
+    const MESSAGES: usize = 50;
+    client.create_queue("s", QueueConfig { shards: Some(2), ..QueueConfig::simple() }).await.expect("a queue");
+    let enqueue = |id: usize| client.enqueue("s", vec![NewMessage::new(id.to_string(), "p")]);
+    for enqueued in futures::future::join_all((0..MESSAGES).map(enqueue)).await {
+        enqueued.expect("an Enqueue")[0].as_ref().expect("a message");
+    }
+    let (handled, mut all) = tokio::sync::mpsc::unbounded_channel();
+    let handler = async move |lease: Lease| {
+        handled.send(lease.id).expect("the test listens");
+        Ok::<_, Failure>(())
+    };
+    let each_once = async {
+        for _ in 0..MESSAGES {
+            all.recv().await.expect("a message");
+        }
+    };
+    let worker = Worker::new(client.clone(), "s");
+    let ran = tokio::time::timeout(program::SOON, worker.run_until(each_once, handler)).await;
+    let stats = ran.expect("all messages in time").expect("the worker ends well");
+    assert_eq!(stats.completed, MESSAGES as u64, "{stats:?}");
+}
+
 #[tokio::test]
 async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     let place = Secured::new().await;
@@ -75,7 +116,7 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     let _worker = place.start_with("rollup-worker", &["--config", &config, "--server", &queue]).await;
 
     // The calls of the queue, once each.
-    let client = tallystone_client::Client::connect(format!("http://{queue}")).await.expect("the server");
+    let client = Client::connect(format!("http://{queue}")).await.expect("the server");
     client.create_queue("q", QueueConfig::exclusive("k")).await.expect("a queue");
     let messages = ["a", "b"].map(|id| NewMessage::new(id, "p").metadata("k", id)).to_vec();
     client.enqueue("q", messages).await.expect("an Enqueue");
@@ -83,7 +124,9 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     let lease = client.dequeue(Dequeue::new("q").filter(filter).wait_ms(10_000)).await.expect("a lease").remove(0);
     client.complete("q", vec![Completion::of(lease.lease_ref())]).await.expect("a Complete")[0].as_ref().expect("done");
     client.explain("q", "b").await.expect("an explanation");
-    client.list_messages("q", tallystone_client::State::Pending, 10, "").await.expect("messages");
+    client.list_messages("q", State::Pending, 10, "").await.expect("messages");
+    give_up_and_redrive(&client, "q").await;
+    work_on_shards(&client).await;
     let address = format!("http://{queue}");
     for verb in [&["check"][..], &["queue", "ls"], &["history", "check"], &["queue", "pause", "q"]] {
         let ran = program::run(program::command(&[verb, &["--server", &address]].concat()), "").await;
@@ -95,13 +138,19 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
 
     // Those of the counters, until a rollup worker has done its part.
     let counting = CounterClient::connect(format!("http://{}", counters.address)).await.expect("the counters");
-    counting.put_namespace("n", NamespaceConfig { coalesce_ms: Some(100), ..Default::default() }).await.expect("one");
+    let thresholds = Some(vec![Threshold { prefix: String::new(), count: 2 }]);
+    let crossing = NamespaceConfig { coalesce_ms: Some(100), thresholds, ..NamespaceConfig::default() };
+    counting.put_namespace("n", crossing).await.expect("one");
     counting.add("n", NewAdd::new("c", 2)).await.expect("an add");
     let give_up_at = tokio::time::Instant::now() + program::SOON;
     while counting.get("n", "c").await.expect("a count").count != 2 {
         assert!(tokio::time::Instant::now() < give_up_at, "no rollup");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    let crossed = counting.crossings("n", "", 10, Duration::from_secs(10)).await.expect("crossings");
+    assert_eq!(crossed.crossings.iter().map(|crossing| crossing.count).collect::<Vec<_>>(), [2]);
+    let after = counting.crossings("n", &crossed.position, 10, Duration::ZERO).await.expect("crossings");
+    assert_eq!(after.crossings, []);
     // Its event is in the archive soon, and no longer in Redis.
     let mut watching = connection(&redis).await;
     let names = ["tc:{n/*}:events:*", "tc:{n/*}:names"];
@@ -117,6 +166,11 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
         assert!(tokio::time::Instant::now() < give_up_at, "not archived");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    let audit = counting.audit("n", "c").await.expect("an audit");
+    assert!(audit.agrees, "{audit:?}");
+    let recount = counting.recount("n", "c", NewRecount::of_count(3, "by hand")).await.expect("a recount");
+    assert_eq!(recount.new_count, 5);
+    counting.recounts("n", "c").await.expect("recounts");
     counting.clear("n", tallystone_client::NewClear::new("c")).await.expect("a clear");
     let deleted = ["counter", "--counters", &counters.address.to_string(), "namespace", "delete", "n", "--yes"];
     assert_eq!(program::run(program::command(&deleted), "").await.code, Some(0));

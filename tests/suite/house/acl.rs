@@ -1,0 +1,222 @@
+//! The user of Redis that the documents name may call every command that the product calls, in scripts and in the
+//! crates that open the store. A test that runs the product as this user misses the commands that it does not exercise.
+
+use super::modules::{is_cfg_test, is_punct, split_item};
+use super::names::product_files;
+use super::workspace::Workspace;
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+
+const PAGE: &str = "docs/operations/security.md";
+
+/// The crates that open the store of queues, counters or views, and what they share.
+const CRATES: [&str; 7] = ["server/", "counters/", "views/", "workers/", "ingest/", "infra/link/", "infra/assembly/"];
+
+/// Rules that only some installations need, and the page that has each.
+const SEPARATE: &[(&str, &str)] = &[
+    // Only with a Redis Cluster.
+    ("+cluster|nodes", "docs/operations/cluster.md"),
+    // For the user of the Sentinels, which are no stores.
+    ("+sentinel|master", "docs/operations/failover.md"),
+    // Only with `redis.replicas_fsync`: Redis 7.0 does not know the command.
+    ("+waitaof", "docs/operations/failover.md"),
+    // For the Redis of the counter sets. One without the module does not know these.
+    ("+ct.psetnewer", PAGE),
+    ("+ct.info", PAGE),
+    ("+ct.create", PAGE),
+    ("+ct.alter", PAGE),
+];
+
+/// Where the name of a command is a parameter. The search finds what the callers give: see [`NAMING`] and [`WALK`].
+const PARAMETERS: [&str; 2] = ["counters/src/redis/crossings.rs", "lua/lib/check/walk.lua"];
+
+/// The functions of the crates whose first argument is a command.
+const NAMING: [&str; 2] = ["cmd", "of_stream"];
+/// A command of a walk, such as `HSCAN`, is an argument of several functions.
+const WALK: &str = "SCAN";
+
+/// A command, and its first argument if that is a word in the code.
+type Called = (String, Option<String>);
+
+#[test]
+fn s6_the_documented_user_of_redis_may_call_every_command_of_the_code() {
+    let workspace = Workspace::read();
+    let rules = rules(&workspace, PAGE);
+    let mut unused: BTreeSet<&str> = SEPARATE.iter().map(|(rule, _)| *rule).collect();
+    let mut lacking = String::new();
+    let found = found(&workspace);
+    for ((name, argument), file) in &found.called {
+        let of_command = format!("+{}", name.to_lowercase());
+        let of_part = argument.as_ref().map(|argument| format!("{of_command}|{}", argument.to_lowercase()));
+        let is_one = |rule: &str| rule == of_command || of_part.as_deref() == Some(rule);
+        if rules.iter().any(|rule| is_one(rule)) {
+            continue;
+        }
+        match SEPARATE.iter().find(|(rule, _)| is_one(rule)) {
+            Some((rule, _)) => _ = unused.remove(rule),
+            None => lacking += &format!("\n{of_command}: {file}"),
+        }
+    }
+    assert!(lacking.is_empty(), "the user in {PAGE} lacks:{lacking}\n");
+    assert!(unused.is_empty(), "no code needs {unused:?} separately any more");
+    for (rule, page) in SEPARATE {
+        assert!(workspace.text(page).contains(rule), "{page} does not name {rule}");
+    }
+    assert_eq!(found.parameters, BTreeSet::from(PARAMETERS.map(str::to_owned)), "commands that are parameters");
+    // The search finds what is known to be there, in a script, a crate, and a script in a crate.
+    for known in ["XREVRANGE", "ZSCAN", "MEMORY", "HSETNX", "INCRBY", "XINFO"] {
+        assert!(found.called.keys().any(|(name, _)| name == known), "{known}");
+    }
+}
+
+#[test]
+fn s6_both_pages_name_the_same_user_of_redis() {
+    let workspace = Workspace::read();
+    assert_eq!(rules(&workspace, "docs/deploy.md"), rules(&workspace, PAGE));
+}
+
+#[test]
+fn commands_are_found_in_scripts_and_in_code_but_not_in_tests() {
+    let text = r#"
+        fn f() { redis::cmd("MEMORY").arg("USAGE").arg(key); commands.cmd("EXISTS").arg(name); }
+        fn g() { link.scan(from, &["SSCAN", &key], &["COUNT"]); let other = redis::cmd(name); }
+        fn h() { let mut command = Cmd::new(); command.arg("HMGET").arg(key).arg(&["id"]); }
+        const SCRIPT: &str = "redis.call('TIME')";
+        #[cfg(test)] mod tests { fn f() { redis::cmd("FLUSHALL"); } }
+    "#;
+    let (called, has_parameter) = of_code(text);
+    let names: Vec<&str> = called.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!((names, has_parameter), (vec!["MEMORY", "EXISTS", "SSCAN", "HMGET", "TIME"], true));
+    assert_eq!(called[0].1.as_deref(), Some("USAGE"));
+    let script = "local call = redis.call\nwalk('HSCAN', K)\ncall('XINFO', 'STREAM', K)\npcall(load, id)\nwalk(from)";
+    let expected = [("XINFO".to_owned(), Some("STREAM".to_owned())), ("HSCAN".to_owned(), None)];
+    assert_eq!(of_script(script), (Vec::from(expected), false));
+    assert!(of_script("local page = call(command, key)").1);
+}
+
+/// The rules of the user on a page, its password left out.
+fn rules(workspace: &Workspace, page: &str) -> Vec<String> {
+    let text = workspace.text(page);
+    let begin = text.find("user tallystone on >").unwrap_or_else(|| panic!("{page} does not name the user"));
+    let text = text[begin..].replace("\\\n", " ");
+    let line = text.lines().next().unwrap_or_default();
+    let (_, rules) = line.split_once(" resetchannels ").expect("the password is before the rules");
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What the search has found.
+#[derive(Default)]
+struct Found {
+    /// Each command with a file that calls it.
+    called: BTreeMap<Called, String>,
+    /// The files that call a command whose name is a parameter.
+    parameters: BTreeSet<String>,
+}
+
+fn found(workspace: &Workspace) -> Found {
+    let mut found = Found::default();
+    let code = product_files(workspace).into_iter().map(|path| workspace.shown(&path));
+    let code = code.filter(|shown| CRATES.iter().any(|folder| shown.starts_with(folder)));
+    let scripts = workspace.files(&["lua"]).into_iter().map(|path| workspace.shown(&path));
+    for file in code.chain(scripts.filter(|shown| shown.starts_with("lua/"))) {
+        let text = workspace.text(&file);
+        let (called, has_parameter) = if file.ends_with(".lua") { of_script(&text) } else { of_code(&text) };
+        if has_parameter {
+            found.parameters.insert(file.clone());
+        }
+        found.called.extend(called.into_iter().map(|called| (called, file.clone())));
+    }
+    found
+}
+
+/// The commands that a script calls, and whether it calls one whose name is a parameter.
+fn of_script(text: &str) -> (Vec<Called>, bool) {
+    let (mut called, mut has_parameter) = (Vec::new(), false);
+    let code: Vec<&str> = text.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+    let code = code.join("\n");
+    for function in ["call(", "walk("] {
+        for (at, _) in code.match_indices(function) {
+            // `pcall` of a function of the script calls no command by itself, nor does another function `walk`.
+            let is_other = code[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            match name_at(&code[at + function.len()..]) {
+                Some((name, after)) => {
+                    let argument = after.strip_prefix(", ").and_then(name_at);
+                    called.push((name.to_owned(), argument.map(|(argument, _)| argument.to_owned())));
+                }
+                None => has_parameter |= function == "call(" && !is_other,
+            }
+        }
+    }
+    (called, has_parameter)
+}
+
+/// The name in quotes with which this part of a script begins, and what follows it.
+fn name_at(code: &str) -> Option<(&str, &str)> {
+    let quote = code.chars().next().filter(|c| ['\'', '"'].contains(c))?;
+    let (name, after) = code[1..].split_once(quote)?;
+    is_name(name).then_some((name, after))
+}
+
+/// The commands that code calls, tests excepted, and whether it calls one whose name is a parameter.
+fn of_code(text: &str) -> (Vec<Called>, bool) {
+    let tokens: TokenStream = text.parse().expect("Rust");
+    let mut words = Vec::new();
+    add_words(&tokens.into_iter().collect::<Vec<_>>(), &mut words);
+    let (mut called, mut has_parameter) = (Vec::new(), false);
+    for (at, word) in words.iter().enumerate() {
+        let after = &words[at + 1..];
+        let next = after.first().map_or("", String::as_str);
+        if NAMING.contains(&word.as_str()) {
+            match quoted(next) {
+                Some(name) => called.push((name.to_owned(), argument(&after[1..]))),
+                None => has_parameter |= word == "cmd",
+            }
+        } else if word == "Cmd" && next == ":" {
+            // `Cmd::new()`: the first argument is the command, as a text or as a constant of the same name.
+            let first = after.iter().position(|word| word == "arg").and_then(|arg| after.get(arg + 1));
+            let first = first.map(|word| word.trim_matches('"')).filter(|word| is_name(word));
+            called.extend(first.map(|word| (word.to_owned(), None)));
+        } else if let Some(name) = quoted(word)
+            && name.ends_with(WALK)
+        {
+            called.push((name.to_owned(), None));
+        } else if word.contains("redis.call(") {
+            let (of_script, is_parameter) = of_script(word);
+            called.extend(of_script);
+            has_parameter |= is_parameter;
+        }
+    }
+    (called, has_parameter)
+}
+
+/// The text of the call `.arg("TEXT")` with which these words begin.
+fn argument(words: &[String]) -> Option<String> {
+    match words {
+        [dot, arg, word, ..] if dot == "." && arg == "arg" => quoted(word).map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// The name of a command, or of a part of one, that this token of code has in quotes.
+fn quoted(word: &str) -> Option<&str> {
+    word.strip_prefix('"')?.strip_suffix('"').filter(|name| is_name(name))
+}
+
+fn is_name(word: &str) -> bool {
+    word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || c == '.')
+}
+
+/// The tokens of code without those of tests and without brackets.
+fn add_words(tokens: &[TokenTree], words: &mut Vec<String>) {
+    let mut rest = tokens;
+    while let [token, after @ ..] = rest {
+        rest = after;
+        match (token, after) {
+            (token, [attribute, item @ ..]) if is_punct(Some(token), '#') && is_cfg_test(attribute) => {
+                rest = split_item(item).1;
+            }
+            (TokenTree::Group(group), _) => add_words(&group.stream().into_iter().collect::<Vec<_>>(), words),
+            (token, _) => words.push(token.to_string()),
+        }
+    }
+}
