@@ -16,6 +16,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 /// The pause of a job before the next attempt, after a rollup that was refused because clocks differ.
 const SKEW_PAUSE: Duration = Duration::from_secs(1);
 
+/// The least time between two lines of the log that say that rollups of the same batches fail. The metric counts each.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
 /// A leased job, and where its result goes.
 pub(crate) struct LeasedJob {
     job: Job,
@@ -70,13 +73,36 @@ struct Done {
     reached_store: bool,
 }
 
+/// What the log has of the failed rollups of these batches.
+#[derive(Default)]
+struct Failures {
+    logged_at: Option<Instant>,
+}
+
+impl Failures {
+    /// The first of these refused jobs that the log must name now. A changed namespace has workers of its next revision soon,
+    /// and the witness has logged clocks that differ.
+    fn to_log<'a>(
+        &mut self,
+        mut refused: impl Iterator<Item = (&'a Job, &'a Refusal)>,
+        now: Instant,
+    ) -> Option<(&'a Job, &'a Refusal)> {
+        if self.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_EVERY) {
+            return None;
+        }
+        let found = refused.find(|(_, refusal)| !matches!(refusal, Refusal::Stale | Refusal::ClockSkew { .. }))?;
+        self.logged_at = Some(now);
+        Some(found)
+    }
+}
+
 impl Batches {
     /// Runs until no sender is left.
     pub(crate) async fn run(self, mut leased: mpsc::Receiver<LeasedJob>) {
-        let (mut pacer, mut batch) = (Pacer::default(), Vec::new());
+        let (mut pacer, mut failures, mut batch) = (Pacer::default(), Failures::default(), Vec::new());
         while leased.recv_many(&mut batch, self.counters_max).await > 0 {
             let begin = Instant::now();
-            let done = self.roll_up_batch(batch.drain(..)).await;
+            let done = self.roll_up_batch(batch.drain(..), &mut failures).await;
             let took = begin.elapsed();
             let pause = if done.reached_store { pacer.pause_after(took) } else { Duration::ZERO };
             metrics::batch(done.counters, took, pause);
@@ -86,7 +112,7 @@ impl Batches {
         }
     }
 
-    async fn roll_up_batch(&self, batch: impl Iterator<Item = LeasedJob>) -> Done {
+    async fn roll_up_batch(&self, batch: impl Iterator<Item = LeasedJob>, failures: &mut Failures) -> Done {
         let mut by_counter: BTreeMap<CounterName, LeasedJob> = BTreeMap::new();
         // A job whose lease was lost meanwhile is skipped. Of several leases of one counter only the latest is valid.
         for leased in batch.filter(|leased| !leased.done.is_closed()) {
@@ -105,6 +131,11 @@ impl Batches {
         let results = tallystone_counters::roll_up(&self.store, &self.store, &jobs).await;
         self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
         self.publish(&jobs, &results);
+        let refusals = jobs.iter().zip(&results).filter_map(|(job, result)| Some((job, result.as_ref().err()?)));
+        if let Some((job, refusal)) = failures.to_log(refusals, Instant::now()) {
+            let (namespace, counter) = (self.store.name(), &job.counter);
+            tracing::warn!(%namespace, %counter, %refusal, "rollups fail; trying until they succeed");
+        }
         let reached_store = !results.iter().any(|result| matches!(result, Err(Refusal::Unavailable { .. })));
         let now_ms = self.store.now_ms();
         for ((job, done), result) in jobs.iter().zip(waiting).zip(results) {
@@ -152,5 +183,23 @@ fn stage(result: &Result<RolledUp, Refusal>) -> RollupStage {
         Ok(RolledUp::Nothing) => RollupStage::Nothing,
         Ok(RolledUp::Lost) => RollupStage::Lost,
         Err(_) => RollupStage::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_rollups_are_logged_once_a_minute() {
+        let job = Job { counter: CounterName::parse("c").unwrap(), lease: LeaseOrder::default() };
+        let (mut failures, begin) = (Failures::default(), Instant::now());
+        let mut logged = |refusal: &Refusal, after_s| {
+            failures.to_log([(&job, refusal)].into_iter(), begin + Duration::from_secs(after_s)).is_some()
+        };
+        let denied = Refusal::Internal("ACL failure in script".to_owned());
+        assert!(!logged(&Refusal::Stale, 0));
+        assert!(!logged(&Refusal::ClockSkew { offset_ms: 1, skew_max_ms: 1 }, 0));
+        assert_eq!([0, 1, 59, 60, 61].map(|after_s| logged(&denied, after_s)), [true, false, false, true, false]);
     }
 }
