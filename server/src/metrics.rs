@@ -50,7 +50,7 @@ pub(crate) struct Metrics {
     /// Queue shards for which the server holds calls, or did until recently.
     pub(crate) lanes: Gauge,
     /// Dequeues and subscriptions that were not allowed to wait, because too many do.
-    pub(crate) waiters_refused: Counter,
+    pub(crate) waiters_refused: WaitersRefused,
     /// Open Work streams.
     pub(crate) streams: Gauge,
     /// Open streams of Enqueues.
@@ -86,6 +86,14 @@ impl WaitingCalls {
     }
 }
 
+/// Refused waiters, by the key of `[limits]` that has the bound.
+pub(crate) struct WaitersRefused {
+    pub(crate) subscriptions: Counter,
+    pub(crate) dequeues: Counter,
+    pub(crate) queue_waiters: Counter,
+    pub(crate) queue_filters: Counter,
+}
+
 /// Items per combined store call, by verb.
 pub(crate) struct Combined {
     pub(crate) complete: Histogram,
@@ -110,7 +118,7 @@ impl Metrics {
         describe_gauge!(LANES, "queue shards for which the server holds calls, or did within the last minute");
         describe_counter!(
             WAITERS_REFUSED,
-            "calls and subscriptions that were not allowed to wait, because too many do"
+            "calls and subscriptions that were not allowed to wait, by the limit that was reached"
         );
         describe_gauge!(STREAMS, "open Work streams");
         describe_gauge!(ENQUEUE_STREAMS, "open streams of Enqueues");
@@ -119,6 +127,7 @@ impl Metrics {
         describe_gauge!(STORE_AVAILABLE, "1 while Redis answers, has its data, and its clock is within the bound");
         let combined = |verb: &'static str| histogram!(COMBINED_ITEMS, "verb" => verb);
         let swept = |kind: &'static str| counter!(SWEPT, "kind" => kind);
+        let waiters_refused = |limit: &'static str| counter!(WAITERS_REFUSED, "reason" => limit);
         Metrics {
             combined: Combined {
                 complete: combined("complete"),
@@ -136,7 +145,12 @@ impl Metrics {
             waiting_others: WaitingCalls::new("others"),
             calls_refused: counter!(CALLS_REFUSED),
             lanes: gauge!(LANES),
-            waiters_refused: counter!(WAITERS_REFUSED),
+            waiters_refused: WaitersRefused {
+                subscriptions: waiters_refused("subscriptions_max"),
+                dequeues: waiters_refused("waiting_dequeues_max"),
+                queue_waiters: waiters_refused("queue_waiters_max"),
+                queue_filters: waiters_refused("queue_filters_max"),
+            },
             streams: gauge!(STREAMS),
             enqueue_streams: gauge!(ENQUEUE_STREAMS),
             sweeps: counter!(SWEEPS),

@@ -18,14 +18,14 @@ use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
 use super::lanes::Lanes;
-use super::places::WaiterPlaces;
+use super::places::{WaitRefusals, WaiterPlaces};
 use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
 use super::waiting::{DequeueBatch, SLOTS, Waiting};
 use crate::queue_metrics::Tally;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use metrics::Gauge;
+use metrics::{Counter, Gauge};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,10 @@ pub(super) async fn run<S: Store>(
     let stopping = context.stopping.clone();
     let now = Instant::now();
     let tally = context.queues.tally(&shard.queue);
-    let refusals = tally.refusals("TOO_MANY_WAITERS", context.metrics.waiters_refused.clone());
+    let refused = &context.metrics.waiters_refused;
+    let refusals = |of_server: &Counter| tally.refusals("TOO_MANY_WAITERS", of_server.clone());
+    let refusals =
+        WaitRefusals { waiters: refusals(&refused.queue_waiters), filters: refusals(&refused.queue_filters) };
     let places = WaiterPlaces::new(shard.queue.clone(), context.wait_limits, refusals);
     let _counted = Counted::new(context.metrics.lanes.clone());
     let mut lane = Lane {

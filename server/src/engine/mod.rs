@@ -54,6 +54,7 @@ use call::{Call, Recipient};
 use command::{Command, DequeueCall, Verb};
 use gather::as_one;
 use granted::Granted;
+use metrics::Counter;
 use rooms::Leaving;
 use session::SessionPlaces;
 use std::sync::Arc;
@@ -206,23 +207,10 @@ impl<S: Store> Engine<S> {
     /// The place of a Dequeue that may wait, of the server and of its tenant.
     fn place_to_wait(&self, queue: &QueueName) -> Result<impl Sized + use<S>, Refusal> {
         let max = self.context.wait_limits.dequeues_max;
-        let of_server = self.place(&self.dequeues, queue, "waiting Dequeues of one server", max)?;
+        let refused = &self.context.metrics.waiters_refused.dequeues;
+        let of_server = take_place(&self.dequeues, queue, "waiting Dequeues of one server", max, refused)?;
         let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.waiter()).transpose()?;
         Ok((of_server, of_tenant))
-    }
-
-    /// One of the places of the server that are free, of `max` in all.
-    fn place(
-        &self,
-        free: &Arc<Semaphore>,
-        queue: &QueueName,
-        what: &'static str,
-        max: u32,
-    ) -> Result<OwnedSemaphorePermit, Refusal> {
-        free.clone().try_acquire_owned().map_err(|_| {
-            self.context.metrics.waiters_refused.increment(1);
-            Refusal::TooManyWaiters { queue: queue.to_string(), what, max }
-        })
     }
 
     /// Subscribes to a queue. The limit in the request is not used.
@@ -235,7 +223,8 @@ impl<S: Store> Engine<S> {
     ) -> Result<WorkSession, Refusal> {
         self.context.tenants.check_lease(queue, request.lease_ms)?;
         let max = self.context.wait_limits.subscriptions_max;
-        let of_server = self.place(&self.subscriptions, queue, "subscriptions of one server", max)?;
+        let refused = &self.context.metrics.waiters_refused.subscriptions;
+        let of_server = take_place(&self.subscriptions, queue, "subscriptions of one server", max, refused)?;
         let of_tenant = self.context.tenants.of(queue).map(|tenant| tenant.subscription()).transpose()?;
         let places = SessionPlaces { _of_server: of_server, _of_tenant: of_tenant };
         Ok(WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events, places))
@@ -299,6 +288,20 @@ impl<S: Store> Engine<S> {
         leaving.answered();
         results
     }
+}
+
+/// One of the places of the server that are free, of `max` in all; a refusal counts.
+fn take_place(
+    free: &Arc<Semaphore>,
+    queue: &QueueName,
+    what: &'static str,
+    max: u32,
+    refused: &Counter,
+) -> Result<OwnedSemaphorePermit, Refusal> {
+    free.clone().try_acquire_owned().map_err(|_| {
+        refused.increment(1);
+        Refusal::TooManyWaiters { queue: queue.to_string(), what, max }
+    })
 }
 
 /// The first shard of a queue, which stands for all of them in the calls of the engine: a queue has one lane.

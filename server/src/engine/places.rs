@@ -23,6 +23,12 @@ pub(super) struct WaiterPlace {
     _taken: Arc<()>,
 }
 
+/// The counters of the refusals of one queue, by the bound that was reached.
+pub(super) struct WaitRefusals {
+    pub(super) waiters: Counter,
+    pub(super) filters: Counter,
+}
+
 /// The places of one queue.
 pub(super) struct WaiterPlaces {
     queue: QueueName,
@@ -30,11 +36,11 @@ pub(super) struct WaiterPlaces {
     taken: Arc<()>,
     /// The distinct filters for which there are waiters.
     filters: usize,
-    refusals: Counter,
+    refusals: WaitRefusals,
 }
 
 impl WaiterPlaces {
-    pub(super) fn new(queue: QueueName, limits: WaitLimits, refusals: Counter) -> Self {
+    pub(super) fn new(queue: QueueName, limits: WaitLimits, refusals: WaitRefusals) -> Self {
         WaiterPlaces { queue, limits, taken: Arc::new(()), filters: 0, refusals }
     }
 
@@ -48,15 +54,16 @@ impl WaiterPlaces {
 
     /// A place for a waiter whose filters are `new` if no other waits for them.
     pub(super) fn take(&mut self, new: bool) -> Result<WaiterPlace, Refusal> {
-        let (what, max) = match (self.are_full(), new && self.are_filters_full()) {
-            (true, _) => ("waiting calls", self.limits.waiters_max),
-            (false, true) => ("distinct filters of waiting calls", self.limits.filters_max),
+        let WaitRefusals { waiters, filters } = &self.refusals;
+        let (what, max, refusals) = match (self.are_full(), new && self.are_filters_full()) {
+            (true, _) => ("waiting calls", self.limits.waiters_max, waiters),
+            (false, true) => ("distinct filters of waiting calls", self.limits.filters_max, filters),
             (false, false) => {
                 self.filters += usize::from(new);
                 return Ok(WaiterPlace { _taken: self.taken.clone() });
             }
         };
-        self.refusals.increment(1);
+        refusals.increment(1);
         Err(Refusal::TooManyWaiters { queue: self.queue.to_string(), what, max })
     }
 

@@ -148,7 +148,8 @@ async fn s1_the_subscriptions_of_a_server_are_bounded() {
         let response = response.expect("no end of all");
         let ended = response.ended.expect("an end of one");
         assert_eq!((response.subscription, ended.code), (4, Code::ResourceExhausted as i32), "{round}: {ended:?}");
-        assert_eq!(victim.metric("tallystone_waiters_refused_total").await, f64::from(round + 1));
+        let refused = victim.metric("tallystone_waiters_refused_total{reason=\"subscriptions_max\"}").await;
+        assert_eq!(refused, f64::from(round + 1));
         // Their places are free as soon as the stream has gone.
         drop((requests, responses));
         victim.until("tallystone_work_streams", 0.0).await;

@@ -49,7 +49,8 @@ async fn s1_distinct_filters_of_waiting_callers_are_bounded() {
     let mut kept: Vec<_> = (0..3).map(|n| wait(&calls, filter(&n.to_string()))).collect();
     victim.until(WAITING, 3.0).await;
     is_refused(&wait(&calls, filter("new")).await.unwrap().expect_err("a fourth filter"));
-    assert_eq!(victim.metric(REFUSED).await, 1.0);
+    let refused = victim.metric(&format!("{REFUSED}{{reason=\"queue_filters_max\"}}")).await;
+    assert_eq!((refused, victim.metric(REFUSED).await), (1.0, 1.0));
     // A filter that others wait for costs nothing more, and neither does none.
     kept.push(wait(&calls, filter("1")));
     kept.push(wait(&calls, Vec::new()));
@@ -80,6 +81,8 @@ async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
     let stream = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
     let mut responses = calls.clone().work(stream).await.expect("a stream").into_inner();
     is_refused(&responses.message().await.expect_err("a sixth waiter"));
+    let refused = victim.metric(&format!("{REFUSED}{{reason=\"queue_waiters_max\"}}")).await;
+    assert_eq!((refused, victim.metric(REFUSED).await), (2.0, 2.0));
     // Those that wait are served as before.
     works(&innocent, "for-one").await;
     victim.until(WAITING, 3.0).await;

@@ -75,7 +75,7 @@ mod tests {
     use super::super::tries::{TRIES_EVERY, TRIES_MAX};
     use super::*;
     use crate::engine::granted::Granted;
-    use crate::engine::places::{WaitLimits, WaiterPlaces};
+    use crate::engine::places::{WaitLimits, WaitRefusals, WaiterPlaces};
     use crate::engine::tests::{HOUR, queue, request};
     use metrics::Counter;
     use tokio::sync::oneshot;
@@ -83,7 +83,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_of_many_callers_that_may_not_wait_a_few_reach_the_store() {
         let limits = WaitLimits { subscriptions_max: 0, dequeues_max: 0, waiters_max: 0, filters_max: 0 };
-        let mut waiting = Waiting::new(0, WaiterPlaces::new(queue("q"), limits, Counter::noop()));
+        let refusals = WaitRefusals { waiters: Counter::noop(), filters: Counter::noop() };
+        let mut waiting = Waiting::new(0, WaiterPlaces::new(queue("q"), limits, refusals));
         let mut arrive = |wait: Duration| {
             let (reply, answer) = oneshot::channel::<Result<Granted, Refusal>>();
             let until = Instant::now() + wait;
