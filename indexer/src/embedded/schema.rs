@@ -134,3 +134,54 @@ fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of version 1 with one message. Its table already has the column of version 3, so that the second upgrade fails.
+    fn file_that_upgrades_by_half() -> Connection {
+        let file = Connection::open_in_memory().unwrap();
+        file.execute_batch(SCHEMA).unwrap();
+        file.execute_batch(
+            "DROP TABLE losses; ALTER TABLE current DROP COLUMN repaired; PRAGMA user_version = 1; \
+             INSERT INTO queues VALUES (1, 'q'); \
+             INSERT INTO current VALUES (1, 2, 3, 0, 'm', 1, 0, 2, 2, 2, 0, 0, 0, 0, 0, '', '', '{}', NULL);",
+        )
+        .unwrap();
+        file
+    }
+
+    fn version(file: &Connection) -> i32 {
+        file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    }
+
+    /// The tables and indexes as they were created, and the ids of the messages.
+    fn content(file: &Connection) -> Vec<String> {
+        let sql = "SELECT sql FROM sqlite_schema WHERE sql NOT NULL UNION ALL SELECT id FROM current";
+        let mut select = file.prepare(sql).unwrap();
+        let rows = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn o6_an_upgrade_that_ends_between_its_steps_changes_nothing() {
+        let mut file = file_that_upgrades_by_half();
+        let before = content(&file);
+        let failed = create(&mut file).unwrap_err();
+        assert!(failed.to_string().contains("duplicate column name: result"), "the first upgrade was made: {failed}");
+        assert_eq!((version(&file), content(&file)), (1, before));
+
+        file.execute_batch("ALTER TABLE current DROP COLUMN result").unwrap();
+        create(&mut file).unwrap();
+        assert_eq!(version(&file), VERSION);
+        let upgraded: (String, i64, Option<Vec<u8>>) = file
+            .query_row("SELECT id, repaired, result FROM current", [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .unwrap();
+        assert_eq!(upgraded, ("m".to_owned(), 0, None));
+        let losses: i64 = file.query_row("SELECT count(*) FROM losses", [], |row| row.get(0)).unwrap();
+        assert_eq!(losses, 0);
+    }
+}

@@ -3,6 +3,7 @@
 
 use super::dev::Dev;
 use super::program::{self, Running, SOON};
+use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +13,8 @@ use tokio::time::{Instant, sleep};
 
 /// History is kept longer than the messages, so that no time of running this test finds less of it.
 const ENVIRONMENT: [(&str, &str); 1] = [("TALLYSTONE_HISTORY_RETENTION_MS", "315360000000")];
+/// The version of the history file that the program of today writes. It upgrades an earlier file in one transaction.
+const HISTORY_VERSION: i32 = 3;
 /// What a message keeps in whatever state it is.
 const LASTING: [&str; 7] = ["id", "payload", "priority", "metadata", "max_attempts", "attempts", "enqueued_at_ms"];
 
@@ -44,6 +47,13 @@ impl Fixture {
         super::dev::until_folder_is_free(self.folder.path()).await;
     }
 
+    /// The version of the history file. The file is not changed by this, nor is its log.
+    fn history_version(&self) -> i32 {
+        let path = self.folder.path().join("history.db");
+        let file = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the history");
+        file.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a version")
+    }
+
     fn list(&self, name: &str) -> &[Value] {
         self.expected[name].as_array().expect("a list")
     }
@@ -61,21 +71,26 @@ impl Fixture {
 
 #[tokio::test]
 async fn o6_data_of_version_0_1_opens_unchanged_whenever_it_is_killed() {
-    opens_unchanged("data-0.1").await;
+    opens_unchanged("data-0.1", 1).await;
 }
 
 #[tokio::test]
 async fn o6_data_with_shards_archive_views_and_sets_opens_unchanged_whenever_it_is_killed() {
-    opens_unchanged("data-0.1-2026-11").await;
+    opens_unchanged("data-0.1-2026-11", HISTORY_VERSION).await;
 }
 
-async fn opens_unchanged(version: &str) {
+async fn opens_unchanged(version: &str, history_version: i32) {
     let fixture = Fixture::unpack(version);
+    let mut found = fixture.history_version();
+    assert_eq!(found, history_version, "the history of {version}");
     // From before Redis runs until after it serves.
     for ms in [5, 40, 100, 200, 400, 800] {
         fixture.open_and_kill_after(Duration::from_millis(ms)).await;
+        let before = std::mem::replace(&mut found, fixture.history_version());
+        assert!(found == before || found == HISTORY_VERSION, "killed after {ms} ms: from {before} to {found}");
     }
     let dev = fixture.open().await;
+    assert_eq!(fixture.history_version(), HISTORY_VERSION);
     holds_all(&dev, &fixture).await;
     dev.kill().await;
     let dev = fixture.open().await;
@@ -301,8 +316,14 @@ async fn spread_work_goes_on(dev: &Dev, fixture: &Fixture) {
 #[tokio::test]
 async fn o6_other_formats_are_refused_in_one_sentence() {
     let folder = TempDir::new().expect("a temporary folder");
-    for (key, what) in [("ts:format", "queues"), ("tc:format", "counters")] {
-        for found in [1, 1_000] {
+    let formats = [
+        ("ts:format", "queues", [1, 1_000]),
+        ("tc:format", "counters", [1, 1_000]),
+        // Views have had format 1 only.
+        ("tc:views:format", "views", [2, 1_000]),
+    ];
+    for (key, what, others) in formats {
+        for found in others {
             let data = folder.path().join(format!("{what}-{found}"));
             let dev = Dev::start_in(&data, &[]).await;
             let url = dev.redis_url();
@@ -311,11 +332,9 @@ async fn o6_other_formats_are_refused_in_one_sentence() {
             let sentence =
                 format!("the {what} in this Redis were written in format {found}, but this server reads format");
 
-            // A server on the same Redis; the counters are served by another program.
-            let args = match what {
-                "queues" => ["server", "--listen", "127.0.0.1:0", "--redis-url", &url],
-                _ => ["counters", "--listen", "127.0.0.1:0", "--redis-url", &url],
-            };
+            // A server on the same Redis; counters and views are served by other programs, named like their data.
+            let verb = if what == "queues" { "server" } else { what };
+            let args = [verb, "--listen", "127.0.0.1:0", "--redis-url", &url];
             refused(&program::run(program::command(&args), "").await, &sentence);
             dev.stop().await;
             let reopened = program::run(Dev::command(&data, &[], &[]), "").await;
