@@ -5,9 +5,9 @@ use nix::unistd::Pid;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
@@ -19,6 +19,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 const COMMAND_MAX: Duration = Duration::from_secs(300);
 
 const POLL: Duration = Duration::from_millis(10);
+/// How much of what a process has written is printed if its test fails.
+const LAST_LINES: usize = 200;
 
 /// The path of the program. It is built first, since an old one would prove nothing. The environment variable
 /// `TALLYSTONE_PROGRAM` names another program to test.
@@ -133,7 +135,9 @@ pub(crate) struct Running {
     /// What it writes on the stream that the test reads.
     lines: Lines<BufReader<Pipe>>,
     /// Reads the other stream to its end, so that the program never blocks on a full pipe.
-    other: JoinHandle<String>,
+    other: JoinHandle<()>,
+    /// What it has read of it. If the test fails, its end is printed.
+    written: Arc<Mutex<String>>,
 }
 
 type Pipe = Box<dyn AsyncRead + Send + Unpin>;
@@ -153,13 +157,16 @@ impl Running {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the program starts");
         let (stdout, stderr) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
-        let (read, mut other) = choose(Box::new(stdout), Box::new(stderr));
+        let (read, other) = choose(Box::new(stdout), Box::new(stderr));
+        let written = Arc::new(Mutex::new(String::new()));
+        let text = written.clone();
         let other = tokio::spawn(async move {
-            let mut text = String::new();
-            other.read_to_string(&mut text).await.expect("text");
-            text
+            let mut other = BufReader::new(other).lines();
+            while let Some(line) = other.next_line().await.expect("text") {
+                text.lock().unwrap().extend([line.as_str(), "\n"]);
+            }
         });
-        Running { child, lines: BufReader::new(read).lines(), other }
+        Running { child, lines: BufReader::new(read).lines(), other, written }
     }
 
     /// The next line that it writes. If it ends instead, this panics with the text of the other stream.
@@ -173,7 +180,8 @@ impl Running {
 
     /// Waits for its end, and returns the text of the stream that is not read line by line.
     pub(crate) async fn last_words(&mut self) -> String {
-        timeout(SOON, &mut self.other).await.expect("an end in time").expect("text")
+        timeout(SOON, &mut self.other).await.expect("an end in time").expect("text");
+        std::mem::take(&mut self.written.lock().unwrap())
     }
 
     /// Whether it has ended, without waiting.
@@ -215,5 +223,16 @@ impl Running {
     /// Kills it with SIGKILL, and waits until it is gone.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("a child");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            let last: Vec<&str> = written.lines().rev().take(LAST_LINES).collect();
+            let last: Vec<&str> = last.into_iter().rev().collect();
+            println!("process {:?} wrote at last:\n{}", self.child.id(), last.join("\n"));
+        }
     }
 }

@@ -12,6 +12,9 @@ use tempfile::TempDir;
 /// Videos with these names are in both of two partitions.
 const ENDS: usize = 8;
 
+/// If a test fails, it prints what its processes have logged.
+const LOG: &str = "info,tallystone_kafka=debug,tallystone_views=debug,tallystone_ingest=debug";
+
 /// All of them.
 pub(super) struct Stage {
     pub(super) kafka: Arc<TestKafka>,
@@ -45,7 +48,7 @@ impl Stage {
         let (brokers, counters) = (self.topics.brokers.clone(), self.counters.url());
         let config = self.config.to_str().expect("a plain path");
         let mut args = vec!["views", "--config", config, "--kafka-brokers", &brokers, "--topic", topic];
-        args.extend(["--counters", &counters, "--log", "error"]);
+        args.extend(["--counters", &counters, "--log", LOG]);
         let views = Server::start_as(&args).await;
         self.views.push(views);
     }
