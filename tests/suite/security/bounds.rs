@@ -10,7 +10,7 @@ use prost::Message as _;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 pub(super) const FILES: u32 = 4_096;
 const STREAMS: usize = 1_000;
@@ -306,10 +306,22 @@ async fn s1_large_requests_that_never_end_are_bounded() {
     works(&victim.innocent(), "after").await;
 }
 
+/// The most warnings about refused connections: of each of two ports one in 10 s.
+fn warnings_max(since: Instant) -> usize {
+    2 * (1 + since.elapsed().as_secs() as usize / 10)
+}
+
+/// The number of warnings about refused connections.
+fn warnings(log: &str) -> usize {
+    let is_one = |line: &&str| line.contains("WARN") && line.contains("new connections are closed at once");
+    log.lines().filter(is_one).count()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_silent_connections_shut_no_caller_out() {
     // More than the process can open.
     let victim = Victim::start("first_bytes_ms = 60000", 200).await;
+    let began = Instant::now();
     let innocent = victim.innocent();
     works(&innocent, "before").await;
     let mut silent = Vec::new();
@@ -330,6 +342,12 @@ async fn s1_silent_connections_shut_no_caller_out() {
     for n in 0..20 {
         works(&victim.innocent(), &format!("later-{n}")).await;
     }
+    // Most silent connections made room for others, so it depends on the moment whether one was refused.
+    let refused = victim.metric("tallystone_connections_refused_total").await;
+    let (log, warned_max) = (victim.log().await, warnings_max(began));
+    let warned = warnings(&log);
+    println!("{refused} refused connections, {warned} warnings");
+    assert!((warned > 0) == (refused > 0.0) && warned <= warned_max, "{refused} refused connections: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -451,6 +469,7 @@ async fn s1_one_address_leaves_watches_of_the_health_to_others() {
 async fn s1_callers_of_one_address_on_both_ports_leave_files_to_others() {
     const PLACES: usize = 160;
     let victim = Victim::start("", 200).await;
+    let began = Instant::now();
     works(&victim.innocent(), "before").await;
     // Each makes a call, which is no probe, so none of them makes room.
     let mut kept = Vec::new();
@@ -470,4 +489,8 @@ async fn s1_callers_of_one_address_on_both_ports_leave_files_to_others() {
     let (response, mut body) = calls.send_request(request(&victim, "Dequeue"), false).expect("a stream");
     body.send_data(Bytes::from_static(&[0; 5]), true).expect("a request");
     assert_eq!(answer(response).await.status(), 200);
+    // Each port has refused many of them, and has warned once.
+    let (log, warned_max) = (victim.log().await, warnings_max(began));
+    assert!((2..=warned_max).contains(&warnings(&log)), "{log}");
+    assert!(log.contains("peer_connections_max"), "the warning names the limit: {log}");
 }

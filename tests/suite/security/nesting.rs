@@ -1,8 +1,12 @@
 //! S1: configurations and bodies that nest thousands of levels deep, sent to a process: its stack is finite.
 
+use super::bounds::GROWTH_KIB_MAX;
 use super::secured::{Secured, refused};
+use super::victim::{memory_kib, peak_memory_kib};
+use crate::system::program::SOON;
 use tallystone_client::{Code, CounterClient, CounterType, NamespaceConfig, NewAdd};
 use tallystone_counters::namespace::ARTICLE_EXAMPLE;
+use tokio::time::timeout;
 
 const DEPTH: usize = 5_000;
 
@@ -22,6 +26,16 @@ async fn s1_what_nests_deeply_is_refused_over_http_and_grpc_and_the_process_live
         let request = http.request(method, url).header("content-type", "application/json").body(body);
         request.send().await.expect("an answer").status().as_u16()
     };
+    let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
+    client.put_namespace("n", config).await.expect("a namespace");
+    let innocent = async || {
+        client.add("n", NewAdd::new("c", 2)).await.expect("it counts");
+        let view = r#"{"videoId":"v","userId":"u","timestamp":"2026-11-25T08:00:00Z"}"#.to_owned();
+        assert_eq!(send(reqwest::Method::POST, format!("http://{}/v1/views", views.address), view).await, 202);
+    };
+    innocent().await;
+    let processes = [&counters, &views].map(|of| of.process.pid());
+    let before = processes.map(memory_kib);
     for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
         let scope = format!(r#""id": "CACHE", "scope": {},"#, nested(open, close));
         let configuration = ARTICLE_EXAMPLE.replacen(r#""id": "CACHE","#, &scope, 1);
@@ -37,10 +51,11 @@ async fn s1_what_nests_deeply_is_refused_over_http_and_grpc_and_the_process_live
             let body = format!(r#"{{"views":{}}}"#, nested(open, close));
             assert_eq!(send(reqwest::Method::POST, format!("http://{}{path}", views.address), body).await, 400);
         }
+        timeout(SOON, innocent()).await.expect("both serve another caller");
     }
-    let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
-    client.put_namespace("n", config).await.expect("it lives");
-    client.add("n", NewAdd::new("c", 2)).await.expect("it counts");
-    let view = r#"{"videoId":"v","userId":"u","timestamp":"2026-11-25T08:00:00Z"}"#.to_owned();
-    assert_eq!(send(reqwest::Method::POST, format!("http://{}/v1/views", views.address), view).await, 202);
+    for (pid, before) in processes.into_iter().zip(before) {
+        let grown = peak_memory_kib(pid).saturating_sub(before);
+        println!("{DEPTH} levels: {grown} KiB");
+        assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::secured::{Listening, Principals, Secured, refused};
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{
@@ -11,9 +12,11 @@ use tallystone_client::{Client, QueueConfig};
 use tallystone_proto::queue::v1::EnqueueStreamResponse;
 use tallystone_proto::queue::v1::enqueue_answer::Outcome;
 use tallystone_serving::{METHODS, Right};
-use tonic::Request;
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
+use tonic_types::StatusExt;
 
 /// The request of an RPC about the queue or the namespace `own/q`, without its outermost tag.
 ///
@@ -28,17 +31,33 @@ fn request(rpc: &str) -> Bytes {
     }
 }
 
-async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Code {
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
+/// The request of an RPC with this token, its path, and what can send it.
+async fn prepared(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Prepared {
+    let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.expect("a connection");
     let mut request = Request::new(tokio_stream::once(request(rpc)));
     request.set_timeout(Duration::from_secs(10));
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
     }
-    let path = format!("/{service}/{rpc}").parse().expect("a path");
+    (grpc, request, format!("/{service}/{rpc}").parse().expect("a path"))
+}
+
+type Prepared = (Grpc<Channel>, Request<tokio_stream::Once<Bytes>>, PathAndQuery);
+
+/// How an RPC fails; `None`: it does not.
+async fn failure(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Option<Status> {
+    let (mut grpc, request, path) = prepared(channel, service, rpc, token).await;
+    match grpc.streaming(request, path, ProstCodec::<Bytes, ()>::default()).await {
+        Err(status) => Some(status),
+        Ok(response) => response.into_inner().message().await.err(),
+    }
+}
+
+async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Code {
     // On a stream of Enqueues the first call fails, not the stream.
     if rpc == "EnqueueStream" {
+        let (mut grpc, request, path) = prepared(channel, service, rpc, token).await;
         let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, EnqueueStreamResponse>::default()).await
         {
             Err(status) => Err(status),
@@ -50,11 +69,7 @@ async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) 
         };
         return answered.map_or_else(|status| status.code(), code);
     }
-    let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, ()>::default()).await {
-        Err(status) => Err(status),
-        Ok(response) => response.into_inner().message().await,
-    };
-    answered.err().map_or(Code::Ok, |status| status.code())
+    failure(channel, service, rpc, token).await.map_or(Code::Ok, |status| status.code())
 }
 
 async fn channel(server: &Listening) -> Channel {
@@ -67,16 +82,7 @@ async fn s4_every_rpc_needs_a_credential_and_its_right_on_what_it_is_about() {
     let (place, mut principals) = (Secured::new().await, Principals::default());
     let admin = principals.add("admin", &["admin:own/*"], ["", ""]);
     let other = principals.add("other", &["admin:other/*", "admin:own", "admin:own/q/*"], ["", ""]);
-    let tokens: Vec<(Right, [String; 2])> = Right::ALL
-        .into_iter()
-        .filter(|right| *right != Right::Admin)
-        .map(|right| {
-            let only = principals.add(&format!("only-{right}"), &[&format!("{right}:own/*")], ["", ""]);
-            let rules = ["admin:*".to_owned(), format!("deny:{right}:own/*")];
-            let all_but = principals.add(&format!("all-but-{right}"), &[&rules[0], &rules[1]], ["", ""]);
-            (right, [only, all_but])
-        })
-        .collect();
+    let tokens = principals.add_for_each_right("own/*");
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
     let history = place.path("history.db");
@@ -86,25 +92,58 @@ async fn s4_every_rpc_needs_a_credential_and_its_right_on_what_it_is_about() {
     for (service, rpc, right) in METHODS {
         let channel = if service.contains("counter") { &counters } else { &queue };
         let code = async |token| code(channel, service, rpc, token).await;
-        let of = |right: Right, which: usize| {
-            let of_right = tokens.iter().find(|(of, _)| *of == right).expect("every right has tokens");
-            of_right.1[which].as_str()
-        };
+        let [only, all_but] = &tokens[right.name()];
         assert_eq!(code(None).await, Code::Unauthenticated, "{rpc} without a token");
         assert_eq!(code(Some("ts_a_b")).await, Code::Unauthenticated, "{rpc} with an unknown token");
         let is_list = ["ListQueues", "ListNamespaces"].contains(rpc);
         let denied = if is_list { Code::Ok } else { Code::PermissionDenied };
         assert_eq!(code(Some(&other)).await, denied, "{rpc} with rights on other names");
-        assert_eq!(code(Some(of(*right, 1))).await, denied, "{rpc} with all rights but {right}");
+        assert_eq!(code(Some(all_but)).await, denied, "{rpc} with all rights but {right}");
         // What a repair writes has fencing tokens.
         if *rpc != "RepairMessages" {
-            assert_ne!(code(Some(of(*right, 0))).await, Code::PermissionDenied, "{rpc} with {right} alone");
+            assert_ne!(code(Some(only)).await, Code::PermissionDenied, "{rpc} with {right} alone");
         }
-        for (of_other, [only, _]) in tokens.iter().filter(|(of_other, _)| of_other != right) {
+        for (of_other, [only, _]) in tokens.iter().filter(|(of_other, _)| **of_other != right.name()) {
             assert_eq!(code(Some(only)).await, denied, "{rpc} with {of_other}, not {right}");
         }
         let allowed = code(Some(&admin)).await;
         assert!(![Code::PermissionDenied, Code::Unauthenticated].contains(&allowed), "{rpc} with admin: {allowed:?}");
+    }
+}
+
+#[tokio::test]
+async fn s4_every_rpc_of_an_indexer_needs_a_credential_and_its_right() {
+    const HISTORY: &str = "tallystone.history.v1.History";
+    let (place, mut principals) = (Secured::new().await, Principals::default());
+    let admin = principals.add("admin", &["admin:own/*"], ["", ""]);
+    let other = principals.add("other", &["admin:other/*"], ["", ""]);
+    let tokens = principals.add_for_each_right("own/*");
+    let path = place.path("principals.toml");
+    principals.write(Path::new(&path));
+    // Nothing listens there: an allowed call fails later.
+    let stores = ["--kafka-brokers", "127.0.0.1:1", "--elasticsearch-url", "http://127.0.0.1:1"];
+    let indexer = place.start_with("indexer", &[&stores[..], &["--principals", &path]].concat()).await;
+    let channel = channel(&indexer).await;
+    let rows: Vec<_> = METHODS.iter().filter(|(service, _, _)| *service == HISTORY).collect();
+    assert_eq!(rows.len(), 5);
+    for (_, rpc, right) in rows {
+        let failure = async |token| failure(&channel, HISTORY, rpc, token).await;
+        for token in [None, Some("ts_a_b")] {
+            let refused = failure(token).await.expect("a refusal");
+            assert_eq!(refused.code(), Code::Unauthenticated, "{rpc} with {token:?}: {refused:?}");
+        }
+        let [only, all_but] = &tokens[right.name()];
+        let others = tokens.iter().filter(|(of_other, _)| **of_other != right.name()).map(|(_, [only, _])| only);
+        for token in [&other, all_but].into_iter().chain(others) {
+            let refused = failure(Some(token.as_str())).await.expect("a refusal");
+            assert_eq!(refused.code(), Code::PermissionDenied, "{rpc}, which needs {right}: {refused:?}");
+            let reason = refused.get_details_error_info().expect("details").reason;
+            assert_eq!(reason, "NO_RIGHT", "{rpc}, which needs {right}");
+        }
+        // For messages, a repair also needs `consume`.
+        let allowed = if *rpc == "RepairMessages" { &admin } else { only };
+        let code = failure(Some(allowed.as_str())).await.map_or(Code::Ok, |status| status.code());
+        assert!(![Code::PermissionDenied, Code::Unauthenticated].contains(&code), "{rpc} with {right}: {code:?}");
     }
 }
 

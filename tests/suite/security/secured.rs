@@ -2,12 +2,13 @@
 
 use super::certificates::{Ca, Files};
 use crate::system::program::{self, Running};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 use tallystone_client::{Client, Code, Error};
-use tallystone_serving::Token;
+use tallystone_serving::{Right, Token};
 use tallystone_tests::{TestRedis, lasting_port};
 use tempfile::TempDir;
 use tokio::time::Duration;
@@ -34,6 +35,18 @@ impl Principals {
         self.text += &format!("[[principal]]\nname = '{name}'\nrights = {rights}\n{of_principal}\n");
         self.text += &format!("{entry}\nid = '{id}'\nsha256 = '{sha256}'\n{of_token}\n");
         text
+    }
+
+    /// Adds two principals for each right but `admin`: one with this right alone on these names, and one with all rights
+    /// but this one. Returns their tokens by the name of the right.
+    pub(super) fn add_for_each_right(&mut self, names: &str) -> BTreeMap<&'static str, [String; 2]> {
+        let add = |right: Right| {
+            let (only, denial) = (format!("{right}:{names}"), format!("deny:{right}:{names}"));
+            let only = self.add(&format!("only-{right}"), &[&only], ["", ""]);
+            let all_but = self.add(&format!("all-but-{right}"), &["admin:*", &denial], ["", ""]);
+            (right.name(), [only, all_but])
+        };
+        Right::ALL.into_iter().filter(|right| *right != Right::Admin).map(add).collect()
     }
 
     /// Puts this in place of that, in all of them.

@@ -1,7 +1,8 @@
 //! S5: the quotas of a tenant, through two servers on one Redis.
 
-use super::secured::{Listening, Secured, refused};
-use crate::system::program::metrics_page;
+use super::secured::{Listening, Secured};
+use crate::system::program::{metrics_page, until};
+use std::fmt::Debug;
 use std::time::Duration;
 use tallystone_client::{Client, Code, Dequeue, Enqueued, Error, NewMessage, QueueConfig, Refused};
 
@@ -24,6 +25,21 @@ fn client(server: &Listening) -> Client {
 
 fn messages(ids: std::ops::Range<u32>) -> Vec<NewMessage> {
     ids.map(|id| NewMessage::new(id.to_string(), vec![0; 1_000])).collect()
+}
+
+/// The quota that has refused a call, and its bound.
+fn quota<T: Debug>(answer: Result<T, Error>) -> [String; 2] {
+    match answer {
+        Err(Error::Refused(refused)) => {
+            assert_eq!(
+                (refused.code, refused.reason.as_str()),
+                (Code::ResourceExhausted, "TENANT_QUOTA"),
+                "{refused:?}"
+            );
+            ["quota", "max"].map(|key| refused.metadata[key].clone())
+        }
+        other => panic!("no refusal: {other:?}"),
+    }
 }
 
 /// Those that were accepted, and the refusals of the others, which a quota must have made.
@@ -81,7 +97,13 @@ async fn s5_calls_waits_and_leases_of_a_tenant_are_bounded() {
     let client = client(&servers[0]);
     client.create_queue("t/a", QueueConfig::default()).await.expect("a queue");
     let long = client.dequeue(Dequeue::new("t/a").lease_ms(60_001)).await;
-    assert_eq!(refused(long), (Code::ResourceExhausted, "TENANT_QUOTA".to_owned()));
+    assert_eq!(quota(long), ["lease_ms_max", "60000"]);
+    let wait = |client: Client| async move { client.dequeue(Dequeue::new("t/a").wait_ms(60_000)).await };
+    let waiting = tokio::spawn(wait(client.clone()));
+    let metrics = servers[0].metrics.to_string();
+    until("a Dequeue waits", async || metrics_page(&metrics).await.contains("\ntallystone_waiting_dequeues 1\n")).await;
+    assert_eq!(quota(wait(client.clone()).await), ["waiters_max", "1"]);
+    waiting.abort();
     let mut refusals = 0;
     for _ in 0..60 {
         match client.depth("t/a", None).await {
@@ -98,4 +120,21 @@ async fn s5_calls_waits_and_leases_of_a_tenant_are_bounded() {
     // A client that may repeat the call gets its answer.
     let patient = Client::builder(format!("http://{}", servers[0].address)).connect_lazy().expect("a good address");
     patient.depth("t/a", None).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn s5_queues_and_the_rate_of_new_messages_of_a_tenant_are_bounded() {
+    let (_place, servers) = start("queues_max = 2\nenqueue_per_s = 5").await;
+    let [a, b] = servers.each_ref().map(client);
+    a.create_queue("t/a", QueueConfig::default()).await.expect("a queue");
+    b.create_queue("t/b", QueueConfig::default()).await.expect("a queue");
+    for client in [&a, &b] {
+        assert_eq!(quota(client.create_queue("t/c", QueueConfig::default()).await), ["queues_max", "2"]);
+    }
+    a.create_queue("other", QueueConfig::default()).await.expect("a queue of no tenant");
+    // Those of one second at once.
+    let (accepted, refused) = split(a.enqueue("t/a", messages(0..50)).await.expect("results"));
+    assert!((5..50).contains(&accepted), "{accepted}");
+    assert_eq!((refused[0].metadata["quota"].as_str(), refused[0].metadata["max"].as_str()), ("enqueue_per_s", "5"));
+    assert!(a.enqueue("other", messages(0..50)).await.expect("results").iter().all(Result::is_ok));
 }

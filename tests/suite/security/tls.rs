@@ -222,6 +222,46 @@ async fn s2_clients_show_a_certificate_of_the_ca() {
     refusal(builder(&server, &place.ca.file)).await;
     refusal(with(other.client(dir, "foreign", ""))).await;
     refusal(with(place.ca.expired_client(dir, "late"))).await;
+    // The command line.
+    let (ca, url) = (place.ca.file.to_str().expect("text"), server.https());
+    let list = ["queue", "ls", "--server", &url, "--ca", ca, "--json"];
+    let Files { certificate, key } = place.ca.client(dir, "operator", "");
+    let shown = ["--cert", certificate.to_str().expect("text"), "--key", key.to_str().expect("text")];
+    let listed = program::run(program::command(&[&list[..], &shown[..]].concat()), "").await;
+    assert_eq!(listed.object()["name"], "q", "{listed:?}");
+    let refused = program::run(program::command(&list), "").await;
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+}
+
+#[tokio::test]
+async fn o3_every_port_of_every_verb_answers_probes_and_has_no_unknown_path() {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    for verb in VERBS {
+        let place = Secured::new().await;
+        // A rollup worker needs a queue to be ready.
+        let (flags, ready) = match verb {
+            ("rollup-worker", _) => (&["--server", "http://127.0.0.1:1"][..], 503),
+            (_, []) => (&[][..], 200),
+            _ => (&[][..], 503),
+        };
+        let program = start(&place, verb, flags).await;
+        for port in [program.metrics, program.address].into_iter().take(listen_flags(verb.0).len()) {
+            let status = async |path: &str| {
+                let answer = http.get(format!("http://{port}{path}")).send().await.expect("an answer");
+                answer.status().as_u16()
+            };
+            // It has to find out first what it reaches.
+            let what = format!("{verb:?} at {port}: /readyz is {ready}");
+            program::until(&what, async || status("/readyz").await == ready).await;
+            assert_eq!(status("/livez").await, 200, "{verb:?} at {port}");
+            for unknown in ["/", "/nothing", "/livez/", "/readyz/x"] {
+                // The counters have a page.
+                if (verb.0, unknown) != ("counters", "/") {
+                    assert_eq!(status(unknown).await, 404, "{verb:?} at {port}: {unknown}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -53,18 +53,18 @@ impl Victim {
 
     /// Its resident memory.
     pub(super) fn memory_kib(&self) -> u64 {
-        self.status_kib("VmRSS:")
+        memory_kib(self.process.pid())
     }
 
     /// The most that it ever had.
     pub(super) fn peak_memory_kib(&self) -> u64 {
-        self.status_kib("VmHWM:")
+        peak_memory_kib(self.process.pid())
     }
 
-    fn status_kib(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("memory");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    /// Kills it; the log that it has written.
+    pub(super) async fn log(mut self) -> String {
+        self.process.send_kill();
+        self.process.last_words().await
     }
 
     /// The memory of its Redis that has data.
@@ -97,6 +97,22 @@ impl Victim {
             sleep(POLL).await;
         }
     }
+}
+
+/// The resident memory of a process.
+pub(super) fn memory_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmRSS:")
+}
+
+/// The most that it ever had.
+pub(super) fn peak_memory_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:")
+}
+
+fn status_kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// A message through a client, which no attack of another one stops.

@@ -55,11 +55,9 @@ async fn status(views: &Listening, method: Method, path: &str, body: &Value, tok
 #[tokio::test]
 async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_has_a_line() {
     let (place, mut principals) = (Secured::new().await, Principals::default());
-    let token = |principals: &mut Principals, name: &str, rights: &[&str]| principals.add(name, rights, ["", ""]);
-    let poster = token(&mut principals, "poster", &["count:default"]);
-    let reader = token(&mut principals, "reader", &["count-read:default"]);
-    let of_other = token(&mut principals, "of-other", &["admin:other"]);
-    let operator = token(&mut principals, "operator", &["admin:*", "metrics:*"]);
+    let of_other = principals.add("of-other", &["admin:other"], ["", ""]);
+    let operator = principals.add("operator", &["admin:*", "metrics:*"], ["", ""]);
+    let of_right = principals.add_for_each_right("default");
     let [path, config, audit] = ["principals.toml", "t.toml", "audit.log"].map(|name| place.path(name));
     principals.write(Path::new(&path));
     std::fs::write(&config, "[audit]\nall_calls = true\n").expect("a file");
@@ -68,12 +66,13 @@ async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_h
     let views = place.start("views", &args).await;
     for (call, method, path, body) in calls() {
         let status = async |token| status(&views, method.clone(), path, &body, token).await;
-        let (with_right, without, answer) = match call {
-            "GetViews" => (&reader, &poster, 503),
-            _ => (&poster, &reader, 202),
-        };
+        let (right, answer) = if call == "GetViews" { ("count-read", 503) } else { ("count", 202) };
+        let [with_right, all_but] = &of_right[right];
         assert_eq!((status(None).await, status(Some("ts_a_b")).await), (401, 401), "{call}");
-        assert_eq!((status(Some(without)).await, status(Some(&of_other)).await), (403, 403), "{call}");
+        let others = of_right.iter().filter(|(of, _)| **of != right).map(|(_, [only, _])| only);
+        for token in [&of_other, all_but].into_iter().chain(others) {
+            assert_eq!(status(Some(token.as_str())).await, 403, "{call}, which needs {right}");
+        }
         assert_eq!((status(Some(with_right)).await, status(Some(&operator)).await), (answer, answer), "{call}");
         // The right is on the namespace of the path, whether or not there is one of that name.
         let elsewhere =
@@ -88,16 +87,16 @@ async fn s4_each_call_of_the_view_counter_needs_its_right_on_the_namespace_and_h
         };
         assert!(lines.iter().any(|line| is_it(&line)), "{principal} {call} {right} {code}: {text}");
     };
-    for (call, right, by) in
-        [("PostView", "count", "poster"), ("PostViews", "count", "poster"), ("GetViews", "count-read", "reader")]
-    {
+    for (call, right) in [("PostView", "count"), ("PostViews", "count"), ("GetViews", "count-read")] {
         let code = if call == "GetViews" { "UNAVAILABLE" } else { "OK" };
-        has(json!(by), call, json!(right), code);
+        has(json!(format!("only-{right}")), call, json!(right), code);
+        has(json!(format!("all-but-{right}")), call, json!(right), "PERMISSION_DENIED");
         has(json!("of-other"), call, json!(right), "PERMISSION_DENIED");
         has(json!("of-other"), call, json!(right), "NOT_FOUND");
     }
     has(Value::Null, "/v1/views:batch", Value::Null, "UNAUTHENTICATED");
-    assert_eq!(lines.len(), 3 * 8, "each call has one line: {text}");
+    // Of each call: one with each right alone, and seven others.
+    assert_eq!(lines.len(), 3 * (of_right.len() + 7), "each call has one line: {text}");
     // A page of metrics needs a right, too, so this process serves it without principals.
     let plain = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
     assert_eq!(served(&plain).await, tried(), "each path is one of the calls, and has no other method");

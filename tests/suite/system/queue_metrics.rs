@@ -3,9 +3,24 @@
 use super::program::{SOON, metrics_page};
 use crate::crash::machines::Server;
 use std::time::Duration;
-use tallystone_client::{Client, Completion, Dequeue, NewMessage, QueueConfig};
+use tallystone_client::{Client, Completion, Dequeue, NewMessage, QueueConfig, Release};
 use tallystone_tests::{TestRedis, lasting_port};
 use tokio::time::{Instant, sleep};
+
+/// Three leases of a new queue end without success: one is released with a delay, one is released after its last attempt,
+/// and one runs out, which was a last attempt, too.
+async fn give_up_leases(client: &Client, queue: &str) {
+    const LATER_MS: u64 = 3_600_000;
+    client.create_queue(queue, QueueConfig::simple()).await.expect("a queue");
+    let last_attempt = |id: &str| NewMessage::new(id, "").max_attempts(1);
+    let messages = vec![NewMessage::new("later", ""), last_attempt("failed"), last_attempt("late").lease_ms(1_000)];
+    client.enqueue(queue, messages).await.expect("an Enqueue");
+    let leases = client.dequeue(Dequeue::new(queue).limit(3)).await.expect("leases");
+    let release = |id: &str| Release::of(leases.iter().find(|lease| lease.id == id).expect("a lease"));
+    let releases = vec![release("later").delay_ms(LATER_MS), release("failed")];
+    let released = client.release(queue, releases).await.expect("an answer");
+    assert!(released.iter().all(Result::is_ok), "{released:?}");
+}
 
 /// Waits for a page on which all of these lines are, or none of them.
 async fn until(metrics: &str, lines: &[&str], are_there: bool) -> String {
@@ -28,6 +43,7 @@ async fn o1_a_server_shows_what_each_queue_does_and_holds_until_it_is_deleted() 
     let args = ["server", "--redis-url", &url, "--allow-volatile", "--metrics-listen", &metrics];
     let server = Server::start_as(&args).await;
     let client = Client::connect(server.url()).await.expect("a client");
+    give_up_leases(&client, "returns").await;
     client.create_queue("orders", QueueConfig::simple()).await.expect("a queue");
     let messages = (0..3).map(|n| NewMessage::new(format!("m{n}"), "")).collect();
     client.enqueue("orders", messages).await.expect("an Enqueue");
@@ -38,6 +54,12 @@ async fn o1_a_server_shows_what_each_queue_does_and_holds_until_it_is_deleted() 
     stale.lease.fencing_token = 1;
     client.complete("orders", vec![stale]).await.expect("an answer").remove(0).expect_err("another lease");
     let expected = [
+        "tallystone_queue_released_total{queue=\"returns\"} 2",
+        "tallystone_queue_lapsed_total{queue=\"returns\"} 1",
+        "tallystone_queue_errored_total{queue=\"returns\"} 2",
+        "tallystone_queue_messages{queue=\"returns\",state=\"invisible\"} 1",
+        "tallystone_queue_messages{queue=\"returns\",state=\"errored\"} 2",
+        "tallystone_queue_messages{queue=\"returns\",state=\"running\"} 0",
         "tallystone_queue_enqueued_total{queue=\"orders\"} 3",
         "tallystone_queue_leased_total{queue=\"orders\"} 2",
         "tallystone_queue_completed_total{queue=\"orders\"} 1",

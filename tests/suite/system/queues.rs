@@ -1,6 +1,8 @@
 //! `tallystone queue …` and `tallystone check`.
 
 use super::dev::Dev;
+use super::program::until;
+use tallystone_client::{Client, Dequeue, NewMessage, QueueConfig};
 
 #[tokio::test]
 async fn queues_are_created_shown_changed_and_deleted() {
@@ -62,6 +64,40 @@ async fn queues_are_created_shown_changed_and_deleted() {
     dev.ok(&["msg", "enqueue", "other", "--id", "x"]).await;
     dev.ok(&["queue", "delete", "other", "--force"]).await;
     assert_eq!(dev.call(&["queue", "ls", "o"]).await.stdout, "");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn o1_the_list_of_queues_shows_how_old_the_oldest_message_and_the_oldest_lease_are() {
+    let dev = Dev::start().await;
+    let client = Client::connect(dev.url()).await.expect("a client");
+    for queue in ["busy", "idle"] {
+        client.create_queue(queue, QueueConfig::simple()).await.expect("a queue");
+    }
+    let messages = vec![NewMessage::new("a", ""), NewMessage::new("b", "")];
+    client.enqueue("busy", messages).await.expect("an Enqueue");
+    client.dequeue(Dequeue::new("busy")).await.expect("a lease");
+    let list = async || dev.call(&["queue", "ls"]).await.json();
+    // The table has tenths of a second.
+    until("a lease of some age", async || list().await[0]["ages"]["oldest_lease_ms"].as_u64() >= Some(100)).await;
+    let list = list().await;
+    let ages = |number: usize| ["oldest_pending_ms", "oldest_lease_ms"].map(|age| list[number]["ages"][age].as_u64());
+    let [pending_ms, lease_ms] = ages(0);
+    assert!(pending_ms >= lease_ms && lease_ms >= Some(100), "{list:?}");
+    assert_eq!(ages(1), [None, None], "{list:?}");
+
+    let table = dev.show(&["queue", "ls"]).await;
+    let lines: Vec<&str> = table.lines().collect();
+    // A column of numbers ends where its name ends.
+    let cell = |line: &str, name: &str| {
+        let begin = lines[0].find(name).expect("a column");
+        line.get(begin..begin + name.len()).unwrap_or_default().trim().to_owned()
+    };
+    let ages = |line: &str| ["OLDEST PENDING", "OLDEST LEASE"].map(|name| cell(line, name));
+    let seconds = |age: &String| age.strip_suffix(" s").and_then(|age| age.parse::<f64>().ok()).expect("an age");
+    let [pending, lease] = ages(lines[1]).each_ref().map(seconds);
+    assert!(lines[1].starts_with("busy ") && pending >= lease && lease > 0.0, "{table}");
+    assert!(lines[2].starts_with("idle ") && ages(lines[2]) == ["", ""], "{table}");
     dev.stop().await;
 }
 

@@ -1,7 +1,9 @@
-//! O3: what `tallystone health --port` says of a process, and when a rollup worker is ready.
+//! O3: what `tallystone health --port` says of a process, and when a rollup worker, an indexer, a view counter and an
+//! ingest process are ready.
 
 use super::program::{self, Running, SOON};
 use crate::crash::machines::{Redis, Server};
+use crate::ingest::topics::{Topics, Written, now_ms};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tallystone_tests::{TestElasticsearch, TestKafka, lasting_port};
@@ -24,6 +26,58 @@ async fn until(port: u16, status: i32) {
         assert!(Instant::now() < give_up_at, "{now:?}, not {status}");
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Starts a verb that listens on this port.
+async fn start(port: u16, args: &[&str]) -> Running {
+    let listen = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut command = program::command(args);
+    command.args(["--log", "error", "--listen", &listen.to_string()]);
+    let mut process = Running::start(command);
+    process.listens(listen).await;
+    process
+}
+
+#[tokio::test]
+async fn o3_a_view_counter_is_ready_while_it_reaches_the_redis_of_its_log() {
+    let mut redis = Redis::start().await;
+    let (url, port) = (redis.url(), lasting_port());
+    // The log accepts views without the counters.
+    let views = start(port, &["views", "--redis-url", &url, "--counters", "http://127.0.0.1:1"]).await;
+    until(port, 0).await;
+    redis.kill().await;
+    until(port, 1).await;
+    assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would not repair it");
+    redis.restart().await;
+    until(port, 0).await;
+    assert!(views.stop().await.success());
+}
+
+#[tokio::test]
+async fn o3_an_ingest_process_is_ready_while_it_reaches_kafka_and_adds_are_counted() {
+    let kafka = TestKafka::shared().await;
+    let topics = Topics::create(kafka.address(), "ready", 1).await;
+    let redis = Redis::start().await;
+    let mut counters = Server::start_as(&["counters", "--redis-url", &redis.url(), "--log", "error"]).await;
+    let (url, group, port) = (counters.url(), topics.group(), lasting_port());
+    let args = ["ingest", "--topic", &topics.source, "--group", &group, "--namespace", "adds", "--counters", &url];
+    let (nothing, other_port) = (format!("127.0.0.1:{}", lasting_port()), lasting_port());
+    let without_kafka = start(other_port, &[&args[..], &["--kafka-brokers", &nothing]].concat()).await;
+    until(other_port, 1).await;
+    assert_eq!(probe(other_port, &["--live"]).await, Some(0), "a restart would not repair it");
+    without_kafka.kill().await;
+
+    let ingest = start(port, &[&args[..], &["--kafka-brokers", &topics.brokers]].concat()).await;
+    until(port, 0).await;
+    // Without counters it is ready until there is an add.
+    counters.kill().await;
+    let (key, value) = ("c".to_owned(), r#"{"counter":"c","delta":1}"#.to_owned());
+    topics.write(&[Written { partition: 0, at_ms: now_ms(), key, value }]).await;
+    until(port, 1).await;
+    assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would not repair it");
+    counters.restart().await;
+    until(port, 0).await;
+    assert!(ingest.stop().await.success());
 }
 
 #[tokio::test]
