@@ -81,7 +81,7 @@ struct Failures {
 
 impl Failures {
     /// The first of these refused jobs that the log must name now. A changed namespace has workers of its next revision soon,
-    /// and the witness has logged clocks that differ.
+    /// the witness has logged clocks that differ, and a Redis that is away refuses the jobs of every namespace: readiness says so.
     fn to_log<'a>(
         &mut self,
         mut refused: impl Iterator<Item = (&'a Job, &'a Refusal)>,
@@ -90,7 +90,10 @@ impl Failures {
         if self.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_EVERY) {
             return None;
         }
-        let found = refused.find(|(_, refusal)| !matches!(refusal, Refusal::Stale | Refusal::ClockSkew { .. }))?;
+        let is_passing = |refusal: &Refusal| {
+            matches!(refusal, Refusal::Stale | Refusal::ClockSkew { .. } | Refusal::Unavailable { .. })
+        };
+        let found = refused.find(|(_, refusal)| !is_passing(refusal))?;
         self.logged_at = Some(now);
         Some(found)
     }
@@ -189,6 +192,7 @@ fn stage(result: &Result<RolledUp, Refusal>) -> RollupStage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallystone_model::Applied;
 
     #[test]
     fn failed_rollups_are_logged_once_a_minute() {
@@ -200,6 +204,7 @@ mod tests {
         let denied = Refusal::Internal("ACL failure in script".to_owned());
         assert!(!logged(&Refusal::Stale, 0));
         assert!(!logged(&Refusal::ClockSkew { offset_ms: 1, skew_max_ms: 1 }, 0));
+        assert!(!logged(&Refusal::Unavailable { applied: Applied::No, why: String::new() }, 0));
         assert_eq!([0, 1, 59, 60, 61].map(|after_s| logged(&denied, after_s)), [true, false, false, true, false]);
     }
 }
