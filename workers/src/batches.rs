@@ -81,7 +81,7 @@ struct Failures {
 
 impl Failures {
     /// The first of these refused jobs that the log must name now. A changed namespace has workers of its next revision soon,
-    /// the witness has logged clocks that differ, and a Redis that is away refuses the jobs of every namespace: readiness says so.
+    /// the witness has logged clocks that differ, and an unavailable Redis refuses the jobs of every namespace.
     fn to_log<'a>(
         &mut self,
         mut refused: impl Iterator<Item = (&'a Job, &'a Refusal)>,

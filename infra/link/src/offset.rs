@@ -3,14 +3,18 @@
 
 use crate::timeline::{Lineage, Timeline};
 
-/// By how much a clock may drift from another one between two measurements, in ms: 600 ppm of five seconds.
-const DRIFT_MS: i64 = 3;
+/// By how much a clock may drift from another one: 600 ppm, a little more than what NTP corrects a clock by.
+const DRIFT_PPM: u64 = 600;
+/// A measurement that took longer says little: another one is made soon.
+const QUICK_MS: i64 = 100;
 
 /// By how much a Redis's clock is ahead of this process's steady clock, at least and at most, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offset {
     least_ms: i64,
     most_ms: i64,
+    /// When it was measured, by the steady clock.
+    at_ms: u64,
 }
 
 /// What a connection has found at its opening.
@@ -53,16 +57,22 @@ pub(crate) struct Ahead {
 impl Offset {
     /// From a time of Redis (Unix ms), read between two times of the steady clock (ms). Each is rounded down.
     pub(crate) fn measured(sent_ms: u64, store_ms: u64, received_ms: u64) -> Offset {
-        let (sent_ms, store_ms, received_ms) = (sent_ms as i64, store_ms as i64, received_ms as i64);
-        Offset { least_ms: store_ms - received_ms - 1, most_ms: store_ms + 1 - sent_ms }
+        let (least_ms, most_ms) = (store_ms as i64 - received_ms as i64 - 1, store_ms as i64 + 1 - sent_ms as i64);
+        Offset { least_ms, most_ms, at_ms: received_ms }
     }
 
-    /// What this one and a later measurement of the same clock say together: one that took long says little. The later one alone, if
-    /// the clock was set meanwhile.
+    /// Whether it was measured by a call that took no longer than usual.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.most_ms - self.least_ms <= QUICK_MS
+    }
+
+    /// What this one and a later measurement of the same clock say together: one that took long says little. The later one alone, if the
+    /// clock was certainly set meanwhile, that is by more than the later measurement took. A smaller step is found by the next quick one.
     fn with_later(self, later: Offset) -> Offset {
-        let least_ms = later.least_ms.max(self.least_ms - DRIFT_MS);
-        let most_ms = later.most_ms.min(self.most_ms + DRIFT_MS);
-        if least_ms <= most_ms { Offset { least_ms, most_ms } } else { later }
+        let drift_ms = 1 + (later.at_ms.saturating_sub(self.at_ms) * DRIFT_PPM / 1_000_000) as i64;
+        let least_ms = later.least_ms.max(self.least_ms - drift_ms);
+        let most_ms = later.most_ms.min(self.most_ms + drift_ms);
+        if least_ms <= most_ms { Offset { least_ms, most_ms, ..later } } else { later }
     }
 
     /// Whether it agrees with this process's wall clock, which is ahead of the steady one by `wall_ms`, within `skew_max_ms`.
@@ -154,10 +164,19 @@ mod tests {
         let next = Some(Offset::measured(20_000, 120_000, 20_002));
         reign.saw(sight(2, Some(1), next));
         assert_eq!(reign.ahead(MOST_MS), ahead(1, 2, MOST_MS));
-        // A clock that was set is another one, however long the measurement took.
+        // The clock was set by more than the measurement took.
         reign.measured(Timeline(2), Offset::measured(25_000, 124_000, 26_000));
         reign.saw(sight(3, Some(2), Some(Offset::measured(30_000, 130_000, 30_002))));
         assert_eq!(reign.ahead(MOST_MS), ahead(2, 2_002, MOST_MS));
+        // The machine stood still for ten seconds, and its clock too. The next quick measurement finds that.
+        let slow = Offset::measured(35_000, 135_000, 45_000);
+        reign.measured(Timeline(3), slow);
+        assert!(!slow.is_quick());
+        let quick = Offset::measured(45_100, 135_100, 45_102);
+        reign.measured(Timeline(3), quick);
+        assert!(quick.is_quick());
+        reign.saw(sight(4, Some(3), Some(Offset::measured(50_000, 150_000, 50_002))));
+        assert_eq!(reign.ahead(MOST_MS), ahead(3, 10_004, MOST_MS));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const OFFSET: &str = "tallystone_store_clock_offset_seconds";
 /// Between two measurements.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// The same after one that took long.
+const PROBE_AGAIN: Duration = Duration::from_millis(100);
 /// Between two lines of the log at least: an offset near the bound comes and goes.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -152,6 +154,7 @@ impl Witness {
     /// Measures the offset again and again, for the metric and the log, until `link` or the future is dropped.
     pub async fn watch(self: Arc<Self>, link: Link) {
         loop {
+            let mut pause = PROBE_EVERY;
             let (sent_ms, steady_sent_ms) = (self.now_ms(), steady_ms());
             if let Ok((store_ms, timeline)) = link.time_on_timeline().await {
                 let received_ms = self.now_ms();
@@ -159,10 +162,13 @@ impl Witness {
                 if self.is_plausible(offset) {
                     self.reign().measured(timeline, offset);
                 }
+                if !offset.is_quick() {
+                    pause = PROBE_AGAIN;
+                }
                 self.measured(offset_ms(sent_ms, store_ms, received_ms));
                 self.judge(sent_ms, store_ms, received_ms);
             }
-            tokio::time::sleep(PROBE_EVERY).await;
+            tokio::time::sleep(pause).await;
         }
     }
 }

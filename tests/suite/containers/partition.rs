@@ -4,6 +4,7 @@
 use super::engine::{Container, Network, podman, try_podman};
 use crate::crash::cluster_failover::QUEUES;
 use crate::crash::conclude::{check_invariants, conclude_by_calls, drain, progress};
+use crate::crash::judge::LATE_MS;
 use crate::crash::load::{Load, Phase, queue_config};
 use crate::system::program::until;
 use std::time::Duration;
@@ -149,6 +150,6 @@ async fn x3_primaries_whose_network_is_cut_lose_nothing_and_run_nothing_twice() 
     }
     drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
-        conclude_by_calls(&clients, load).await;
+        conclude_by_calls(&clients, load, LATE_MS).await;
     }
 }

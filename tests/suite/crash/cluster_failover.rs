@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, Fault};
 use super::conclude::{check_history, check_invariants, conclude, drain, progress};
+use super::judge::LATE_MS;
 use super::load::{Load, Phase, queue_config};
 use super::machines::{self, config_file};
 use crate::system::program::SOON;
@@ -91,7 +92,7 @@ async fn fail_over(queues: &[(&str, bool)], shards: u32) {
     drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
         let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
-        conclude(&clients, &redis, load).await;
+        conclude(&clients, &redis, load, LATE_MS).await;
     }
     check_history(&cluster.url(), &config).await;
 }

@@ -67,8 +67,8 @@ pub(crate) async fn drain(phase: watch::Sender<Phase>, tasks: JoinSet<()>, clien
     timeout(SOON, tasks.join_all()).await.expect("every worker ends");
 }
 
-/// At rest: the record and the servers agree. Returns the messages, all of them completed.
-pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load) -> BTreeMap<String, Message> {
+/// At rest: the record and the servers agree. `late_ms`: by how much leases may end late. Returns the messages, all of them completed.
+pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load, late_ms: u64) -> BTreeMap<String, Message> {
     let queue = load.queue.as_str();
     check_invariants(clients, queue).await;
     let mut messages = BTreeMap::new();
@@ -83,7 +83,7 @@ pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load) -> BTr
     }
     let history = load.recorder.history();
     let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
-    let violations = judge(&history, &fencing_tokens);
+    let violations = judge(&history, late_ms, &fencing_tokens);
     let is_named = |id: &str| violations.iter().any(|violation| violation.starts_with(&format!("message {id}:")));
     let named: Vec<_> = history.iter().filter(|op| op.what.id().is_some_and(is_named)).collect();
     let found: Vec<_> = messages.iter().filter(|(id, _)| is_named(id)).collect();
@@ -113,8 +113,8 @@ pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load) -> BTr
 }
 
 /// At rest: the record, the servers and the outbox agree.
-pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &Load) {
-    let messages = conclude_by_calls(clients, load).await;
+pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &Load, late_ms: u64) {
+    let messages = conclude_by_calls(clients, load, late_ms).await;
     let queue = load.queue.as_str();
     let options = RedisOptions::new(redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");

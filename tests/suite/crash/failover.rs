@@ -1,6 +1,7 @@
 //! Failovers that Sentinels decide, under load (X2): the primary is killed, or frozen while the Sentinels replace it.
 
 use super::conclude::{check_history, check_invariants, conclude, drain, progress};
+use super::judge::LATE_MS;
 use super::load::{Load, Phase, queue_config};
 use super::machines::{self, Redis, config_file};
 use super::sentinels::{NAME, Nodes, Sentinel};
@@ -91,7 +92,7 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     }
     drain(phase, tasks, &clients, &loads).await;
     for load in &loads {
-        conclude(&clients, &RedisConfig { url: nodes.url(), ..RedisConfig::default() }, load).await;
+        conclude(&clients, &RedisConfig { url: nodes.url(), ..RedisConfig::default() }, load, LATE_MS).await;
     }
     check_history(&nodes.url(), &config).await;
 }

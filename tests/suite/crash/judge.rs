@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use tallystone_client::State;
 
 /// By how much leases may end late after a failover: twice the default of `clock_skew_max_ms`, where the clock of the primary before
-/// was not measured. A measurement adds its round trips, which a busy machine makes long.
-const LATE_MS: u64 = 20_000;
+/// was not measured. A measured difference has its round trips in it, so it may be large on a busy machine, but never more than this.
+pub(crate) const LATE_MS: u64 = 20_000;
 
-/// Every violation found. `final_fencing_tokens` are the tokens that the messages have at last.
-pub(crate) fn judge(history: &[Op], final_fencing_tokens: &BTreeMap<String, u64>) -> Vec<String> {
-    let mut found = [leases::check(history, LATE_MS), versions::check(history)].concat();
+/// Every violation found. `late_ms`: by how much leases may end late. `final_fencing_tokens` are the tokens that the messages have at last.
+pub(crate) fn judge(history: &[Op], late_ms: u64, final_fencing_tokens: &BTreeMap<String, u64>) -> Vec<String> {
+    let mut found = [leases::check(history, late_ms), versions::check(history)].concat();
     let mut completions: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for op in history {
@@ -94,8 +94,9 @@ mod tests {
                 vec![enqueued(), leased(10, 1, 2), leased(1_100, 2, 4), ended(500, 1, completed(5))],
             ),
             ("its last", 7, vec![enqueued(), leased(10, 1, 2), ended(20, 1, completed(3))]),
+            ("when it was over", 1, vec![enqueued(), leased(10, 1, 2), ended(1_100, 1, completed(3))]),
         ] {
-            let found = judge(&history, &[("a".to_owned(), last_fencing_token)].into());
+            let found = judge(&history, 0, &[("a".to_owned(), last_fencing_token)].into());
             assert!(found.iter().any(|violation| violation.contains(words)), "{words}: {found:?}");
         }
     }
@@ -104,9 +105,9 @@ mod tests {
     fn good_histories_pass() {
         let end = End::To(State::Completed, 5);
         let history = [enqueued(), leased(10, 1, 2), leased(1_100, 2, 4), ended(1_200, 2, end)];
-        assert_eq!(judge(&history, &[("a".to_owned(), 2)].into()), Vec::<String>::new());
+        assert_eq!(judge(&history, 0, &[("a".to_owned(), 2)].into()), Vec::<String>::new());
         // A release whose answer was lost leaves the message to the next.
         let history = [enqueued(), leased(10, 1, 2), ended(20, 1, End::Unknown), leased(30, 2, 4), ended(40, 2, end)];
-        assert_eq!(judge(&history, &[("a".to_owned(), 2)].into()), Vec::<String>::new());
+        assert_eq!(judge(&history, 0, &[("a".to_owned(), 2)].into()), Vec::<String>::new());
     }
 }

@@ -55,6 +55,22 @@ pub(crate) fn only<T>(items: Items<T>) -> Result<T, Refused> {
     items.remove(0)
 }
 
+/// A producer that has not ended.
+struct Producing(Arc<watch::Sender<usize>>);
+
+impl Producing {
+    fn begin(producing: &Arc<watch::Sender<usize>>) -> Self {
+        producing.send_modify(|producers| *producers += 1);
+        Producing(producing.clone())
+    }
+}
+
+impl Drop for Producing {
+    fn drop(&mut self) {
+        self.0.send_modify(|producers| *producers -= 1);
+    }
+}
+
 impl Load {
     pub(crate) fn new(queue: &str, exclusive: bool, clients: &[Client; 2], phase: &watch::Receiver<Phase>) -> Self {
         Load {
@@ -84,7 +100,7 @@ impl Load {
 
     /// Enqueues through one server.
     pub(crate) async fn produce(self, via: usize, seed: u64) {
-        self.producing.send_modify(|producers| *producers += 1);
+        let _producing = Producing::begin(&self.producing);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut made = 0;
         while *self.phase.borrow() == Phase::Load {
@@ -110,7 +126,6 @@ impl Load {
             }
             self.waiting.fetch_add(count, Ordering::Relaxed);
         }
-        self.producing.send_modify(|producers| *producers -= 1);
     }
 
     /// Waits until no message comes any more. The last Enqueue of a producer may be repeated for seconds.

@@ -19,7 +19,7 @@ mod frozen;
 mod healing;
 mod hung_shards;
 mod index_builds;
-mod judge;
+pub(crate) mod judge;
 pub(crate) mod life;
 mod linear;
 pub(crate) mod load;

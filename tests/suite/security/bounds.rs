@@ -489,7 +489,7 @@ async fn s1_callers_of_one_address_on_both_ports_leave_files_to_others() {
     let (response, mut body) = calls.send_request(request(&victim, "Dequeue"), false).expect("a stream");
     body.send_data(Bytes::from_static(&[0; 5]), true).expect("a request");
     assert_eq!(answer(response).await.status(), 200);
-    // Each port has refused many of them, and has warned once.
+    // Each port has refused many of them, and has warned, at most once in 10 s.
     let (log, warned_max) = (victim.log().await, warnings_max(began));
     assert!((2..=warned_max).contains(&warnings(&log)), "{log}");
     assert!(log.contains("peer_connections_max"), "the warning names the limit: {log}");

@@ -28,6 +28,10 @@ const VIEWS_BYTES_MAX: usize = 16 * 1024 * 1024;
 const PAIRS_BYTES_MAX: usize = 512 * 1024;
 /// How often it is verified that the topic is still the one that was read.
 const VERIFY_EVERY: Duration = Duration::from_secs(2);
+/// For how long a commit waits until the topic is verified, as for each step of its transaction.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause between two attempts.
+const VERIFY_AGAIN: Duration = Duration::from_millis(100);
 /// How often a partition with pairs that gets no views is advanced: only that ends their windows, and so frees them.
 const ADVANCE_EVERY: Duration = Duration::from_secs(5);
 
@@ -207,9 +211,9 @@ impl<'a> Member<'a> {
         if ledgers.is_empty() {
             return Ok(());
         }
-        // A topic that was created again may have as many records as the old one. Then what was read is not its beginning, and if
-        // it were counted, a later member could not know which of the records have.
-        self.reader.verify(&before)?;
+        // A topic that was created again may have as many records as the old one. Then the records that were read are not the first of
+        // the new topic. If they were counted, a later member could not know which records of the new topic count already.
+        self.verify(&before)?;
         let offsets = self.transactions.commit(&self.reader, outputs, &ledgers)?;
         self.has_committed = true;
         for (place, ledger) in ledgers {
@@ -224,6 +228,21 @@ impl<'a> Member<'a> {
             owned.measure(place.partition);
         }
         Ok(())
+    }
+
+    /// Verifies that the topic still has these records. Kafka may be away for a moment, which must not end the membership: the next
+    /// one reads all pairs back.
+    fn verify(&self, before: &BTreeMap<TopicPartition, Position>) -> Result<(), NotVerified> {
+        let give_up_at = Instant::now() + VERIFY_TIMEOUT;
+        loop {
+            match self.reader.verify(before) {
+                Err(NotVerified::Unanswered(error)) if Instant::now() < give_up_at => {
+                    tracing::debug!(%error, "the topic is not verified yet");
+                    std::thread::sleep(VERIFY_AGAIN);
+                }
+                verified => return verified,
+            }
+        }
     }
 
     /// Verifies one partition now and then, also where nothing comes: a topic that was created again may have as many records as
