@@ -82,7 +82,7 @@ struct Failures {
 impl Failures {
     /// The first of these refused jobs that the log must name now. A changed namespace has workers of its next revision soon,
     /// the witness has logged clocks that differ, and an unavailable Redis refuses the jobs of every namespace.
-    fn to_log<'a>(
+    fn due<'a>(
         &mut self,
         mut refused: impl Iterator<Item = (&'a Job, &'a Refusal)>,
         now: Instant,
@@ -135,7 +135,7 @@ impl Batches {
         self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
         self.publish(&jobs, &results);
         let refusals = jobs.iter().zip(&results).filter_map(|(job, result)| Some((job, result.as_ref().err()?)));
-        if let Some((job, refusal)) = failures.to_log(refusals, Instant::now()) {
+        if let Some((job, refusal)) = failures.due(refusals, Instant::now()) {
             let (namespace, counter) = (self.store.name(), &job.counter);
             tracing::warn!(%namespace, %counter, %refusal, "rollups fail; trying until they succeed");
         }
@@ -199,7 +199,7 @@ mod tests {
         let job = Job { counter: CounterName::parse("c").unwrap(), lease: LeaseOrder::default() };
         let (mut failures, begin) = (Failures::default(), Instant::now());
         let mut logged = |refusal: &Refusal, after_s| {
-            failures.to_log([(&job, refusal)].into_iter(), begin + Duration::from_secs(after_s)).is_some()
+            failures.due([(&job, refusal)].into_iter(), begin + Duration::from_secs(after_s)).is_some()
         };
         let denied = Refusal::Internal("ACL failure in script".to_owned());
         assert!(!logged(&Refusal::Stale, 0));
