@@ -1,10 +1,10 @@
 //! The user of Redis that the documents name may call every command that the product calls, in scripts and in the
 //! crates that open the store. A test that runs the product as this user misses the commands that it does not exercise.
 
-use super::modules::{is_cfg_test, is_punct, split_item};
+use super::modules::without_tests;
 use super::names::product_files;
 use super::workspace::Workspace;
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::TokenTree;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = "docs/operations/security.md";
@@ -159,9 +159,8 @@ fn name_at(code: &str) -> Option<(&str, &str)> {
 
 /// The commands that code calls, tests excepted, and whether it calls one whose name is a parameter.
 fn of_code(text: &str) -> (Vec<Called>, bool) {
-    let tokens: TokenStream = text.parse().expect("Rust");
     let mut words = Vec::new();
-    add_words(&tokens.into_iter().collect::<Vec<_>>(), &mut words);
+    add_words(without_tests(text.parse().expect("Rust")), &mut words);
     let (mut called, mut has_parameter) = (Vec::new(), false);
     for (at, word) in words.iter().enumerate() {
         let after = &words[at + 1..];
@@ -206,17 +205,12 @@ fn is_name(word: &str) -> bool {
     word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || c == '.')
 }
 
-/// The tokens of code without those of tests and without brackets.
-fn add_words(tokens: &[TokenTree], words: &mut Vec<String>) {
-    let mut rest = tokens;
-    while let [token, after @ ..] = rest {
-        rest = after;
-        match (token, after) {
-            (token, [attribute, item @ ..]) if is_punct(Some(token), '#') && is_cfg_test(attribute) => {
-                rest = split_item(item).1;
-            }
-            (TokenTree::Group(group), _) => add_words(&group.stream().into_iter().collect::<Vec<_>>(), words),
-            (token, _) => words.push(token.to_string()),
+/// The tokens of code without brackets.
+fn add_words(tokens: impl IntoIterator<Item = TokenTree>, words: &mut Vec<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => add_words(group.stream(), words),
+            token => words.push(token.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The reader knows as much Rust as it needs: it splits a file into tokens, follows `mod`, and resolves each path to
 //! the file that defines its item, through imports and re-exports. It ignores code under `#[cfg(test)]`.
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -124,7 +124,8 @@ impl Modules {
             (_, tokens) => {
                 self.modules[index].items.extend(defined_name(tokens));
                 let module = &mut self.modules[index];
-                paths_of(tokens, &mut module.paths, &mut module.imports);
+                let tokens = without_tests(tokens.iter().cloned().collect());
+                paths_of(&tokens, &mut module.paths, &mut module.imports);
             }
         }
     }
@@ -179,14 +180,14 @@ impl Modules {
 }
 
 /// One item of a module, without its attributes and visibility.
-pub(super) struct Item<'a> {
+struct Item<'a> {
     tokens: &'a [TokenTree],
     is_public: bool,
     is_test: bool,
 }
 
 /// The first item of a module, and the tokens after it.
-pub(super) fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
+fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
     let mut begin = 0;
     let mut is_test = false;
     while is_punct(tokens.get(begin), '#') {
@@ -213,8 +214,28 @@ pub(super) fn split_item(tokens: &[TokenTree]) -> (Item<'_>, &[TokenTree]) {
     (Item { tokens: &body[..length], is_public, is_test }, &body[length..])
 }
 
+/// Code without the items of its tests, inside functions and macros too.
+pub(super) fn without_tests(code: TokenStream) -> Vec<TokenTree> {
+    let tokens: Vec<TokenTree> = code.into_iter().collect();
+    let (mut kept, mut rest) = (Vec::new(), tokens.as_slice());
+    while let [token, after @ ..] = rest {
+        rest = after;
+        match (token, after) {
+            (token, [attribute, item @ ..]) if is_punct(Some(token), '#') && is_cfg_test(attribute) => {
+                rest = split_item(item).1;
+            }
+            (TokenTree::Group(group), _) => {
+                let content = without_tests(group.stream()).into_iter().collect();
+                kept.push(Group::new(group.delimiter(), content).into());
+            }
+            (token, _) => kept.push(token.clone()),
+        }
+    }
+    kept
+}
+
 /// `cfg(test)`, `cfg(all(test, …))`, but not `cfg(not(test))`.
-pub(super) fn is_cfg_test(attribute: &TokenTree) -> bool {
+fn is_cfg_test(attribute: &TokenTree) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("[cfg(") && !text.contains("not(test") && (text.contains("(test") || text.contains(",test"))
 }
@@ -274,10 +295,6 @@ fn paths_of(tokens: &[TokenTree], paths: &mut BTreeSet<Vec<String>>, imports: &m
     while let Some((token, after)) = rest.split_first() {
         rest = after;
         match token {
-            TokenTree::Punct(punct) if punct.as_char() == '#' && rest.first().is_some_and(is_cfg_test) => {
-                // An inner item under `#[cfg(test)]`.
-                rest = split_item(rest.get(1..).unwrap_or_default()).1;
-            }
             TokenTree::Punct(punct) if punct.as_char() == '.' && matches!(rest.first(), Some(TokenTree::Ident(_))) => {
                 // A field or a method.
                 rest = &rest[1..];

@@ -1,9 +1,9 @@
 //! A type name that would fit many things has at most one definition outside tests. A reader who has met it in one crate then does
 //! not take it for another thing in the next.
 
-use super::modules::{Modules, is_cfg_test, is_punct, split_item};
+use super::modules::{Modules, is_punct, without_tests};
 use super::workspace::Workspace;
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::TokenTree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -75,9 +75,8 @@ pub(super) fn product_files(workspace: &Workspace) -> BTreeSet<PathBuf> {
 
 /// The names of the types, traits and renamed imports that a text defines outside tests.
 fn definitions(text: &str) -> Vec<String> {
-    let tokens: TokenStream = text.parse().expect("Rust");
     let mut names = Vec::new();
-    add_definitions(&tokens.into_iter().collect::<Vec<_>>(), &mut names);
+    add_definitions(&without_tests(text.parse().expect("Rust")), &mut names);
     names
 }
 
@@ -86,9 +85,6 @@ fn add_definitions(tokens: &[TokenTree], names: &mut Vec<String>) {
     while let [token, after @ ..] = rest {
         rest = after;
         match (token, after) {
-            (token, [attribute, item @ ..]) if is_punct(Some(token), '#') && is_cfg_test(attribute) => {
-                rest = split_item(item).1;
-            }
             (TokenTree::Ident(word), [TokenTree::Ident(name), ..]) if DEFINES.iter().any(|define| word == define) => {
                 names.push(name.to_string());
             }
