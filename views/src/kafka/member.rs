@@ -191,15 +191,13 @@ impl<'a> Member<'a> {
     /// Writes what the records that were taken have changed, and the positions after them.
     fn commit(&mut self) -> Result<(), ViewMembershipError> {
         let topics = &self.work.log.topics;
-        let (mut outputs, mut ledgers, mut before) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut outputs, mut ledgers) = (Vec::new(), BTreeMap::new());
         for (partition, owned) in &mut self.partitions {
             let Some(Written { state, deltas, position }) = owned.state.commit() else { continue };
             let Some(mut ledger) = owned.ledger else { continue };
-            let place = TopicPartition { topic: 0, partition: *partition };
-            before.insert(place, ledger.latest);
             ledger.anchor = ledger.latest;
             ledger.decided(position);
-            ledgers.insert(place, ledger);
+            ledgers.insert(TopicPartition { topic: 0, partition: *partition }, ledger);
             let record = |value| output(&topics.state, Some(*partition), None, value);
             outputs.extend(state.into_iter().map(record));
             for ((namespace, counter), delta) in &deltas {
@@ -213,7 +211,7 @@ impl<'a> Member<'a> {
         }
         // A topic that was created again may have as many records as the old one. Then the records that were read are not the first of
         // the new topic. If they were counted, a later member could not know which records of the new topic count already.
-        self.verify(&before)?;
+        self.verify(&ledgers.iter().map(|(place, ledger)| (*place, ledger.anchor)).collect())?;
         let offsets = self.transactions.commit(&self.reader, outputs, &ledgers)?;
         self.has_committed = true;
         for (place, ledger) in ledgers {
@@ -232,10 +230,10 @@ impl<'a> Member<'a> {
 
     /// Verifies that the topic still has these records. Kafka may be away for a moment, which must not end the membership: the next
     /// one reads all pairs back.
-    fn verify(&self, before: &BTreeMap<TopicPartition, Position>) -> Result<(), NotVerified> {
+    fn verify(&self, marks: &BTreeMap<TopicPartition, Position>) -> Result<(), NotVerified> {
         let give_up_at = Instant::now() + VERIFY_TIMEOUT;
         loop {
-            match self.reader.verify(before) {
+            match self.reader.verify(marks) {
                 Err(NotVerified::Unanswered(error)) if Instant::now() < give_up_at => {
                     tracing::debug!(%error, "the topic is not verified yet");
                     std::thread::sleep(VERIFY_AGAIN);
