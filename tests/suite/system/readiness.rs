@@ -7,6 +7,7 @@ use crate::ingest::topics::{Topics, Written, now_ms};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tallystone_tests::{TestElasticsearch, TestKafka, lasting_port};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 /// The exit status of a probe of this port.
@@ -30,9 +31,13 @@ async fn until(port: u16, status: i32) {
 
 /// Starts a verb that listens on this port.
 async fn start(port: u16, args: &[&str]) -> Running {
+    start_as(port, "--listen", program::command(args)).await
+}
+
+/// Starts a command that gets its address by this flag.
+async fn start_as(port: u16, flag: &str, mut command: Command) -> Running {
     let listen = SocketAddr::from(([127, 0, 0, 1], port));
-    let mut command = program::command(args);
-    command.args(["--log", "error", "--listen", &listen.to_string()]);
+    command.args(["--log", "error", flag, &listen.to_string()]);
     let mut process = Running::start(command);
     process.listens(listen).await;
     process
@@ -87,11 +92,8 @@ async fn o3_a_rollup_worker_is_ready_while_it_reaches_redis_and_its_queue() {
     let of_redis = ["--redis-url", url.as_str(), "--allow-volatile", "--log", "warn"];
     let mut server = Server::start_as(&[&["server"], &of_redis[..]].concat()).await;
     let (queue, port) = (server.url(), lasting_port());
-    let listen = SocketAddr::from(([127, 0, 0, 1], port));
-    let args = ["rollup-worker", "--server", &queue, "--metrics-listen", &listen.to_string()].map(str::to_owned);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut worker = Running::start(program::command(&[&args[..], &of_redis[..]].concat()));
-    worker.listens(listen).await;
+    let args = ["rollup-worker", "--server", &queue, "--redis-url", &url, "--allow-volatile"];
+    let worker = start_as(port, "--metrics-listen", program::command(&args)).await;
     until(port, 0).await;
     server.kill().await;
     until(port, 1).await;
@@ -117,17 +119,13 @@ async fn o3_an_indexer_is_ready_while_it_reaches_kafka_and_elasticsearch() {
         [(brokers.clone(), search.clone(), 0), (nothing(), search, 1), (brokers, format!("http://{}", nothing()), 1)]
     {
         let port = lasting_port();
-        let listen = SocketAddr::from(([127, 0, 0, 1], port));
-        let args = ["--listen", &listen.to_string(), "--kafka-brokers", &brokers, "--elasticsearch-url", &search]
-            .map(str::to_owned);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let mut command = program::command(&[&["indexer"], &args[..], &["--log", "error"]].concat());
+        let args = ["indexer", "--kafka-brokers", &brokers, "--elasticsearch-url", &search];
+        let mut command = program::command(&args);
         for variable in ["KAFKA_TOPIC", "INDEXER_GROUP", "ELASTICSEARCH_INDEX_PREFIX"] {
             command.env(format!("TALLYSTONE_{variable}"), &name);
         }
         command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0").env("TALLYSTONE_KAFKA_PARTITIONS", "1");
-        let mut indexer = Running::start(command);
-        indexer.listens(listen).await;
+        let indexer = start_as(port, "--listen", command).await;
         until(port, status).await;
         assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would repair neither");
         assert!(indexer.stop().await.success());
