@@ -6,8 +6,7 @@ use super::board::{
 use crate::counting::house::until;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::{self, Running, metrics_page};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{CounterClient, NewAdd};
@@ -85,7 +84,7 @@ impl Machines {
     }
 
     fn signal(&self, worker: usize, signal: Signal) {
-        kill(Pid::from_raw(self.workers[worker].pid().cast_signed()), signal).expect("it runs");
+        self.workers[worker].signal(signal);
     }
 
     /// A sum over the workers.

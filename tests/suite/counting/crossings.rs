@@ -3,8 +3,7 @@
 use super::house::House;
 use super::http::{Http, fault};
 use crate::system::program::{Running, command, run};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -239,7 +238,7 @@ async fn n16_http_and_the_command_line_list_crossings() {
     count(client, "a/b c", 95).await;
     let line: Value = serde_json::from_str(&following.line().await).expect("an object");
     assert_eq!((&line["direction"], &line["count"]), (&json!("up"), &json!(-1)));
-    kill(Pid::from_raw(following.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+    following.signal(Signal::SIGTERM);
     let remark = following.last_words().await;
     let (_, after) = remark.trim_end().split_once("--after ").unwrap_or_else(|| panic!("{remark}"));
     assert_eq!(page(client, after, 0).await.crossings, [], "all of it was printed");

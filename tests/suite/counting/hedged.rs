@@ -5,8 +5,7 @@ use super::now_ms;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::SOON;
 use futures::future::{join_all, try_join_all};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, Hedge, IdempotencyToken, NamespaceConfig, NewAdd};
 
@@ -35,8 +34,7 @@ async fn o8_hedged_calls_are_answered_while_a_server_hangs() {
     let url = redis.url();
     let args = ["counters", "--redis-url", &url, "--log", "error"];
     let servers = [Server::start_as(&args).await, Server::start_as(&args).await];
-    let signal =
-        |server: usize, signal| kill(Pid::from_raw(servers[server].pid().cast_signed()), signal).expect("it runs");
+    let signal = |server: usize, signal| servers[server].signal(signal);
     let client = CounterClient::builder(servers[0].url())
         .server(servers[1].url())
         .hedge(Hedge::after(Duration::from_millis(50)))

@@ -232,6 +232,11 @@ impl Server {
         self.process.take().expect("it runs").kill().await;
     }
 
+    /// Sends its process a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("it runs").signal(signal);
+    }
+
     /// Stops it in order.
     pub(crate) async fn stop(&mut self) {
         let ended = self.process.take().expect("it runs").stop().await;

@@ -4,8 +4,7 @@
 use super::data_loss::{BUSY, NOTICED, lost, reason, until};
 use super::machines::{Redis, Server};
 use crate::system::program;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
 use tallystone_client::{Client, NewMessage, QueueConfig};
@@ -51,8 +50,7 @@ async fn x7_an_emptied_store_that_another_process_has_begun_again_is_stopped() {
     until_served(&knows, "before").await;
     let known = mark(&redis).await["id"].clone();
     // It notices nothing before another server has started on the empty store.
-    let pid = Pid::from_raw(first.pid().cast_signed());
-    kill(pid, Signal::SIGSTOP).expect("a process");
+    first.signal(Signal::SIGSTOP);
     redis.kill().await;
     redis.put_back(&TempDir::new().expect("an empty folder"));
     redis.restart().await;
@@ -60,7 +58,7 @@ async fn x7_an_emptied_store_that_another_process_has_begun_again_is_stopped() {
     let begun = mark(&redis).await;
     assert!(begun["id"] != known && !begun.contains_key("lost"), "{begun:?}");
 
-    kill(pid, Signal::SIGCONT).expect("a process");
+    first.signal(Signal::SIGCONT);
     until_refused(&knows).await;
     until_refused(&new).await;
     assert_eq!(mark(&redis).await.get("lost"), Some(&known));

@@ -3,8 +3,7 @@
 
 use super::stage::Stage;
 use super::topics::{Written, now_ms};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
@@ -82,11 +81,10 @@ async fn n17_a_process_that_was_paused_counts_nothing_twice() {
         stage.write(&mixed(&mut random, 2_000)).await;
         // A random point of the work.
         sleep(Duration::from_millis(random.random_range(0..300))).await;
-        let paused = Pid::from_raw(stage.ingests[process].pid().cast_signed());
-        kill(paused, Signal::SIGSTOP).expect("it runs");
+        stage.ingests[process].signal(Signal::SIGSTOP);
         // The group gives its partitions to the other one.
         stage.assert_exact().await;
-        kill(paused, Signal::SIGCONT).expect("it was paused");
+        stage.ingests[process].signal(Signal::SIGCONT);
         stage.write(&mixed(&mut random, 300)).await;
         stage.assert_exact().await;
     }

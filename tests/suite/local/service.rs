@@ -4,8 +4,7 @@ use super::namespace;
 use crate::counting::house::until;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::{Running, command};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, NewAdd};
 use tempfile::TempDir;
@@ -47,6 +46,6 @@ impl Service {
 
     /// Halts the counters, or lets them continue.
     pub(super) fn signal_counters(&self, signal: Signal) {
-        kill(Pid::from_raw(self.counters.pid().cast_signed()), signal).expect("it runs");
+        self.counters.signal(signal);
     }
 }

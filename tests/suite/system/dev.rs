@@ -363,7 +363,7 @@ async fn data_lives_in_the_xdg_folder_by_default() {
         let mut process = Running::start(command);
         let ready: Value = serde_json::from_str(&process.line().await).expect("JSON");
         assert_eq!(ready["data_dir"].as_str().map(Path::new), Some(&*folder.canonicalize().expect("a folder")));
-        kill(Pid::from_raw(process.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        process.signal(Signal::SIGTERM);
         let logged = process.last_words().await;
         assert!(logged.contains(".tallystone/dev has data of an earlier version"), "{logged}");
     }

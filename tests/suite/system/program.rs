@@ -204,9 +204,14 @@ impl Running {
         self.child.id().expect("not waited for yet")
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("it runs");
+    }
+
     /// Sends SIGTERM, and waits until it has ended.
     pub(crate) async fn stop(self) -> ExitStatus {
-        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        self.signal(Signal::SIGTERM);
         self.ended().await
     }
 
@@ -230,8 +235,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            let last: Vec<&str> = written.lines().rev().take(LAST_LINES).collect();
-            let last: Vec<&str> = last.into_iter().rev().collect();
+            let skipped = written.lines().count().saturating_sub(LAST_LINES);
+            let last: Vec<&str> = written.lines().skip(skipped).collect();
             println!("process {:?} wrote at last:\n{}", self.child.id(), last.join("\n"));
         }
     }

@@ -2,8 +2,7 @@
 
 use super::dev::Dev;
 use super::program::{self, Running, SOON};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
@@ -234,7 +233,7 @@ async fn o2_a_collector_that_is_unavailable_delays_nothing() {
             client.enqueue("q", vec![message]).await.expect("accepted")[0].clone().expect("accepted");
         }
         let stopping = Instant::now();
-        kill(Pid::from_raw(process.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        process.signal(Signal::SIGTERM);
         let said = process.last_words().await;
         assert!(process.ended().await.success());
         assert!(stopping.elapsed() < PROMPTLY.min(SOON), "{:?}", stopping.elapsed());

@@ -51,7 +51,7 @@ impl Busy {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.worker.pid().cast_signed()), signal).expect("it runs");
+        self.worker.signal(signal);
     }
 
     /// Waits until no process of the commands is left.

@@ -3,8 +3,7 @@
 use super::load::{Posters, assert_exact, post_all};
 use super::machines::Machines;
 use super::view;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -61,16 +60,16 @@ async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
         http.until_count(path, 30).await;
     }
     machines.add_views().await;
-    let (first, second) = (Pid::from_raw(machines.views[0].pid().cast_signed()), machines.http(1));
+    let second = machines.http(1);
     for round in 1..=2_u64 {
         post_all(&http, 0..(30 * round + 10)).await;
-        kill(first, Signal::SIGSTOP).expect("it runs");
+        machines.views[0].signal(Signal::SIGSTOP);
         post_all(&second, 0..30 * (round + 1)).await;
         // The lease of the paused owner ends, and the other process takes over.
         for path in &paths {
             second.until_count(path, 30 * (round + 1)).await;
         }
-        kill(first, Signal::SIGCONT).expect("it was paused");
+        machines.views[0].signal(Signal::SIGCONT);
         post_all(&http, 0..30 * (round + 1)).await;
         machines.views[1].kill().await;
         machines.views[1].restart().await;

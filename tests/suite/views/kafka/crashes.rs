@@ -3,8 +3,7 @@
 use super::super::load::{Posters, assert_exact, post_all};
 use super::super::view;
 use super::stage::Stage;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
@@ -80,16 +79,16 @@ async fn v3_a_process_that_was_paused_and_has_lost_its_partitions_counts_nothing
         stage.http(0).until_count(path, 30).await;
     }
     for round in 0..2_usize {
-        let (paused, other) = (Pid::from_raw(stage.views[round].pid().cast_signed()), 1 - round);
+        let other = 1 - round;
         let users = 30 * (round as u64 + 1);
         post_all(&stage.http(round), 0..users + 10).await;
-        kill(paused, Signal::SIGSTOP).expect("it runs");
+        stage.views[round].signal(Signal::SIGSTOP);
         post_all(&stage.http(other), 0..users + 30).await;
         // The group gives its partitions to the other process, which counts all views.
         for path in &paths {
             stage.http(other).until_count(path, users + 30).await;
         }
-        kill(paused, Signal::SIGCONT).expect("it was paused");
+        stage.views[round].signal(Signal::SIGCONT);
         post_all(&stage.http(round), 0..users + 30).await;
         stage.has_counted_all(other, &format!("round-{round}")).await;
         // The partitions go back, with the pairs that the other process has counted.

@@ -3,8 +3,7 @@
 use super::record;
 use super::stage::Stage;
 use crate::ingest::topics::Written;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::ops::Range;
 use tallystone_tests::TestKafka;
 
@@ -49,13 +48,12 @@ async fn v2_v3_a_topic_that_is_created_again_while_its_reader_is_frozen_counts_e
 async fn created_again_while_read(test: &str, is_frozen: bool) {
     let mut stage = Stage::start(TestKafka::shared().await, test, 2, "").await;
     stage.add_views().await;
-    let process = Pid::from_raw(stage.views[0].pid().cast_signed());
     let (mut users, mut page_views) = (50, 50);
     stage.topics.write(&records(0..users)).await;
     stage.http(0).until_counts(PATH, users, page_views, users).await;
     for round in 1..=3 {
         if is_frozen {
-            kill(process, Signal::SIGSTOP).expect("it runs");
+            stage.views[0].signal(Signal::SIGSTOP);
         }
         stage.topics.delete().await;
         stage.topics.create_again().await;
@@ -63,7 +61,7 @@ async fn created_again_while_read(test: &str, is_frozen: bool) {
         let (from, to) = (users - 20, users + 100 * round);
         stage.topics.write(&records(from..to)).await;
         if is_frozen {
-            kill(process, Signal::SIGCONT).expect("it is stopped");
+            stage.views[0].signal(Signal::SIGCONT);
         }
         (users, page_views) = (to, page_views + to - from);
         stage.http(0).until_counts(PATH, users, page_views, users).await;
