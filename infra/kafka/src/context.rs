@@ -1,5 +1,6 @@
 //! The callbacks of a reader's consumer: log, statistics, rebalances.
 
+use crate::coverage::Coverage;
 use crate::logging::{log_client_error, log_line};
 use crate::position::Position;
 use crate::stuck::{Silences, StuckPartition, Trouble, ValidationWaits, described, has_no_brokers};
@@ -51,6 +52,7 @@ pub(crate) struct ReaderContext<O> {
     pub(crate) topic: String,
     /// Also verifies stored positions while the reader reads. Only the consumer holds it, because it is closed with it.
     pub(crate) verifier: Arc<Verifier>,
+    pub(crate) coverage: Arc<Coverage>,
     /// Up to where each assigned partition is read, as far as it is known.
     pub(crate) positions: Mutex<BTreeMap<i32, KnownPosition>>,
     pub(crate) waits: Mutex<ValidationWaits>,
@@ -72,6 +74,7 @@ impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
         if has_no_brokers(&statistics) {
             self.report(Trouble::NoBrokers);
         }
+        self.coverage.check(self.verifier.client());
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let lags: BTreeMap<i32, i64> = topic
             .partitions
@@ -143,6 +146,7 @@ impl<O: ReaderObserver> ReaderContext<O> {
 impl<O: ReaderObserver> ConsumerContext for ReaderContext<O> {
     /// As the binding does it, with verified positions.
     fn rebalance(&self, consumer: &BaseConsumer<Self>, code: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        self.coverage.rebalanced();
         let is_cooperative = matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative);
         let rebalanced = match code {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {

@@ -2,7 +2,7 @@
 //!
 //! What lives here: the configuration section (`config`), the connection options (`options`), what is wrong with them (`error`), encryption and user (`access`), topics (`topic`), an
 //! idempotent producer (`producer`), topics that are read in no group (`follower`), a topic that is read back by its writer (`restored`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
-//! notices that librdkafka has stopped reading in `stuck`, how the other clients are replaced when they have failed in
+//! notices that librdkafka has stopped reading in `stuck`, partitions that the group gave to no member in `coverage`, how the other clients are replaced when they have failed in
 //! `renewed`, and that the topic was created again in `position` and
 //! `verifier`). What may not: the content of a record. The history sink and
 //! the history consumer are in `tallystone-indexer`; other readers of the topic depend on this crate alone.
@@ -10,6 +10,7 @@
 mod access;
 mod config;
 mod context;
+mod coverage;
 mod error;
 mod exact;
 #[cfg(test)]

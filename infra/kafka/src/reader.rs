@@ -4,6 +4,7 @@
 //! [`GroupReader::store_positions`], and librdkafka commits stored offsets every second.
 
 use crate::context::{KnownPosition, ReaderContext, ReaderObserver};
+use crate::coverage::Coverage;
 use crate::error::KafkaConfigError;
 use crate::options::{KafkaOptions, MEMBER};
 use crate::position::Position;
@@ -59,11 +60,19 @@ impl<O: ReaderObserver> GroupReader<O> {
         let verifier = Arc::new(Verifier::new(options, group)?);
         let (positions, waits) = (Mutex::default(), Mutex::default());
         let (silences, is_paused) = (Mutex::default(), AtomicBool::new(false));
-        let topic_name = topic.clone();
-        let context =
-            ReaderContext { observer, topic: topic_name, verifier, positions, waits, silences, is_paused, troubles };
-        let consumer = config.create_with_context(context);
-        let consumer = consumer?;
+        let coverage = Coverage::new(group, std::slice::from_ref(&topic), &config);
+        let context = ReaderContext {
+            observer,
+            topic: topic.clone(),
+            verifier,
+            coverage,
+            positions,
+            waits,
+            silences,
+            is_paused,
+            troubles,
+        };
+        let consumer = config.create_with_context(context)?;
         Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, reported))
     }
 

@@ -10,7 +10,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 use rdkafka::{Message, Offset, TopicPartitionList};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long one verification waits for Kafka.
@@ -56,6 +56,11 @@ impl Verifier {
         ];
         let consumer = Renewed::new(options.client_config(&[], &fixed)?, || LogContext)?;
         Ok(Verifier { topic: options.topic.clone(), consumer, verifying: Mutex::new(()) })
+    }
+
+    /// Its client, for other requests of the group's members.
+    pub(crate) fn client(&self) -> Arc<BaseConsumer<LogContext>> {
+        self.consumer.current()
     }
 
     /// Blocks until Kafka has answered, for at most five seconds.

@@ -2,6 +2,7 @@
 
 use super::kills::{mixed, rng};
 use super::stage::Stage;
+use crate::kafka::foreign::ForeignLeader;
 
 const RECORDS: usize = 600;
 /// The groups, as `Topics::positions` has them.
@@ -43,5 +44,21 @@ async fn n17_a_topic_that_is_created_again_while_no_process_runs_counts_once() {
         stage.topics.put_positions(&before, |group| Some(group) != forgotten).await;
         stage.ingests[0].restart().await;
         stage.assert_becomes_exact().await;
+    }
+}
+
+/// The leader of the group gave no partition to any member, as one does that requests the partitions while the topic is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_partitions_without_a_member_are_distributed_again() {
+    let mut random = rng();
+    for instance in [None, Some("one")] {
+        let mut stage = Stage::start("leaderless", 3, 1_500).await;
+        stage.write(&mixed(&mut random, RECORDS)).await;
+        let topics = stage.topics.clone();
+        let join = move || ForeignLeader::join(&topics.brokers, &topics.group(), &topics.source, "range");
+        let leader = tokio::task::spawn_blocking(join).await.expect("a leader");
+        stage.ingest(instance).await;
+        tokio::task::spawn_blocking(move || leader.withhold_from(1)).await.expect("the group is distributed again");
+        stage.assert_exact().await;
     }
 }

@@ -1,5 +1,6 @@
 //! Several indexers of one group, between which partitions move.
 
+use super::foreign::ForeignLeader;
 use super::*;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -165,4 +166,23 @@ async fn q19_an_indexer_without_records_joins_again() {
     sink.deliver(lives(20..40, 1).into()).await.expect("delivered");
     store.until_events(40).await;
     indexer.stop().await;
+}
+
+/// Under a name, too, by which the group knows the indexer: Kafka would give the same partitions to the next member of that name.
+#[tokio::test]
+async fn q19_an_indexer_reads_partitions_that_the_leader_of_its_group_gave_to_no_member() {
+    let kafka = TestKafka::shared().await;
+    for instance in [None, Some("one".to_owned())] {
+        let topic = topic_of(&kafka, "leaderless");
+        KafkaSink::new(&topic).expect("a sink").deliver(lives(0..20, 1).into()).await.expect("delivered");
+        let options = IndexerOptions { instance, ..options(&topic) };
+        let (brokers, group, name) = (topic.brokers.clone(), options.group.clone(), topic.topic.clone());
+        let join = move || ForeignLeader::join(&brokers, &group, &name, "cooperative-sticky");
+        let leader = tokio::task::spawn_blocking(join).await.expect("a leader");
+        let store = RecordingStore::new();
+        let running = RunningIndexer::start_with(&store, options);
+        tokio::task::spawn_blocking(move || leader.withhold_from(1)).await.expect("the group is distributed again");
+        store.until_events(20).await;
+        running.stop().await;
+    }
 }

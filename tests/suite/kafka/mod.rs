@@ -3,6 +3,7 @@
 
 mod crash;
 mod dead_letters;
+pub(crate) mod foreign;
 mod group;
 mod indexing;
 mod recording;

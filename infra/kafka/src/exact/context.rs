@@ -2,6 +2,7 @@
 
 use super::ledger::{Ledger, TopicPartition};
 use super::start::{Positions, starts};
+use crate::coverage::Coverage;
 use crate::logging::{log_client_error, log_line};
 use crate::stuck::{ValidationWaits, has_no_brokers};
 use rdkafka::client::ClientContext;
@@ -43,6 +44,7 @@ pub(super) struct Assignment {
 pub(super) struct ExactContext<O> {
     pub(super) observer: O,
     pub(super) positions: Positions,
+    pub(super) coverage: Arc<Coverage>,
     pub(super) assignment: Mutex<Assignment>,
     pub(super) waits: Mutex<Vec<ValidationWaits>>,
 }
@@ -95,6 +97,9 @@ impl<O: ExactObserver> ClientContext for ExactContext<O> {
         if has_no_brokers(&statistics) {
             self.fail("the Kafka client knows no broker any more");
         }
+        if let Some(verifier) = self.positions.verifiers.first() {
+            self.coverage.check(verifier.client());
+        }
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, waits) in self.positions.topics.iter().zip(waits.iter_mut()) {
             let Some(topic) = statistics.topics.get(name) else { continue };
@@ -115,6 +120,7 @@ impl<O: ExactObserver> ClientContext for ExactContext<O> {
 impl<O: ExactObserver> ConsumerContext for ExactContext<O> {
     /// The whole assignment is given and taken at once: the assignor is not a cooperative one.
     fn rebalance(&self, consumer: &BaseConsumer<Self>, code: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        self.coverage.rebalanced();
         let (mut ledgers, mut member) = (BTreeMap::new(), None);
         let rebalanced = if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             member = consumer.group_metadata().filter(|_| !consumer.assignment_lost());

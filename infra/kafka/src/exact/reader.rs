@@ -4,6 +4,7 @@ use super::ExactOptions;
 use super::context::{Assignment, ExactContext, ExactObserver, note};
 use super::ledger::{Ledger, TopicPartition};
 use super::start::{Positions, verdicts};
+use crate::coverage::Coverage;
 use crate::error::KafkaConfigError;
 use crate::logging::LogContext;
 use crate::options::{KafkaOptions, MEMBER};
@@ -68,7 +69,8 @@ impl<O: ExactObserver> ExactReader<O> {
         let verifiers = options.topics.iter().map(verifier).collect::<Result<_, _>>()?;
         let positions = Positions { topics: options.topics.clone(), decided, verifiers };
         let waits = Mutex::new(options.topics.iter().map(|_| ValidationWaits::default()).collect());
-        let context = ExactContext { observer, positions, assignment: Mutex::default(), waits };
+        let coverage = Coverage::new(&options.group, &options.topics, &config);
+        let context = ExactContext { observer, positions, coverage, assignment: Mutex::default(), waits };
         let consumer: BaseConsumer<ExactContext<O>> = config.create_with_context(context)?;
         let topics: Vec<&str> = options.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics)?;
