@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PAGE: &str = "docs/operations/security.md";
 
 /// The crates that open the store of queues, counters or views, and what they share.
-const CRATES: [&str; 7] = ["server/", "counters/", "views/", "workers/", "ingest/", "infra/link/", "infra/assembly/"];
+const CRATES: [&str; 6] = ["server/", "counters/", "views/", "workers/", "infra/link/", "infra/assembly/"];
 
 /// Rules that only some installations need, and the page that has each.
 const SEPARATE: &[(&str, &str)] = &[

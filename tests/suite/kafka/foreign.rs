@@ -3,13 +3,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+const FIND_COORDINATOR: (i16, i16) = (10, 0);
 const JOIN_GROUP: (i16, i16) = (11, 2);
 const HEARTBEAT: (i16, i16) = (12, 0);
 const LEAVE_GROUP: (i16, i16) = (13, 0);
 const SYNC_GROUP: (i16, i16) = (14, 0);
 const REBALANCE_IN_PROGRESS: i16 = 27;
+/// A Kafka that has just started creates the topic of the groups when the first coordinator is requested, and loads it.
+const NOT_READY: [i16; 3] = [14, 15, 16];
 /// The longest session that Kafka allows by default: the leader sends no heartbeats while it waits for a rebalance.
 const SESSION_MS: i32 = 1_800_000;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -61,7 +64,17 @@ impl ForeignLeader {
             text(self.strategy),
             bytes(&metadata),
         ];
-        let answer = self.request(JOIN_GROUP, &join.concat());
+        let join = join.concat();
+        let give_up_at = Instant::now() + DEADLINE;
+        let answer = loop {
+            let found = self.request(FIND_COORDINATOR, &text(&self.group));
+            let joined = (Answer(&found).number() == 0).then(|| self.request(JOIN_GROUP, &join));
+            match joined.filter(|joined| !NOT_READY.contains(&Answer(&joined[4..]).number())) {
+                Some(joined) => break joined,
+                None => std::thread::sleep(POLL),
+            }
+            assert!(Instant::now() < give_up_at, "the group has no coordinator");
+        };
         let mut joined = Answer(&answer[4..]);
         assert_eq!(joined.number(), 0, "the error of a join");
         self.generation = joined.long_number();
@@ -87,7 +100,7 @@ impl ForeignLeader {
     }
 
     fn wait_for_rebalance(&mut self) {
-        let give_up_at = std::time::Instant::now() + DEADLINE;
+        let give_up_at = Instant::now() + DEADLINE;
         loop {
             let own = self.own();
             let answer = self.request(HEARTBEAT, &own);
@@ -96,7 +109,7 @@ impl ForeignLeader {
                 REBALANCE_IN_PROGRESS => return,
                 error => panic!("the error of a heartbeat: {error}"),
             }
-            assert!(std::time::Instant::now() < give_up_at, "no member has the group distributed again");
+            assert!(Instant::now() < give_up_at, "no member has the group distributed again");
             std::thread::sleep(POLL);
         }
     }
