@@ -111,4 +111,26 @@ mod tests {
             assert_eq!(pushed, 22);
         });
     }
+
+    /// As `free_unused` does: a slot is freed if nothing of it is unpushed and no handle is left.
+    #[test]
+    fn l3_a_slot_is_not_freed_before_the_adds_of_its_last_handle_are_seen() {
+        loom::model(|| {
+            let (cells, mut slot) = (Arc::new([AtomicI64::new(0), AtomicI64::new(0)]), Arc::new(()));
+            let adders: Vec<_> = [0, 1]
+                .map(|own| {
+                    let (cells, handle) = (cells.clone(), slot.clone());
+                    thread::spawn(move || {
+                        add_as_owner(&cells[own], 5);
+                        drop(handle);
+                    })
+                })
+                .into();
+            if Arc::get_mut(&mut slot).is_some() {
+                assert_eq!(total(cells.iter()), 10, "these adds would be lost");
+            }
+            adders.into_iter().for_each(|adder| adder.join().unwrap());
+            assert!(Arc::get_mut(&mut slot).is_some());
+        });
+    }
 }

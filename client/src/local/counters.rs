@@ -93,8 +93,8 @@ impl LocalCounters {
         Ok(slots.into_iter().map(|slot| Handle::new(self.folder().clone(), slot)).collect())
     }
 
-    /// Whether the folder has the counter. A counter that is unused for `idle_ms`, or that the service has expired, leaves the folder when
-    /// it has no handle (L3).
+    /// Whether the folder has the counter. A counter without a handle leaves the folder when nothing of it is unpushed,
+    /// and it was unused for `idle_ms`, or a pull has found that the service has expired or deleted it (L3).
     pub fn has(&self, namespace: &str, counter: &str) -> bool {
         self.folder().slots().get(namespace).is_some_and(|slots| slots.contains_key(counter))
     }

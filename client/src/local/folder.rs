@@ -12,7 +12,7 @@ use super::stripes::Stripes;
 use super::unresolved::{self, Unresolved};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -47,6 +47,11 @@ impl Folder {
         if !Cells::exist_in(path) {
             create(path, &options)?;
         }
+        // What this process finds may be only in the memory of the machine: a killed one had no time to write it to
+        // disk. Names of files first: a push that is sent must not be missing after a loss of power, and one that was
+        // removed must not return.
+        files::sync_folder(path).when("write", path)?;
+        options.steps.reach("files are on disk");
         let cells = Cells::open(path, options.slots_max, options.stripes_max)?;
         let (names, given) = Names::open(path, cells.folder_id(), cells.names_mark(), cells.slots())?;
         cells.set_names_mark(names.mark());
@@ -75,6 +80,9 @@ impl Folder {
             }
         }
         let unresolved = unresolved::read(path)?;
+        if !unresolved.is_empty() {
+            unresolved::sync(path)?;
+        }
         let tally = Tally::default();
         tally.unresolved.store(unresolved.len() as u64, Ordering::Relaxed);
         let unresolved: HashSet<_> = unresolved.iter().map(Unresolved::event).collect();
@@ -175,9 +183,8 @@ impl Folder {
         for (_, slots) in all.iter_mut().filter(|(namespace, _)| !is_being_pushed(namespace)) {
             // Handles are cloned from others or under the lock of `slots`, so this number does not rise from 1 meanwhile.
             let unused = slots.extract_if(|_, slot| {
-                let has_handle = Arc::strong_count(slot) > 1;
-                // The number is read without an order. What the last handle has added must be visible from here on.
-                fence(Ordering::Acquire);
+                // If this is the only reference, what the last handle has added is visible from here on.
+                let has_handle = Arc::get_mut(slot).is_none();
                 let total = self.cells.total(slot.index as usize);
                 let mut state = slot.state();
                 if has_handle || total != state.seen_total {

@@ -23,8 +23,9 @@
 //! `docs/local-counters.md` says what this promises, and when it does not.
 
 // What lives here: the mapped file (`map`, `cells`, `cell`, `stripes`), the other files of the folder (`names`, `push_file`,
-// `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`), and the work in the background
-// (`push`, `pull`, `types`, `background`). What may not: `unsafe` outside of `map`; a call of the network on the path of `add` and `get`.
+// `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`),
+// and the work in the background (`push`, `push_write`, `pull`, `types`, `background`). What may not: `unsafe` outside
+// of `map`; a call of the network on the path of `add` and `get`.
 mod background;
 mod cell;
 mod cells;
@@ -41,6 +42,7 @@ mod options;
 mod pull;
 mod push;
 mod push_file;
+mod push_write;
 mod service;
 mod slot;
 mod stats;

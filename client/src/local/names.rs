@@ -112,6 +112,8 @@ impl Names {
         let file = OpenOptions::new().read(true).write(true).open(&path).when("open", &path)?;
         // What follows was being written when the process died; no slot of it was used.
         file.set_len(length).when("cut", &path)?;
+        // The mark in the cells, which says that these records are there, may be on disk soon.
+        file.sync_data().when("write", &path)?;
         let names: Vec<Given> = list.into_iter().flatten().collect();
         let live_bytes = names.iter().map(bytes_of).sum();
         let (folder, is_renamed) = (folder.to_owned(), true);
@@ -142,8 +144,13 @@ impl Names {
     /// After an error the next record takes the place of this one.
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         self.sync_name()?;
-        self.file.write_all_at(record, self.length)?;
-        self.file.sync_data()?;
+        let written = self.file.write_all_at(record, self.length).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // The next process must not take a slot for free that this one continues to use. A failure of this, too,
+            // cannot be helped.
+            drop(self.file.set_len(self.length));
+            return written;
+        }
         self.length += record.len() as u64;
         Ok(())
     }

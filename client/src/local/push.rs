@@ -4,7 +4,8 @@
 //!
 //! 1. The totals are read. A crash: nothing has happened.
 //! 2. The cells are written to disk. From here on a loss of power leaves totals that are at least those of the push.
-//! 3. The push is written to disk, under its name. A crash: the next process sends it.
+//! 3. The push is written to disk, under its name. A crash: the next process sends it. If this fails once the push may
+//!    have its name, the push stays: it is written again as it was, and nothing of it is sent before.
 //! 4. The adds are sent, in several calls at once. A crash: the next process sends those whose base was not set again, with the same token and
 //!    time, and they count once.
 //! 5. For each answer, the base of its slot is set to the number in the push; the slots need no order. A crash: the next process sets
@@ -13,21 +14,19 @@
 //! 7. The push is removed, and the removal is written to disk. Before this, a loss of power could bring the push back after the next
 //!    one had moved the bases on.
 
-use super::error::{IoContext as _, LocalError};
-use super::files;
+use super::error::LocalError;
 use super::folder::Folder;
 use super::push_file::{Item, Push};
+use super::push_write::{capture, remove, renewed, rest, set_aside, write};
 use super::service::{CALL_MAX, Service};
-use super::slot::unix_ms;
 use super::stats::Tally;
 use super::types::Types;
-use super::unresolved::{self, Unresolved};
+use super::unresolved::Unresolved;
 use crate::counter::{Added, IdempotencyToken, NewAdd};
 use crate::error::Refused;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use tokio::task::{JoinSet, spawn_blocking};
 
 /// How often a round sends a push with a new time: after the second time the clock is probably wrong.
@@ -38,8 +37,12 @@ const CALLS_MAX: usize = 8;
 pub(super) struct Pusher<S> {
     folder: Arc<Folder>,
     service: Arc<S>,
-    /// Those that have not ended, by namespace: each namespace has at most one.
+    /// Those that have not ended, by namespace: each namespace has at most one, here or in `unsent`. Their files are on
+    /// disk.
     pub(super) pushes: BTreeMap<String, Push>,
+    /// Those whose files may have their names, which may not be on disk. Without them their slots could be freed, and
+    /// the next process would find a file whose counters are not those of the folder.
+    unsent: BTreeMap<String, Push>,
     pub(super) types: Types,
 }
 
@@ -74,7 +77,7 @@ impl<S: Service> Pusher<S> {
     /// `pushes` are those of a process before this one.
     pub(super) fn new(folder: Arc<Folder>, service: Arc<S>, pushes: Vec<Push>) -> Self {
         let pushes = pushes.into_iter().map(|push| (push.namespace.clone(), push)).collect();
-        Pusher { folder, service, pushes, types: Types::default() }
+        Pusher { folder, service, pushes, unsent: BTreeMap::new(), types: Types::default() }
     }
 
     /// Pushes everything that was added before the call.
@@ -84,7 +87,7 @@ impl<S: Service> Pusher<S> {
     pub(super) async fn round(&mut self) -> Result<(), String> {
         let (began, mut failed) = (Instant::now(), Vec::new());
         // A push of before holds back what was added since: a second round pushes it as soon as the first one has ended.
-        let rounds = if self.pushes.is_empty() { 1 } else { 2 };
+        let rounds = if self.pushes.is_empty() && self.unsent.is_empty() { 1 } else { 2 };
         for _ in 0..rounds {
             if failed.is_empty() {
                 self.begin(&mut failed).await;
@@ -108,22 +111,36 @@ impl<S: Service> Pusher<S> {
 
     /// Steps 1 to 3.
     async fn begin(&mut self, failed: &mut Vec<String>) {
-        let (folder, held): (_, Vec<String>) = (self.folder.clone(), self.pushes.keys().cloned().collect());
-        let Some(mut new) = blocking(failed, move || Ok(capture(&folder, &held))).await else { return };
-        let mut begun = Vec::new();
-        for push in new.drain(..) {
+        let (folder, held) = (self.folder.clone(), self.held());
+        let Some(new) = blocking(failed, move || Ok(capture(&folder, &held))).await else { return };
+        let mut begun: Vec<Push> = self.unsent.values().cloned().collect();
+        for push in new {
             match self.types.check(&*self.service, &push).await {
                 Ok(()) => begun.push(push),
                 Err(error) => failed.push(error),
             }
         }
+        self.write(failed, begun).await;
+    }
+
+    /// The namespaces with a push that has not ended.
+    fn held(&self) -> Vec<String> {
+        self.pushes.keys().chain(self.unsent.keys()).cloned().collect()
+    }
+
+    /// Steps 2 and 3.
+    async fn write(&mut self, failed: &mut Vec<String>, pushes: Vec<Push>) {
         let folder = self.folder.clone();
-        let written = blocking(failed, move || {
-            write(&folder, &begun)?;
-            Ok(begun)
-        });
-        for push in written.await.into_iter().flatten() {
+        let Some(written) = blocking(failed, move || write(&folder, pushes)).await else { return };
+        failed.extend(written.failed);
+        for push in written.on_disk {
+            self.unsent.remove(&push.namespace);
             self.pushes.insert(push.namespace.clone(), push);
+        }
+        for push in written.unsent {
+            // If it was renewed, what it replaces has certainly not counted.
+            self.pushes.remove(&push.namespace);
+            self.unsent.insert(push.namespace.clone(), push);
         }
     }
 
@@ -156,9 +173,12 @@ impl<S: Service> Pusher<S> {
                 }
                 // Only when each add is definite: one that may have counted must be sent as it was.
                 if too_old > 0 && later.is_none() && attempt < SENT_PER_ROUND {
-                    let (folder, push) = (self.folder.clone(), push.clone());
-                    let Some(push) = blocking(failed, move || renew(&folder, &push)).await else { break };
-                    self.pushes.insert(namespace.clone(), push);
+                    let (renewed, failures) = (renewed(&self.folder, push), failed.len());
+                    self.write(failed, vec![renewed]).await;
+                    if failed.len() > failures {
+                        break;
+                    }
+                    self.folder.options.steps.reach("a push has a new time");
                     continue;
                 }
                 if is_late {
@@ -260,7 +280,7 @@ impl<S: Service> Pusher<S> {
             self.pushes.remove(&namespace);
             Tally::count(&self.folder.tally.pushes);
         }
-        let (folder, held): (_, Vec<String>) = (self.folder.clone(), self.pushes.keys().cloned().collect());
+        let (folder, held) = (self.folder.clone(), self.held());
         blocking(failed, move || folder.free_unused(|namespace| held.iter().any(|held| held == namespace))).await;
     }
 }
@@ -285,89 +305,4 @@ async fn blocking<T: Send + 'static>(
             None
         }
     }
-}
-
-/// The adds without a definite answer: the base of the others has been set.
-fn rest<'a>(folder: &'a Folder, push: &'a Push) -> impl Iterator<Item = &'a Item> {
-    push.items.iter().filter(|item| folder.cells.base(item.slot as usize) != item.base)
-}
-
-/// Step 1: a push for each namespace that has something to push and has no push that has not ended.
-fn capture(folder: &Folder, held: &[String]) -> Vec<Push> {
-    let mut pushes = Vec::new();
-    for (namespace, slots) in folder.slots().iter().filter(|(namespace, _)| !held.contains(namespace)) {
-        let item = |slot: &super::slot::Slot| {
-            let (total, base) = (folder.cells.total(slot.index as usize), folder.cells.base(slot.index as usize));
-            let delta = total.wrapping_sub(base);
-            (delta != 0).then(|| Item { slot: slot.index, counter: slot.counter.clone(), delta, base: total })
-        };
-        let items: Vec<Item> = slots.values().filter_map(|slot| item(slot)).collect();
-        if !items.is_empty() {
-            let (token, time_ms) = new_event();
-            pushes.push(Push { namespace: namespace.clone(), token, time_ms, items });
-        }
-    }
-    folder.options.steps.reach("totals are read");
-    pushes
-}
-
-/// A new token, and the time.
-fn new_event() -> (String, u64) {
-    (uuid::Uuid::new_v4().simple().to_string(), unix_ms(SystemTime::now()))
-}
-
-/// Steps 2 and 3.
-fn write(folder: &Folder, pushes: &[Push]) -> Result<(), LocalError> {
-    if pushes.is_empty() {
-        return Ok(());
-    }
-    folder.sync()?;
-    for push in pushes {
-        let path = Push::path(&folder.path, &push.namespace);
-        push.write(&folder.path, folder.cells.folder_id()).when("write", &path)?;
-        folder.options.steps.reach("a push is written");
-        push.finish(&folder.path).when("rename", &path)?;
-        folder.options.steps.reach("a push has its name");
-    }
-    folder.sync_files()
-}
-
-/// Keeps adds for an operator. From here on the push does not have them.
-fn set_aside(folder: &Folder, push: &Push, adds: &[Unresolved]) -> Result<(), LocalError> {
-    unresolved::append(&folder.path, adds).when("write unresolved adds to", &folder.path)?;
-    folder.options.steps.reach("unresolved adds are on disk");
-    folder.tally.unresolved.fetch_add(adds.len() as u64, Ordering::Relaxed);
-    let aside: HashMap<&str, &Unresolved> = adds.iter().map(|add| (add.counter.as_str(), add)).collect();
-    for item in push.items.iter().filter(|item| aside.contains_key(item.counter.as_str())) {
-        let slot = folder.slots().get(&push.namespace).and_then(|slots| slots.get(&item.counter)).cloned();
-        let _base_moves = slot.as_ref().map(|slot| slot.state());
-        folder.cells.set_base(item.slot as usize, item.base);
-    }
-    Ok(())
-}
-
-/// The rest of a push whose adds are all TOO_OLD, with a new token and the time of now. It is on disk before it is sent: after a crash, the
-/// new one or the old one is sent, and the adds of the old one never count.
-fn renew(folder: &Folder, push: &Push) -> Result<Push, LocalError> {
-    let (token, time_ms) = new_event();
-    let items = rest(folder, push).cloned().collect();
-    let push = Push { namespace: push.namespace.clone(), token, time_ms, items };
-    // The new file lacks the adds that have counted, so their bases must be on disk before it.
-    write(folder, std::slice::from_ref(&push))?;
-    folder.options.steps.reach("a push has a new time");
-    Ok(push)
-}
-
-/// Steps 6 and 7.
-fn remove(folder: &Folder, namespaces: &[String]) -> Result<(), LocalError> {
-    if namespaces.is_empty() {
-        return Ok(());
-    }
-    folder.sync()?;
-    for namespace in namespaces {
-        let path = Push::path(&folder.path, namespace);
-        files::remove(&path).when("remove", &path)?;
-        folder.options.steps.reach("a push is removed");
-    }
-    folder.sync_files()
 }

@@ -46,7 +46,7 @@ pub(super) struct State {
     /// The time of the last push before the folder was opened. A rollup up to then may lack such pushes, and `pushed` has none of
     /// them.
     pushed_before_ms: u64,
-    /// The service has forgotten the counter.
+    /// The service has expired or deleted the counter.
     pub(super) is_gone: bool,
     /// When it was last read before a pull, and when a handle or an add was last seen.
     pub(super) read_at: Instant,
@@ -131,17 +131,18 @@ impl State {
     pub(super) fn pull(&mut self, pulled: Pulled) {
         let Counted { count, exact_to_ms, counter_type } = pulled.counted;
         let before = self.pushed.len();
-        match (counter_type, &self.pulled) {
-            (CounterType::Accurate | CounterType::BestEffort, _) => self.pushed.clear(),
-            // A deleted counter: what was pushed since the last pull may have come after the deletion.
-            (CounterType::Eventual, Some(last)) if (count, exact_to_ms) == (0, 0) && last.counted.exact_to_ms > 0 => {
-                let last_ms = unix_ms(last.at_time);
-                self.pushed.retain(|push| push.time_ms >= last_ms);
-                self.is_gone = true;
-            }
-            (CounterType::Eventual, _) => {
-                self.pushed.retain(|push| push.time_ms >= exact_to_ms);
-                self.is_gone &= exact_to_ms == 0;
+        // A counter of which a rollup was seen, and which answers as one that was never written: the service has
+        // expired or deleted it. An ACCURATE one may have adds since, whose sum is 0: then it is taken for gone too
+        // early, which changes no count.
+        let is_empty = (count, exact_to_ms) == (0, 0);
+        let had_rollup = self.pulled.filter(|last| last.counted.exact_to_ms > 0);
+        self.is_gone = is_empty && (self.is_gone || had_rollup.is_some());
+        match counter_type {
+            CounterType::Accurate | CounterType::BestEffort => self.pushed.clear(),
+            CounterType::Eventual => {
+                // What was pushed since the last pull may have come after the deletion.
+                let from_ms = had_rollup.filter(|_| is_empty).map_or(exact_to_ms, |last| unix_ms(last.at_time));
+                self.pushed.retain(|push| push.time_ms >= from_ms);
             }
         }
         if self.pushed.len() < before {
@@ -302,6 +303,28 @@ mod tests {
         assert!(error <= reading.error_bound.expect("rolled up"), "{error} of {reading:?}");
         eventual.pull(pulled((count * 10) as i64, 2_000, CounterType::Eventual, 0, 2_500));
         assert_eq!(eventual.reading(0, &options).error_bound, Some(0));
+    }
+
+    #[test]
+    fn l3_an_accurate_counter_is_gone_if_its_rollup_is_and_nothing_was_added_since() {
+        let mut accurate = state();
+        accurate.pull(pulled(0, 0, CounterType::Accurate, 0, 500));
+        assert!(!accurate.is_gone, "no rollup has run");
+        accurate.pull(pulled(100, 1_000, CounterType::Accurate, 0, 2_000));
+        accurate.pull(pulled(0, 1_500, CounterType::Accurate, 0, 2_500));
+        assert!(!accurate.is_gone, "it was cleared");
+        accurate.pull(pulled(7, 0, CounterType::Accurate, 0, 3_000));
+        assert!(!accurate.is_gone, "it was deleted, and has adds that no rollup has seen");
+        accurate.pull(pulled(7, 2_500, CounterType::Accurate, 0, 3_500));
+        for _ in 0..2 {
+            accurate.pull(pulled(0, 0, CounterType::Accurate, 0, 4_000));
+            assert!(accurate.is_gone);
+        }
+        accurate.pull(pulled(8, 0, CounterType::Accurate, 0, 5_000));
+        assert!(!accurate.is_gone, "it is there again");
+        accurate.pull(pulled(0, 0, CounterType::BestEffort, 0, 6_000));
+        accurate.pull(pulled(0, 0, CounterType::BestEffort, 0, 6_500));
+        assert!(!accurate.is_gone, "a counter of this type has no rollups");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::files;
 use super::frames::{Fields, Records, put_text, record};
 use super::push_file::{Item, Push};
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -84,6 +84,13 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Unresolved>, LocalError> {
         file.set_len(records.at as u64).when("cut", &path)?;
     }
     Ok(list)
+}
+
+/// Waits until the file is on disk: the process that appended to it may have been killed before. From here on no push
+/// has these adds.
+pub(super) fn sync(folder: &Path) -> Result<(), LocalError> {
+    let path = folder.join(NAME);
+    File::open(&path).and_then(|file| file.sync_all()).when("write", &path)
 }
 
 /// Appends adds. They are on disk when this has returned.

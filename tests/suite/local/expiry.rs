@@ -4,7 +4,7 @@ use super::{POLL, namespace};
 use crate::counting::house::{House, until};
 use crate::system::program::SOON;
 use tallystone_client::local::{LocalCounters, LocalOptions};
-use tallystone_client::{CounterType, NamespaceConfig};
+use tallystone_client::{CounterEntry, CounterType, NamespaceConfig, NewClear};
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{CounterName, Events, NamespaceName, RollupSchedule};
@@ -44,25 +44,37 @@ async fn open(dir: &TempDir, house: &House, idle_ms: u64) -> LocalCounters {
     LocalCounters::open(dir.path(), house.clients[0].clone(), options).await.expect("a folder")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn l3_a_counter_that_expires_at_the_service_leaves_the_folder() {
+/// Two counters expire at the service, and one is deleted there. Only what the service says makes a counter leave.
+async fn leaves(counter_type: CounterType) {
     let shift = ClockShift::new();
     let house = House::on_any_clock(TestRedis::shifted(&shift).await).await;
-    let config = namespace(CounterType::Eventual);
-    house.put(NS, NamespaceConfig { expire_after_ms: Some(EXPIRE_AFTER_MS), ..config }).await;
+    let config = namespace(counter_type);
+    // An ACCURATE counter expires where all its events are.
+    let buckets_per_id = (counter_type == CounterType::Accurate).then_some(1);
+    house.put(NS, NamespaceConfig { expire_after_ms: Some(EXPIRE_AFTER_MS), buckets_per_id, ..config }).await;
     let (store, dir) = (store(&house).await, TempDir::new().expect("a temporary folder"));
-    // Only what the service says makes a counter leave.
     let counters = open(&dir, &house, 3_600_000).await;
     let handle = |counter: &str| counters.counter(NS, counter).expect("room");
-    let (kept, dropped) = (handle("kept"), handle("dropped"));
-    kept.add(5);
-    dropped.add(6);
-    for (counter, count) in [("kept", 5), ("dropped", 6)] {
-        house.until_entry(NS, counter, |entry| entry.count == count && entry.exact_to_ms > entry.last_write_ms).await;
+    let (kept, dropped, deleted) = (handle("kept"), handle("dropped"), handle("deleted"));
+    let all = [(&kept, 5), (&dropped, 6), (&deleted, 7)];
+    for (handle, count) in all {
+        handle.add(count);
     }
-    // The values are pulled ones.
-    until(async || kept.get(), |reading| reading.value == 5 && reading.error_bound.is_some()).await;
-    until(async || dropped.get(), |reading| reading.value == 6 && reading.error_bound.is_some()).await;
+    for (handle, count) in all {
+        let is_expected = |entry: &CounterEntry| entry.count == count && entry.exact_to_ms > entry.last_write_ms;
+        house.until_entry(NS, handle.counter(), is_expected).await;
+    }
+    // The values are pulled ones, with a rollup.
+    counters.pull().await.expect("a service that answers");
+    for (handle, count) in all {
+        let reading = until(async || handle.get(), |reading| reading.value == count).await;
+        assert!(reading.error_bound.is_some(), "{reading:?}");
+    }
+    house.clients[0].delete(NS, NewClear::new("deleted")).await.expect("a deletion");
+    until(async || deleted.get(), |reading| reading.value == 0).await;
+    drop(deleted);
+    until(async || counters.has(NS, "deleted"), |has| !has).await;
+
     shift.set_ms((EXPIRE_AFTER_MS + 60_000).cast_signed());
     let give_up_at = Instant::now() + SOON;
     while house.entry(NS, "kept").await.is_some() || house.entry(NS, "dropped").await.is_some() {
@@ -78,6 +90,16 @@ async fn l3_a_counter_that_expires_at_the_service_leaves_the_folder() {
     assert!(counters.has(NS, "kept"), "it has a handle");
     drop(kept);
     counters.close().await.expect("nothing to push");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l3_an_eventual_counter_that_expires_or_is_deleted_at_the_service_leaves_the_folder() {
+    leaves(CounterType::Eventual).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l3_an_accurate_counter_that_expires_or_is_deleted_at_the_service_leaves_the_folder() {
+    leaves(CounterType::Accurate).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

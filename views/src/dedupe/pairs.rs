@@ -105,6 +105,7 @@ fn bounds(window: &Window, at_ms: u64) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::FEW_MAX;
     use super::*;
     use crate::dedupe::hash::PairHasher;
     use jiff::tz::TimeZone;
@@ -182,8 +183,6 @@ mod tests {
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let window = Window::Sliding(6_000);
-        let mut oracle = Oracle { window: window.clone(), began: HashMap::new() };
-        let (mut pairs, mut at_ms) = (Pairs::new(&window), 1_790_000_000_000_u64);
         let pair_of = |number: u32| {
             let mut pair = [0; 12];
             // Spread as a hash is.
@@ -192,19 +191,38 @@ mod tests {
             pair[4..].copy_from_slice(&high.to_le_bytes());
             pair
         };
-        // Some 12,000 new pairs for each generation, with pauses, after which generations are missing, and bursts.
-        for view in 0..400_000_u32 {
-            at_ms += u64::from(random.random_ratio(1, 16));
-            if random.random_ratio(1, 40_000) {
-                at_ms += random.random_range(500..9_000);
+        // One process, and several that take the partition over.
+        for restart_every in [u32::MAX, 59_999] {
+            let mut oracle = Oracle { window: window.clone(), began: HashMap::new() };
+            let (mut pairs, mut at_ms) = (Pairs::new(&window), 1_790_000_000_000_u64);
+            // What a process writes, and the next one reads.
+            let (mut written, mut most_full) = (Vec::new(), 0_usize);
+            // Some 12,000 new pairs for each generation; later pauses, after which generations are missing, and bursts.
+            for view in 0..400_000_u32 {
+                at_ms += u64::from(random.random_ratio(1, 16));
+                if view > 150_000 && random.random_ratio(1, 25_000) {
+                    at_ms += random.random_range(500..9_000);
+                }
+                if view > 150_000 && random.random_ratio(1, 60_000) {
+                    at_ms -= at_ms % 1_000;
+                    at_ms += 1_000;
+                }
+                let back = if random.random() { random.random_range(0..120_000) } else { 0 };
+                let pair = pair_of(view.saturating_sub(back) + 1);
+                let (is_first, expected) = (pairs.is_first(&pair, at_ms), oracle.is_first(pair, at_ms));
+                assert_eq!(is_first, expected, "seed {seed} view {view}, restarts every {restart_every} views");
+                written.extend(expected.then_some((pair, at_ms)));
+                if view % restart_every == restart_every - 1 {
+                    let needed_from_ms = pairs.needed_from_ms(at_ms);
+                    written.retain(|(_, at_ms)| *at_ms >= needed_from_ms);
+                    pairs = Pairs::new(&window);
+                    written.iter().for_each(|(pair, at_ms)| assert!(pairs.is_first(pair, *at_ms), "seed {seed}"));
+                    let parts = written.chunk_by(|(_, first_ms), (_, next_ms)| first_ms / 1_000 == next_ms / 1_000);
+                    most_full = most_full.max(parts.filter(|part| part.len() > FEW_MAX).count());
+                }
             }
-            if random.random_ratio(1, 100_000) {
-                at_ms -= at_ms % 1_000;
-                at_ms += 1_000;
-            }
-            let back = if random.random() { random.random_range(0..120_000) } else { 0 };
-            let pair = pair_of(view.saturating_sub(back) + 1);
-            assert_eq!(pairs.is_first(&pair, at_ms), oracle.is_first(pair, at_ms), "seed {seed} view {view}");
+            // Of four full generations, three are sealed, and the fourth one has a filter.
+            assert!(restart_every == u32::MAX || most_full > 3, "seed {seed}: at most {most_full} full generations");
         }
     }
 

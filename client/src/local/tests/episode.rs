@@ -1,7 +1,7 @@
 //! The life of a folder through processes that die at a given step.
 
 use super::fake::Fake;
-use super::{open_as, options};
+use super::{open_or_die, options};
 use crate::local::{LocalOptions, Steps};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,8 +31,8 @@ pub(super) fn dying_at(number: usize) -> (LocalOptions, Arc<AtomicUsize>) {
 /// and whether the step was reached.
 pub(super) async fn live_until(folder: &Path, fake: &Fake, step: usize) -> (Totals, bool) {
     let (options, reached) = dying_at(step);
-    let counters = open_as(folder, fake, options).await;
     let mut totals = Totals::new();
+    let Some(counters) = open_or_die(folder, fake, options).await else { return (totals, true) };
     for round in 1..=3_i64 {
         for (namespace, counter) in [("ads", "a"), ("ads", "b"), ("ads", "c"), ("other", "a")] {
             // Its first use writes its name, and may be the end.

@@ -6,13 +6,16 @@
 mod crashes;
 mod episode;
 mod fake;
+mod leaving;
 mod power;
 mod pulls;
 mod pushes;
 mod room;
 
 use super::{Handle, LocalCounters, LocalError, LocalOptions};
+use episode::Died;
 use fake::Fake;
+use std::panic::resume_unwind;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -34,14 +37,25 @@ fn options() -> LocalOptions {
     }
 }
 
-async fn open_as(folder: &Path, fake: &Fake, options: LocalOptions) -> LocalCounters {
+/// `None`: the process has died over it.
+async fn open_or_die(folder: &Path, fake: &Fake, options: LocalOptions) -> Option<LocalCounters> {
     loop {
-        // The tasks of a process that has ended may hold the folder for a moment.
-        match LocalCounters::open_with(folder, fake.clone(), options.clone()).await {
-            Err(LocalError::Locked { .. }) => tokio::task::yield_now().await,
-            opened => return opened.expect("a sound folder"),
+        let (folder, fake, options) = (folder.to_owned(), fake.clone(), options.clone());
+        let opened = tokio::spawn(async move { LocalCounters::open_with(&folder, fake, options).await }).await;
+        match opened {
+            // The tasks of a process that has ended may hold the folder for a moment.
+            Ok(Err(LocalError::Locked { .. })) => tokio::task::yield_now().await,
+            Ok(opened) => return Some(opened.expect("a sound folder")),
+            Err(panicked) => match panicked.into_panic() {
+                died if died.is::<Died>() => return None,
+                panic => resume_unwind(panic),
+            },
         }
     }
+}
+
+async fn open_as(folder: &Path, fake: &Fake, options: LocalOptions) -> LocalCounters {
+    open_or_die(folder, fake, options).await.expect("it does not die here")
 }
 
 async fn open(folder: &Path, fake: &Fake) -> LocalCounters {

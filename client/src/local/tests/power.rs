@@ -2,7 +2,7 @@
 
 use super::episode::Died;
 use super::fake::{Answer, Fake};
-use super::{folder, handle, open, open_as, options};
+use super::{folder, handle, open, open_or_die, options};
 use crate::local::{LocalOptions, Steps};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -58,87 +58,151 @@ fn after_the_loss(disk: &Disk, now: &Files, mut choose: impl FnMut() -> bool) ->
     found
 }
 
+/// What a test knows of a machine.
+#[derive(Clone)]
+struct Machine {
+    path: PathBuf,
+    disk: Arc<Mutex<Disk>>,
+    added: Arc<AtomicI64>,
+    /// The files when its last process died, and what had been added.
+    at_end: Arc<Mutex<Option<(Files, i64)>>>,
+}
+
+impl Machine {
+    /// With names and files of a folder at rest.
+    async fn at_rest(path: &Path, fake: &Fake) -> Machine {
+        let counters = open(path, fake).await;
+        names().iter().for_each(|name| drop(handle(&counters, name)));
+        counters.close().await.expect("nothing to push");
+        let at_rest = files(path);
+        let disk = Disk { cells: at_rest["cells"].clone(), files: at_rest, added: 0 };
+        Machine {
+            path: path.to_owned(),
+            disk: Arc::new(Mutex::new(disk)),
+            added: Arc::default(),
+            at_end: Arc::default(),
+        }
+    }
+
+    /// A process that adds and pushes, and dies at the step of this number; whether it has come to this step.
+    async fn live_until(&self, fake: &Fake, step: usize) -> bool {
+        let (machine, reached) = (self.clone(), AtomicUsize::new(0));
+        let observer = move |name: &'static str| {
+            let mut disk = machine.disk.lock().expect("no panic");
+            let added = machine.added.load(Ordering::SeqCst);
+            match name {
+                "cells are on disk" => {
+                    disk.cells = std::fs::read(machine.path.join("cells")).expect("cells");
+                    disk.added = added;
+                }
+                "files are on disk" => disk.files = files(&machine.path),
+                _ => {}
+            }
+            if reached.fetch_add(1, Ordering::SeqCst) == step {
+                *machine.at_end.lock().expect("no panic") = Some((files(&machine.path), added));
+                drop(disk);
+                resume_unwind(Box::new(Died));
+            }
+        };
+        *self.at_end.lock().expect("no panic") = None;
+        let options = LocalOptions { steps: Steps::observed_by(observer), ..options() };
+        let Some(counters) = open_or_die(&self.path, fake, options).await else { return true };
+        drop(counters.push().await);
+        let handles: Vec<_> = names().iter().map(|name| handle(&counters, name)).collect();
+        let has_died = || self.at_end.lock().expect("no panic").is_some();
+        for round in 1..=4 {
+            if has_died() {
+                break;
+            }
+            for handle in &handles {
+                handle.add(round);
+                self.added.fetch_add(round, Ordering::SeqCst);
+            }
+            drop(counters.push().await);
+        }
+        has_died()
+    }
+
+    /// The machine loses its power where its last process has died. What the next process counts is what was added,
+    /// except what was not on disk. Each seed finds other parts of what was not.
+    async fn lose_power(&self, fake: &Fake, seed: u64, which: &str) {
+        let (now, added) = self.at_end.lock().expect("no panic").take().expect("a process that has died");
+        let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ added.cast_unsigned();
+        let choose = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match seed {
+                0 => false,
+                1 => true,
+                _ => random >> 63 == 1,
+            }
+        };
+        let (found, at_least) = {
+            let disk = self.disk.lock().expect("no panic");
+            // What the service has counted stays counted.
+            (after_the_loss(&disk, &now, choose), disk.added.max(fake.counts().values().sum()))
+        };
+        let restarted = super::folder();
+        for (name, content) in found {
+            std::fs::write(restarted.path().join(name), content).expect("room");
+        }
+        let counters = open(restarted.path(), fake).await;
+        while counters.push().await.is_err() {}
+        counters.close().await.expect("a service that answers");
+        let counted: i64 = fake.counts().values().sum();
+        assert!((at_least..=added).contains(&counted), "{counted} of {at_least} to {added}: {which}, choice {seed}");
+    }
+}
+
+fn names() -> [String; 4] {
+    std::array::from_fn(|number| format!("c{number}"))
+}
+
+fn answers() -> [Vec<Answer>; 4] {
+    [vec![], vec![Answer::Lost], vec![Answer::Half("TOO_OLD")], vec![Answer::Count, Answer::Lost]]
+}
+
 #[tokio::test]
 async fn l2_a_loss_of_power_loses_only_what_came_after_the_last_write_and_doubles_nothing() {
     let mut losses = 0;
-    for answers in [vec![], vec![Answer::Lost], vec![Answer::Half("TOO_OLD")], vec![Answer::Count, Answer::Lost]] {
+    for answers in answers() {
         for step in 0.. {
             let mut was_reached = false;
-            for seed in 0..6_u64 {
+            for seed in 0..6 {
                 let (folder, fake) = (folder(), Fake::answering(&answers));
-                let path = folder.path().to_owned();
-                // Names and files of a folder at rest.
-                let counters = open(&path, &fake).await;
-                let names: Vec<String> = (0..4).map(|number| format!("c{number}")).collect();
-                names.iter().for_each(|name| drop(handle(&counters, name)));
-                counters.close().await.expect("nothing to push");
-                let at_rest = files(&path);
-                let disk = Disk { cells: at_rest["cells"].clone(), files: at_rest, added: 0 };
-                let (disk, added) = (Arc::new(Mutex::new(disk)), Arc::new(AtomicI64::new(0)));
-                let at_end = Arc::new(Mutex::new(None));
-                let reached = AtomicUsize::new(0);
-                let observer = {
-                    let (path, disk, added, at_end) = (path.clone(), disk.clone(), added.clone(), at_end.clone());
-                    move |name: &'static str| {
-                        let mut disk = disk.lock().expect("no panic");
-                        match name {
-                            "cells are on disk" => {
-                                disk.cells = std::fs::read(path.join("cells")).expect("cells");
-                                disk.added = added.load(Ordering::SeqCst);
-                            }
-                            "files are on disk" => disk.files = files(&path),
-                            _ => {}
-                        }
-                        if reached.fetch_add(1, Ordering::SeqCst) == step {
-                            *at_end.lock().expect("no panic") = Some((files(&path), added.load(Ordering::SeqCst)));
-                            drop(disk);
-                            resume_unwind(Box::new(Died));
-                        }
-                    }
-                };
-                let counters =
-                    open_as(&path, &fake, LocalOptions { steps: Steps::observed_by(observer), ..options() }).await;
-                drop(counters.push().await);
-                let handles: Vec<_> = names.iter().map(|name| handle(&counters, name)).collect();
-                for round in 1..=4 {
-                    for handle in &handles {
-                        handle.add(round);
-                        added.fetch_add(round, Ordering::SeqCst);
-                    }
-                    if at_end.lock().expect("no panic").is_none() {
-                        drop(counters.push().await);
-                    }
+                let machine = Machine::at_rest(folder.path(), &fake).await;
+                if machine.live_until(&fake, step).await {
+                    (was_reached, losses) = (true, losses + 1);
+                    machine.lose_power(&fake, seed, &format!("{answers:?}, step {step}")).await;
                 }
-                let Some((now, added)) = at_end.lock().expect("no panic").take() else { continue };
-                was_reached = true;
-                losses += 1;
-                let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ step as u64;
-                let choose = || {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    match seed {
-                        0 => false,
-                        1 => true,
-                        _ => random >> 63 == 1,
-                    }
-                };
-                let (found, at_least) = {
-                    let disk = disk.lock().expect("no panic");
-                    // What the service has counted stays counted.
-                    (after_the_loss(&disk, &now, choose), disk.added.max(fake.counts().values().sum()))
-                };
-                let restarted = super::folder();
-                for (name, content) in found {
-                    std::fs::write(restarted.path().join(name), content).expect("room");
-                }
-                let counters = open(restarted.path(), &fake).await;
-                while counters.push().await.is_err() {}
-                counters.close().await.expect("a service that answers");
-                let counted: i64 = fake.counts().values().sum();
-                let which = format!("{answers:?}, step {step}, choice {seed}");
-                assert!((at_least..=added).contains(&counted), "{counted} of {at_least} to {added}: {which}");
             }
             if !was_reached {
                 assert!(step > 30, "only {step} steps with {answers:?}");
+                break;
+            }
+        }
+    }
+    assert!(losses > 500, "{losses} losses");
+}
+
+/// What a killed process has not written to disk is there for the next one, and is not there after the loss.
+#[tokio::test]
+async fn l2_a_loss_of_power_soon_after_a_kill_doubles_nothing() {
+    let mut losses = 0;
+    for answers in answers() {
+        for kill in 0.. {
+            let mut was_killed = false;
+            // Those of opening and of the first push, which takes over; all of them after some kills.
+            for (number, step) in [0, 1, 2 + kill % 3, 5 + kill % 4, 9 + kill % 11].into_iter().enumerate() {
+                let (folder, fake) = (folder(), Fake::answering(&answers));
+                let machine = Machine::at_rest(folder.path(), &fake).await;
+                was_killed = machine.live_until(&fake, kill).await;
+                if was_killed && machine.live_until(&fake, step).await {
+                    losses += 1;
+                    let which = format!("{answers:?}, killed at {kill}, step {step}");
+                    machine.lose_power(&fake, (kill + number) as u64 % 3, &which).await;
+                }
+            }
+            if !was_killed {
                 break;
             }
         }

@@ -117,19 +117,28 @@ async fn l3_an_unused_counter_leaves_the_folder_and_its_slot_is_used_again() {
 
 #[tokio::test]
 async fn l3_a_counter_that_the_service_has_expired_leaves_the_folder() {
-    let (folder, fake) = (folder(), Fake::default());
-    fake.state().types.insert("ads".to_owned(), CounterType::Eventual);
-    fake.state().exact_to_ms = 1_000;
-    let counters = open(folder.path(), &fake).await;
-    let (a, b) = (handle(&counters, "a"), handle(&counters, "b"));
-    counters.pull().await.expect("a service that answers");
-    fake.state().exact_to_ms = 0;
-    counters.pull().await.expect("a service that answers");
-    drop(a);
-    counters.push().await.expect("nothing to push");
-    assert!(!counters.has("ads", "a"), "gone, and without a handle");
-    assert!(counters.has("ads", "b"), "a handle keeps it");
-    assert_eq!(b.get().value, 0);
+    for counter_type in [CounterType::Eventual, CounterType::Accurate] {
+        let (folder, fake) = (folder(), Fake::default());
+        fake.state().types.insert("ads".to_owned(), counter_type);
+        fake.state().exact_to_ms = 1_000;
+        let counters = open(folder.path(), &fake).await;
+        let (a, b) = (handle(&counters, "a"), handle(&counters, "b"));
+        a.add(3);
+        counters.push().await.expect("a service that answers");
+        counters.pull().await.expect("a service that answers");
+        fake.state().counts.clear();
+        fake.state().exact_to_ms = 0;
+        counters.pull().await.expect("a service that answers");
+        drop(a);
+        counters.push().await.expect("nothing to push");
+        assert!(!counters.has("ads", "a"), "{counter_type:?}: gone, and without a handle");
+        assert!(counters.has("ads", "b"), "{counter_type:?}: a handle keeps it");
+        assert_eq!(b.get().value, 0);
+        // It returns with what is added from here on.
+        handle(&counters, "a").add(4);
+        counters.close().await.expect("a service that answers");
+        assert_eq!(fake.count("a"), 4, "{counter_type:?}");
+    }
 }
 
 #[tokio::test]

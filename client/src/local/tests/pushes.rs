@@ -221,7 +221,8 @@ async fn l2_a_process_that_dies_with_several_calls_under_way_loses_no_add_and_do
             let (folder, fake) = (folder(), Fake::answering(&answers));
             let (counters, handles) = many(folder.path(), &fake, COUNTERS).await;
             drop((handles, counters));
-            let (dying, _) = dying_at(step);
+            // Its first step is one of opening.
+            let (dying, _) = dying_at(step + 1);
             let counters = open_as(folder.path(), &fake, LocalOptions { slots_max: COUNTERS as u32, ..dying }).await;
             let handles = counters.handles("ads", &strs(&names(COUNTERS))).expect("they are there");
             handles.iter().enumerate().for_each(|(number, handle)| handle.add(number as i64 + 1));

@@ -1,9 +1,12 @@
 //! Folders that cannot be used, and disks that fail (L2).
 
 use super::fake::{Answer, Fake};
-use super::{folder, handle, open, options};
-use crate::local::{LocalCounters, LocalError, LocalOptions};
+use super::{folder, handle, open, open_as, options};
+use crate::local::{Handle, LocalCounters, LocalError, LocalOptions, Steps};
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test]
 async fn l2_a_folder_is_open_once() {
@@ -87,4 +90,95 @@ async fn l2_what_cannot_be_kept_for_an_operator_is_not_sent_with_a_new_token() {
     let lengths: Vec<usize> = fake.calls().iter().map(Vec::len).collect();
     assert_eq!((lengths, fake.count("a"), fake.count("b")), (vec![2, 2, 1], 0, 2));
     assert_eq!(counters.unresolved().expect("a file").len(), 1);
+}
+
+/// The counters of the other namespaces go up, down, and out of the folder meanwhile.
+#[tokio::test]
+async fn l2_a_push_that_cannot_be_written_holds_up_no_other_and_leaves_no_file_behind() {
+    let (folder, fake) = (folder(), Fake::default());
+    let counters = open_as(folder.path(), &fake, LocalOptions { idle_ms: 0, ..options() }).await;
+    fs::create_dir(folder.path().join("push-b~")).expect("room");
+    // The order in which namespaces are pushed is random.
+    let others: Vec<String> = (0..8).map(|number| format!("a{number}")).collect();
+    let of = |namespace: &String| counters.counter(namespace, "x").expect("room");
+    let (b, handles): (Handle, Vec<Handle>) = (of(&"b".to_owned()), others.iter().map(of).collect());
+    [&b].into_iter().chain(&handles).for_each(|handle| handle.add(1));
+    let failed = counters.push().await.expect_err("a push cannot be written");
+    assert!(failed.to_string().contains("push-b"), "{failed}");
+    let unpushed: i64 = handles.iter().map(Handle::unpushed).sum();
+    handles.iter().for_each(|handle| handle.add(-1));
+    drop(handles);
+    counters.push().await.expect_err("a push cannot be written");
+    drop((b, counters));
+    fs::remove_dir(folder.path().join("push-b~")).expect("a folder");
+    open(folder.path(), &fake).await.close().await.expect("a service that answers");
+    for ((namespace, _), count) in fake.counts() {
+        assert_eq!(count, i64::from(namespace == "b"), "{namespace}");
+    }
+    assert_eq!(unpushed, 0, "the others were pushed");
+}
+
+/// A folder that is away from the moment on when a push of this number gets its name: names cannot be written to disk.
+fn moving(path: &Path, number: usize) -> (LocalOptions, PathBuf) {
+    let (away, path) = (path.with_extension("away"), path.to_owned());
+    let (named, moved) = (Arc::new(AtomicUsize::new(0)), away.clone());
+    let steps = Steps::observed_by(move |step| {
+        if step == "a push has its name" && named.fetch_add(1, Ordering::SeqCst) == number {
+            fs::rename(&path, &moved).expect("room");
+        }
+    });
+    (LocalOptions { idle_ms: 0, steps, ..options() }, away)
+}
+
+#[tokio::test]
+async fn l2_a_push_whose_name_may_not_be_on_disk_is_written_again_and_sent_by_this_process_or_the_next() {
+    for by_the_next_process in [false, true] {
+        let (dir, fake) = (folder(), Fake::default());
+        let path = dir.path().join("counters");
+        let (moving, away) = moving(&path, 0);
+        let counters = open_as(&path, &fake, moving).await;
+        let a = handle(&counters, "a");
+        a.add(1);
+        let failed = counters.push().await.expect_err("the folder is away");
+        assert!(failed.to_string().contains("counters"), "{failed}");
+        fs::rename(&away, &path).expect("room");
+        counters.pull().await.expect("a service that answers");
+        assert_eq!((a.get().value, a.get().error_bound), (1, Some(0)), "it is certainly not sent");
+        // Nothing is left to push, except what the file has.
+        a.add(-1);
+        drop(a);
+        fs::create_dir(path.join("push-ads~")).expect("room");
+        counters.push().await.expect_err("it cannot be written again");
+        assert!(fake.calls().is_empty() && counters.has("ads", "a"), "nothing is sent that is not on disk");
+        fs::remove_dir(path.join("push-ads~")).expect("a folder");
+        let counters = if by_the_next_process {
+            drop(counters);
+            open(&path, &fake).await
+        } else {
+            counters
+        };
+        counters.push().await.expect("a service that answers");
+        let deltas: Vec<i64> = fake.calls().iter().flatten().map(|add| add.delta).collect();
+        assert_eq!(deltas, [1, -1], "by the next process: {by_the_next_process}");
+        counters.close().await.expect("nothing to push");
+    }
+}
+
+#[tokio::test]
+async fn l2_a_push_whose_new_time_may_not_be_on_disk_is_not_sent_with_either_time_before_it_is() {
+    let (dir, fake) = (folder(), Fake::answering(&[Answer::Refuse("TOO_OLD")]));
+    let path = dir.path().join("counters");
+    let (moving, away) = moving(&path, 1);
+    let counters = open_as(&path, &fake, moving).await;
+    let a = handle(&counters, "a");
+    a.add(5);
+    counters.push().await.expect_err("the folder is away");
+    fs::rename(&away, &path).expect("room");
+    fs::create_dir(path.join("push-ads~")).expect("room");
+    counters.push().await.expect_err("it cannot be written again");
+    assert_eq!((fake.calls().len(), a.unpushed()), (1, 5));
+    fs::remove_dir(path.join("push-ads~")).expect("a folder");
+    counters.push().await.expect("the new time counts");
+    assert_eq!((fake.calls().len(), fake.count("a"), a.unpushed()), (2, 5, 0));
+    assert_ne!(fake.calls()[0][0].token, fake.calls()[1][0].token);
 }
