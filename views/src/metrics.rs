@@ -5,6 +5,7 @@ use crate::log::Deltas;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use std::time::Duration;
 
+const LOG_AVAILABLE: &str = "tallystone_views_log_available";
 const ACCEPTED: &str = "tallystone_views_accepted_total";
 const REFUSED: &str = "tallystone_views_refused_total";
 const DEDUPLICATED: &str = "tallystone_views_deduplicated_total";
@@ -21,6 +22,7 @@ const OLD_COUNTS: &str = "tallystone_views_old_counts_total";
 
 /// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
 pub(crate) fn describe() {
+    describe_gauge!(LOG_AVAILABLE, "1 while the log of views answers and has its data; else 0");
     describe_counter!(ACCEPTED, "views that are in the log");
     describe_counter!(REFUSED, "refused calls, and refused items of batches, by reason");
     describe_counter!(DEDUPLICATED, "views of the log that were compared with earlier ones");
@@ -43,6 +45,11 @@ pub(crate) fn describe() {
     for reason in ["OVERLOADED", "STORE_UNAVAILABLE"] {
         counter!(REFUSED, "reason" => reason).absolute(0);
     }
+}
+
+/// Whether the log answers and has its data.
+pub(crate) fn log_available(is_available: bool) {
+    gauge!(LOG_AVAILABLE).set(if is_available { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn accepted(views: usize) {

@@ -1,12 +1,12 @@
 //! O3: what `tallystone health --port` says of a process, and when a rollup worker, an indexer, a view counter and an
-//! ingest process are ready.
+//! ingest process are ready. A view counter is ready without its log (V5).
 
 use super::program::{self, Running, SOON};
 use crate::crash::machines::{Redis, Server};
 use crate::ingest::topics::{Topics, Written, now_ms};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tallystone_tests::{TestElasticsearch, TestKafka, lasting_port};
+use tallystone_tests::{Network, TestElasticsearch, TestKafka, lasting_port};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
@@ -44,17 +44,22 @@ async fn start_as(port: u16, flag: &str, mut command: Command) -> Running {
 }
 
 #[tokio::test]
-async fn o3_a_view_counter_is_ready_while_it_reaches_the_redis_of_its_log() {
+async fn o3_v5_a_view_counter_is_ready_also_while_it_does_not_reach_the_redis_of_its_log() {
     let mut redis = Redis::start().await;
     let (url, port) = (redis.url(), lasting_port());
     // The log accepts views without the counters.
     let views = start(port, &["views", "--redis-url", &url, "--counters", "http://127.0.0.1:1"]).await;
     until(port, 0).await;
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let health = format!("http://127.0.0.1:{port}/health?service=tallystone.views.log");
+    let of_log = async || http.get(health.as_str()).send().await.expect("an answer").status().as_u16();
     redis.kill().await;
-    until(port, 1).await;
-    assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would not repair it");
+    program::until("the log is seen to be away", async || of_log().await == 503).await;
+    assert_eq!(probe(port, &[]).await, Some(0), "reads go on");
+    assert_eq!(probe(port, &["--live"]).await, Some(0));
     redis.restart().await;
-    until(port, 0).await;
+    program::until("the log is seen to be back", async || of_log().await == 200).await;
+    assert_eq!(probe(port, &[]).await, Some(0));
     assert!(views.stop().await.success());
 }
 
@@ -67,8 +72,12 @@ async fn o3_an_ingest_process_is_ready_while_it_reaches_kafka_and_adds_are_count
     let (url, group, port) = (counters.url(), topics.group(), lasting_port());
     let args = ["ingest", "--topic", &topics.source, "--group", &group, "--namespace", "adds", "--counters", &url];
     let (nothing, other_port) = (format!("127.0.0.1:{}", lasting_port()), lasting_port());
-    let without_kafka = start(other_port, &[&args[..], &["--kafka-brokers", &nothing]].concat()).await;
-    until(other_port, 1).await;
+    let listen = format!("127.0.0.1:{other_port}");
+    let without_kafka = ["--kafka-brokers", &nothing, "--listen", &listen, "--log", "warn"];
+    let mut without_kafka = Running::start_logged(program::command(&[&args[..], &without_kafka].concat()));
+    // It has tried. Before that it is not ready either.
+    while !without_kafka.line().await.contains("the topic is not there yet") {}
+    assert_eq!(probe(other_port, &[]).await, Some(1));
     assert_eq!(probe(other_port, &["--live"]).await, Some(0), "a restart would not repair it");
     without_kafka.kill().await;
 
@@ -111,23 +120,26 @@ async fn o3_a_rollup_worker_is_ready_while_it_reaches_redis_and_its_queue() {
 
 #[tokio::test]
 async fn o3_an_indexer_is_ready_while_it_reaches_kafka_and_elasticsearch() {
-    let (kafka, elasticsearch) = tokio::join!(TestKafka::shared(), TestElasticsearch::shared());
-    let nothing = || format!("127.0.0.1:{}", lasting_port());
-    let (brokers, search) = (kafka.address(), elasticsearch.address());
+    let (kafka, elasticsearch) = tokio::join!(TestKafka::start(), TestElasticsearch::shared());
+    let (network, port) = (Network::to(&elasticsearch.address()).await, lasting_port());
+    let (brokers, search) = (kafka.address(), network.url());
+    let mut command = program::command(&["indexer", "--kafka-brokers", &brokers, "--elasticsearch-url", &search]);
     let name = format!("ready-{:08x}", rand::random::<u32>());
-    for (brokers, search, status) in
-        [(brokers.clone(), search.clone(), 0), (nothing(), search, 1), (brokers, format!("http://{}", nothing()), 1)]
-    {
-        let port = lasting_port();
-        let args = ["indexer", "--kafka-brokers", &brokers, "--elasticsearch-url", &search];
-        let mut command = program::command(&args);
-        for variable in ["KAFKA_TOPIC", "INDEXER_GROUP", "ELASTICSEARCH_INDEX_PREFIX"] {
-            command.env(format!("TALLYSTONE_{variable}"), &name);
-        }
-        command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0").env("TALLYSTONE_KAFKA_PARTITIONS", "1");
-        let indexer = start_as(port, "--listen", command).await;
-        until(port, status).await;
-        assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would repair neither");
-        assert!(indexer.stop().await.success());
+    for variable in ["KAFKA_TOPIC", "INDEXER_GROUP", "ELASTICSEARCH_INDEX_PREFIX"] {
+        command.env(format!("TALLYSTONE_{variable}"), &name);
     }
+    command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0").env("TALLYSTONE_KAFKA_PARTITIONS", "1");
+    let indexer = start_as(port, "--listen", command).await;
+    until(port, 0).await;
+    network.shut();
+    until(port, 1).await;
+    assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would not repair it");
+    network.open();
+    until(port, 0).await;
+    kafka.kill().await;
+    until(port, 1).await;
+    assert_eq!(probe(port, &["--live"]).await, Some(0), "a restart would not repair it");
+    kafka.start_again().await;
+    until(port, 0).await;
+    assert!(indexer.stop().await.success());
 }

@@ -38,6 +38,24 @@ async fn v3_v5_views_accepted_while_the_counters_are_unavailable_count_and_reads
     until(async || machines.waiting_deltas().await, Vec::is_empty).await;
 }
 
+/// A process without its log is ready, so that a Service of Kubernetes still sends it the reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn v5_a_server_without_its_log_is_ready_and_the_health_of_the_log_is_reported() {
+    let mut machines = Machines::start(1).await;
+    let http = machines.http(0);
+    http.accepted("/v1/views", &view("v", "u")).await;
+    http.until_count("/v1/videos/v/views", 1).await;
+    http.until_log_is("SERVING").await;
+    machines.redis.kill().await;
+    http.until_log_is("NOT_SERVING").await;
+    assert_eq!(http.get("/readyz").await, (200, json!({"status": "SERVING"})));
+    let (status, counts) = http.get("/v1/videos/v/views").await;
+    assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
+    machines.redis.restart().await;
+    http.until_log_is("SERVING").await;
+    assert_eq!(http.get("/readyz").await.0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn v5_reads_are_answered_at_once_while_redis_and_the_counters_are_unavailable() {
     let mut machines = Machines::start(2).await;

@@ -57,7 +57,7 @@ async fn v2_a_redis_at_maxmemory_drops_the_pairs_of_ended_windows_and_accepts_vi
     let mut redis = log.connection().await;
     let namespaces = vec![ViewNamespace { daily_visitors: false, ..ViewNamespace::default() }];
     let views = ViewsConfig { partitions: 1, namespaces, ..ViewsConfig::default() };
-    let Stage { http, .. } = &Stage::start_on(house, &log.url(), views).await;
+    let Stage { http, .. } = &Stage::start_on_any_clock(house, &log.url(), views).await;
     let views: Vec<u8> = (0..USERS).flat_map(|user| entry("default", "v", &user.to_string())).collect();
     let mut command = redis::cmd("XADD");
     command.arg("tc:views:{0}:log").arg("*").arg("v").arg(views);

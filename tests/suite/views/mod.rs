@@ -1,14 +1,16 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
-//! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
-//! stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`; `steps`, in a `life`), who owns a partition
-//! (`takeover`), which delta counts (`tokens`), counters that are deleted (`deleted`), the bound of pairs (`memory`), how far counts
-//! are behind (`lag`), a log that was emptied (`emptied`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves, which the
-//! crate tests against its oracle.
+//! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are
+//! killed, stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`; `steps`, in a `life`), who
+//! owns a partition (`takeover`), clocks that are wrong (`clocks`), which delta counts (`tokens`), counters that are
+//! deleted (`deleted`), the bound of pairs (`memory`), how far counts are behind (`lag`), a log that was emptied
+//! (`emptied`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves,
+//! which the crate tests against its oracle.
 
 mod availability;
 mod away;
 mod borders;
+mod clocks;
 mod crashes;
 mod deleted;
 mod dev;

@@ -4,6 +4,7 @@ use crate::counting::house::{House, until};
 use reqwest::{Client, Method};
 use serde_json::Value;
 use tallystone_assembly::Config;
+use tallystone_link::RedisConfig;
 use tallystone_serving::Running;
 use tallystone_tests::volatile;
 use tallystone_views::{ViewNamespace, ViewsConfig};
@@ -48,6 +49,13 @@ impl Http {
         self.try_call(Method::GET, path, String::new()).await.expect("an answer")
     }
 
+    /// Waits until the health of the log is reported so.
+    pub(super) async fn until_log_is(&self, status: &str) {
+        let health = async || self.get("/health?service=tallystone.views.log").await;
+        let code = if status == "SERVING" { 200 } else { 503 };
+        until(health, |(found, body)| *found == code && body["status"] == status).await;
+    }
+
     /// Waits until the counts at a path are as expected.
     pub(super) async fn until(&self, path: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
         until(async || self.get(path).await.1, is_expected).await
@@ -83,15 +91,33 @@ impl Stage {
 
     /// With its log on another Redis than the counters, or behind a proxy.
     pub(super) async fn start_on(house: House, log: &str, views: ViewsConfig) -> Stage {
-        let views = serve(&house.urls[0], log, views).await;
+        Stage::start_with(house, volatile(log), views).await
+    }
+
+    /// The same, and no process compares the clock of its log with another one.
+    pub(super) async fn start_on_any_clock(house: House, log: &str, views: ViewsConfig) -> Stage {
+        Stage::start_with(house, any_clock(log), views).await
+    }
+
+    async fn start_with(house: House, log: RedisConfig, views: ViewsConfig) -> Stage {
+        let views = serve_with(&house.urls[0], log, views).await;
         Stage { http: Http::new(views.url()), house, _views: views }
     }
 }
 
+/// A log whose clock no process compares with another one.
+pub(super) fn any_clock(log: &str) -> RedisConfig {
+    RedisConfig { clock_skew_max_ms: 0, ..volatile(log) }
+}
+
 /// A view counter on this log, whose counts these counters have.
 pub(super) async fn serve(counters_url: &str, log: &str, views: ViewsConfig) -> Running {
+    serve_with(counters_url, volatile(log), views).await
+}
+
+async fn serve_with(counters_url: &str, log: RedisConfig, views: ViewsConfig) -> Running {
     let views = ViewsConfig { counters_url: counters_url.to_owned(), ..views };
-    let config = Config { redis: volatile(log), views, ..Config::default() };
+    let config = Config { redis: log, views, ..Config::default() };
     let host = tallystone_assembly::views(&config).await.expect("a view counter");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     Running::start(host, listener).expect("a bound port")

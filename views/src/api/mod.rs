@@ -8,6 +8,7 @@ mod get;
 mod post;
 mod status;
 
+use crate::metrics;
 use crate::service::ViewService;
 use axum::Router;
 use axum::extract::State;
@@ -19,6 +20,9 @@ use std::sync::Arc;
 use tallystone_link::StoreStatus;
 use tallystone_serving::http::FaultBody;
 use tallystone_serving::{Host, report_health};
+
+/// The service of the log's status in the gRPC health protocol. The server itself stays ready without it: reads go on.
+const LOG_HEALTH: &str = "tallystone.views.log";
 
 /// A path, and what answers it.
 type Route = (&'static str, fn() -> MethodRouter<Arc<Api>>);
@@ -39,8 +43,11 @@ pub fn http_paths() -> impl Iterator<Item = &'static str> {
 
 /// Adds the paths to a host.
 pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
-    // While the log accepts views. Reads go on without it.
-    host.spawn(report_health(host.health(), &[""], views.log_status(), |status| *status == StoreStatus::Serving));
+    host.spawn(report_health(host.health(), &[LOG_HEALTH], views.log_status(), |status| {
+        let is_serving = *status == StoreStatus::Serving;
+        metrics::log_available(is_serving);
+        is_serving
+    }));
     let api = Api::new(views);
     let direct = api.clone();
     let paths = ROUTES.iter().fold(Router::new(), |router, (path, answer)| router.route(path, answer()));

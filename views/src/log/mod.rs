@@ -77,11 +77,13 @@ impl ViewLog {
         if layout.partitions != partitions {
             return Err(OpenError::Partitions { found: layout.partitions });
         }
-        let guarded = || link(replicas).guarded_by(identity.state());
-        let partitions = (0..partitions)
-            .map(|number| Arc::new(Partition::new(number, layout.id.clone(), guarded(), guarded(), room.clone())))
-            .collect();
-        let mut tasks = JoinSet::new();
+        let (guarded, clock) = (|| link(replicas).guarded_by(identity.state()), redis.clock("views"));
+        let partition = |number| {
+            let (id, links) = (layout.id.clone(), [guarded(), guarded()]);
+            Arc::new(Partition::new(number, id, links, clock.clone(), room.clone()))
+        };
+        let partitions = (0..partitions).map(partition).collect();
+        let mut tasks = clock.watch(&primary);
         tasks.spawn(room.watch());
         let (hasher, steps) = (PairHasher::new(&layout.secret), unobserved());
         Ok(ViewLog { partitions, hasher, identity, steps, _tasks: tasks })

@@ -4,14 +4,15 @@ use super::records::{Deltas, PairsRecord, read_deltas, write_deltas};
 use crate::appends::AppendViews;
 use crate::dedupe::Pair;
 use futures::future::BoxFuture;
-use redis::{Cmd, Value, from_redis_value};
+use redis::{Cmd, from_redis_value};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_link::{Link, Room, ScriptReply, StreamId};
+use tallystone_link::{Clock, Link, Room, ScriptReply, StreamId};
 use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
 use tallystone_model::Refusal;
 
-/// An owner that has not committed for this long may be replaced.
+/// An owner that has not committed for this long may be replaced. `acquire` shortens a longer lease, so no other
+/// version may grant longer ones.
 const LEASE: Duration = Duration::from_secs(5);
 
 /// One partition.
@@ -23,6 +24,8 @@ pub struct Partition {
     appending: Link,
     /// Of the owner: its large reads do not delay appends.
     owning: Link,
+    /// With this process's clock as its witness: times that Redis writes under a clock that is ahead stay ahead.
+    clock: Clock,
     room: Room,
 }
 
@@ -98,8 +101,10 @@ pub struct Commit {
 }
 
 impl Partition {
-    pub(super) fn new(number: u16, log_id: Arc<str>, appending: Link, owning: Link, room: Room) -> Partition {
-        Partition { number, log_id, appending, owning, room }
+    /// `links`: of callers that append, and of the owner.
+    pub(super) fn new(number: u16, log_id: Arc<str>, links: [Link; 2], clock: Clock, room: Room) -> Partition {
+        let [appending, owning] = links;
+        Partition { number, log_id, appending, owning, clock, room }
     }
 
     /// Its number.
@@ -112,19 +117,19 @@ impl Partition {
         self.room.check()?;
         let mut command = self.call(ViewScript::Append, &[]);
         command.arg(views);
-        Ok(reply(self.appending.eval(&command, true).await?)?.answer != ViewAnswer::Full)
+        Ok(self.run(&self.appending, &command).await?.answer != ViewAnswer::Full)
     }
 
     /// Appends an entry without views, also if Redis is full: only the time of the log advances.
     pub async fn advance(&self) -> Result<(), Refusal> {
-        reply(self.owning.eval(&self.call(ViewScript::Advance, &[]), true).await?).map(drop)
+        self.run(&self.owning, &self.call(ViewScript::Advance, &[])).await.map(drop)
     }
 
     /// Takes the partition over unless another process holds its lease. `holder` names this process.
     pub async fn acquire(&self, holder: &str) -> Result<Acquired, Refusal> {
         let mut command = self.call(ViewScript::Acquire, &[]);
-        command.arg(0).arg(holder).arg(LEASE.as_millis() as u64);
-        let mut reply = reply(self.owning.eval(&command, true).await?)?;
+        command.arg(holder).arg(LEASE.as_millis() as u64);
+        let mut reply = self.run(&self.owning, &command).await?;
         if reply.answer == ViewAnswer::Held {
             return Ok(Acquired::Held(Duration::from_millis(reply.number()?)));
         }
@@ -167,7 +172,7 @@ impl Partition {
         let Commit { from, to, deltas, pairs } = commit;
         let keys: Vec<&str> = pairs.iter().map(|(name, _, _)| name.as_str()).collect();
         let mut command = self.call(ViewScript::Commit, &keys);
-        command.arg(0).arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
+        command.arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
         command.arg(to.next().to_string()).arg(write_deltas(deltas)).arg(full);
         for (_, needed_from_ms, pairs) in pairs {
             command.arg(StreamId { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
@@ -192,8 +197,7 @@ impl Partition {
     }
 
     async fn owned(&self, command: &Cmd) -> Result<(), OwnerError> {
-        let value = self.owning.eval(command, true).await.map_err(Refusal::from)?;
-        match reply(value)?.answer {
+        match self.run(&self.owning, command).await?.answer {
             ViewAnswer::Fenced => Err(OwnerError::Fenced),
             ViewAnswer::Ok | ViewAnswer::Held | ViewAnswer::Full => Ok(()),
         }
@@ -263,11 +267,20 @@ impl Partition {
         entries.into_iter().map(entry).collect()
     }
 
-    /// A script call with the keys of this partition, then those of the named pairs.
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: Redis's clock and this process's differ, and nothing has changed (X6).
+    async fn run(&self, link: &Link, command: &Cmd) -> Result<ScriptReply<ViewAnswer>, Refusal> {
+        ScriptReply::read(self.clock.eval(link, command, true).await?, ViewAnswer::from_code)
+    }
+
+    /// A script call with the keys of this partition, then those of the named pairs, and its clock argument.
     fn call(&self, script: ViewScript, pairs: &[&str]) -> Cmd {
         let keys: Vec<String> = NAMES.iter().chain(pairs).map(|name| key(self.number, name)).collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.sha1()).arg(keys.len()).arg(keys);
+        self.clock.stamp(&mut command);
         command
     }
 }
@@ -277,10 +290,6 @@ impl AppendViews for Partition {
     fn append<'a>(&'a self, views: &'a [u8]) -> BoxFuture<'a, Result<bool, crate::Refusal>> {
         Box::pin(async move { Ok(self.append_entry(views).await?) })
     }
-}
-
-fn reply(value: Value) -> Result<ScriptReply<ViewAnswer>, Refusal> {
-    ScriptReply::read(value, ViewAnswer::from_code)
 }
 
 fn defect(what: &str) -> Refusal {

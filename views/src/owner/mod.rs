@@ -15,8 +15,7 @@ use crate::config::ViewNamespace;
 use crate::counting::{Counting, Taken};
 use crate::log::{Acquired, Commit, Entry, OwnerError, Ownership, Partition, ViewLog};
 use crate::metrics;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_link::{StreamId, wall_ms};
 use tallystone_model::Refusal;
@@ -57,8 +56,17 @@ pub(crate) struct Owner {
 struct Sending {
     /// Notified when deltas were committed.
     committed: Notify,
-    /// The time of the oldest deltas that wait for the counters (Unix ms); 0: none.
-    oldest_ms: AtomicU64,
+    /// The oldest deltas that wait for the counters; `None`: none do.
+    oldest: Mutex<Option<OldestDeltas>>,
+}
+
+/// The deltas that are sent next.
+#[derive(Clone, Copy)]
+struct OldestDeltas {
+    /// Their time (Unix ms), by the clock of the log.
+    at_ms: u64,
+    /// Since when this owner sends them.
+    since: Instant,
 }
 
 impl Owner {
@@ -204,7 +212,7 @@ impl Owner {
             };
             // The late record is younger than what waits behind it.
             if !next.as_ref().is_some_and(|waiting| waiting.is_late) {
-                sending.oldest_ms.store(next.as_ref().map_or(0, |waiting| waiting.at.ms), Ordering::Relaxed);
+                sending.begin(next.as_ref().map(|waiting| waiting.at.ms));
             }
             let Some(waiting) = next else {
                 let _ = timeout(RENEW_EVERY, sending.committed.notified()).await;
@@ -234,10 +242,20 @@ impl Owner {
 }
 
 impl Sending {
-    /// How long the oldest deltas have waited, by this machine's clock.
+    /// Deltas of this time are sent now; `None`: none wait.
+    fn begin(&self, at_ms: Option<u64>) {
+        *self.lock() = at_ms.map(|at_ms| OldestDeltas { at_ms, since: Instant::now() });
+    }
+
+    /// How long the oldest deltas have waited, by this machine's clock. Deltas of a time that is yet to come wait since
+    /// they were sent first: the counters refuse them until then.
     fn oldest(&self) -> Option<Duration> {
-        let oldest_ms = Some(self.oldest_ms.load(Ordering::Relaxed)).filter(|oldest_ms| *oldest_ms > 0)?;
-        Some(Duration::from_millis(wall_ms().saturating_sub(oldest_ms)))
+        let OldestDeltas { at_ms, since } = (*self.lock())?;
+        Some(Duration::from_millis(wall_ms().saturating_sub(at_ms)).max(since.elapsed()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OldestDeltas>> {
+        self.oldest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -248,11 +266,32 @@ where
 {
     loop {
         match call().await {
-            Err(OwnerError::Log(Refusal::Unavailable { why, .. })) => {
-                tracing::debug!(why, "the log of views does not answer");
+            // Under a wrong clock nothing has changed. The witness has logged it.
+            Err(OwnerError::Log(refusal @ (Refusal::Unavailable { .. } | Refusal::ClockSkew { .. }))) => {
+                tracing::debug!(%refusal, "the log of views does not answer, or its clock is wrong");
                 sleep(PAUSE).await;
             }
             answered => return answered,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[tokio::test(start_paused = true)]
+    async fn v3_deltas_whose_time_is_yet_to_come_are_seen_to_wait() {
+        let sending = Sending::default();
+        assert_eq!(sending.oldest(), None);
+        sending.begin(Some(wall_ms() + HOUR_MS));
+        tokio::time::advance(Duration::from_secs(90)).await;
+        assert!(sending.oldest() >= Some(Duration::from_secs(90)), "{:?}", sending.oldest());
+        sending.begin(Some(wall_ms() - HOUR_MS));
+        assert!(sending.oldest() >= Some(Duration::from_millis(HOUR_MS)), "they waited before this owner came");
+        sending.begin(None);
+        assert_eq!(sending.oldest(), None);
     }
 }

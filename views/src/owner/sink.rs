@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused};
+use tallystone_link::wall_ms;
 use tokio::time::{Instant, sleep};
 
 /// Adds of one call.
@@ -16,12 +17,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// For how long it is known that a namespace counts each token once. Only a deletion changes that, and the sink need not notice
 /// it: another process may have created the namespace again.
 const KNOWN: Duration = Duration::from_secs(10);
+/// Between two warnings at least.
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Sends deltas.
 pub(crate) struct Sink {
     counters: CounterClient,
     /// Namespaces that count each token once, and since when that is known.
     ready: Mutex<HashMap<String, Instant>>,
+    /// When the log of this process has said last that adds come too early.
+    warned_at: Mutex<Option<Instant>>,
 }
 
 /// What the answer of an add means.
@@ -34,12 +39,15 @@ enum DeltaOutcome {
     Unresolved(String),
     /// The same bytes may have another answer later.
     Later(String),
+    /// The same: the clock of the counters has not come to the time of the add.
+    Early(String),
 }
 
 fn answer(result: Result<(), &Refused>) -> DeltaOutcome {
     let Err(refused) = result else { return DeltaOutcome::Counted };
     match refused.reason.as_str() {
         "TOO_OLD" => DeltaOutcome::TooOld,
+        "TOO_EARLY" => DeltaOutcome::Early(refused.message.clone()),
         "TOKEN_EXPIRED" | "TOKEN_CONFLICT" | "OVERFLOW" | "INVALID_ARGUMENT" => {
             DeltaOutcome::Unresolved(refused.message.clone())
         }
@@ -56,7 +64,7 @@ pub fn counts_config() -> NamespaceConfig {
 impl Sink {
     /// `counters` repeats no call by itself.
     pub(crate) fn new(counters: CounterClient) -> Sink {
-        Sink { counters, ready: Mutex::default() }
+        Sink { counters, ready: Mutex::default(), warned_at: Mutex::default() }
     }
 
     /// Sends a record of deltas until each has a definite answer, and returns those that came too late: they have certainly
@@ -118,9 +126,29 @@ impl Sink {
                     last = why;
                     unanswered.push((counter, delta));
                 }
+                DeltaOutcome::Early(why) => {
+                    self.warn_early(namespace, token.generation_time_ms);
+                    last = why;
+                    unanswered.push((counter, delta));
+                }
             }
         }
         if unanswered.is_empty() { Ok(()) } else { Err((unanswered, last)) }
+    }
+
+    /// Warns now and then: these adds, and all behind them, wait until the clock of the counters has come to this time.
+    fn warn_early(&self, namespace: &str, at_ms: u64) {
+        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned_at.is_some_and(|at| at.elapsed() < WARN_EVERY) {
+            return;
+        }
+        *warned_at = Some(Instant::now());
+        let ahead_ms = at_ms.saturating_sub(wall_ms());
+        tracing::warn!(
+            namespace,
+            ahead_ms,
+            "deltas come too early, and wait: the clock of the log's Redis is or was ahead of that of the counters"
+        );
     }
 
     /// Waits until these namespaces exist and count each token once. Creates those that are missing.

@@ -117,7 +117,10 @@ async fn v5_reads_are_answered_while_the_broker_is_down_and_what_was_accepted_co
         let (status, counts) = http.get("/v1/videos/v/views").await;
         assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
     }
+    http.until_log_is("NOT_SERVING").await;
+    assert_eq!(http.get("/readyz").await.0, 200, "reads go on");
     stage.kafka.start_again().await;
+    http.until_log_is("SERVING").await;
     http.until_accepted(&view("v", "lost")).await;
     http.until_count("/v1/videos/v/views", 2).await;
     // Views wait in Kafka while the counters are down.

@@ -47,28 +47,55 @@ async fn v3_a_process_may_die_at_any_step_of_a_transaction() {
     }
 }
 
-/// It stops when its pairs and deltas are in its transaction, but not its positions. Another process does all of that meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn v3_a_process_that_has_lost_its_partitions_writes_nothing() {
-    let mut stage = Stage::start(TestKafka::shared().await, "fenced", 2, "").await;
-    for step in [STEPS[0], STEPS[1]] {
-        let (video, later) = (step.replace(' ', "-"), format!("{}-later", step.replace(' ', "-")));
-        stage.topics.write(&records(&video, 0..USERS)).await;
-        let stopped = life::start(&stage, Signal::SIGSTOP, step);
-        stopped.has_come().await;
-        stage.add_views().await;
-        assert_exact(&stage, &video, USERS, 2 * USERS).await;
-        stage.views.pop().expect("a process").stop().await;
-        stopped.goes_on();
-        // Only that process can deduplicate these, after its attempt to write.
-        stage.topics.write(&records(&later, 0..USERS)).await;
-        let source = vec![stage.topics.source.clone()];
-        until(async || stage.topics.are_decided_in(source.clone()).await, |are_decided| *are_decided).await;
-        drop(stopped);
-        stage.add_views().await;
-        stage.has_counted_all(0, &format!("end-{}", video.len())).await;
-        assert_exact(&stage, &video, USERS, 2 * USERS).await;
-        assert_exact(&stage, &later, USERS, 2 * USERS).await;
-        stage.views.pop().expect("a process").stop().await;
+/// It stops at the step of this number, and another process does everything meanwhile. Then it goes on.
+async fn loses_its_partitions_at(number: usize) {
+    let mut stage = Stage::start(TestKafka::shared().await, &format!("fenced-{number}"), 2, "").await;
+    // From here on the group has positions: see above.
+    stage.add_views().await;
+    stage.has_counted_all(0, "first").await;
+    stage.views.pop().expect("a process").stop().await;
+    stage.topics.write(&records("stopped", 0..USERS)).await;
+    let stopped = life::start(&stage, Signal::SIGSTOP, STEPS[number]);
+    stopped.has_come().await;
+    stage.add_views().await;
+    assert_exact(&stage, "stopped", USERS, 2 * USERS).await;
+    stage.views.pop().expect("a process").stop().await;
+    stopped.goes_on();
+    // Only that process can deduplicate these, after its attempt to write.
+    stage.topics.write(&records("later", 0..USERS)).await;
+    let source = vec![stage.topics.source.clone()];
+    until(async || stage.topics.are_decided_in(source.clone()).await, |are_decided| *are_decided).await;
+    drop(stopped);
+    stage.add_views().await;
+    stage.has_counted_all(0, "end").await;
+    for video in ["stopped", "later"] {
+        assert_exact(&stage, video, USERS, 2 * USERS).await;
     }
+}
+
+// A test for each step: each waits until Kafka has aborted a transaction, and they wait together.
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_process_that_has_lost_its_partitions_when_its_transaction_has_begun_writes_nothing() {
+    loses_its_partitions_at(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_process_that_has_lost_its_partitions_behind_its_records_writes_nothing() {
+    loses_its_partitions_at(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_process_that_has_lost_its_partitions_behind_its_positions_writes_nothing() {
+    loses_its_partitions_at(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_process_that_has_lost_its_partitions_behind_its_ledgers_writes_nothing() {
+    loses_its_partitions_at(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_a_process_that_has_lost_its_partitions_behind_its_commit_writes_nothing_twice() {
+    loses_its_partitions_at(4).await;
 }
