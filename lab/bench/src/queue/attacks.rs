@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_proto::queue::v1::{CompleteRequest, DequeueRequest, EnqueueRequest, Filter, LeaseRef, NewMessage};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -24,6 +25,10 @@ const STREAMS: usize = 1_000;
 const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// Below the bound of connections per address, which the innocent callers share.
 const SILENT: usize = 900;
+/// A process with so many files takes connections into four fifths of them, and half of those from one address.
+const FILES_MAX: u32 = 400;
+/// What a client of HTTP/2 sends first, with a frame of settings that has none.
+const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const WAITERS: usize = 2_000;
 const WAITER_CONNECTIONS: usize = 8;
 const WAIT_MS: i64 = 60_000;
@@ -39,6 +44,10 @@ pub(super) enum Attack {
     Unfinished,
     /// Connections that say nothing.
     Silent,
+    /// The same, more than the process has files for.
+    Files,
+    /// Connections that begin HTTP/2 and then say nothing, not even to pings.
+    HalfOpen,
     /// Filters by keys without an index, each needs one.
     Filters,
     /// Long polls with distinct filters, on the innocent queue.
@@ -50,13 +59,23 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Attack; 6] =
-        [Attack::Unfinished, Attack::Silent, Attack::Filters, Attack::Waiters, Attack::Absent, Attack::NewQueues];
+    pub(super) const ALL: [Attack; 8] = [
+        Attack::Unfinished,
+        Attack::Silent,
+        Attack::Files,
+        Attack::HalfOpen,
+        Attack::Filters,
+        Attack::Waiters,
+        Attack::Absent,
+        Attack::NewQueues,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Attack::Unfinished => "1,000 requests that stop after five bytes",
             Attack::Silent => "900 silent connections",
+            Attack::Files => "900 silent connections to a process with 400 files",
+            Attack::HalfOpen => "900 half-open connections over HTTP/2",
             Attack::Filters => "8 dequeues by undeclared keys of a large queue",
             Attack::Waiters => "2,000 long polls on it with distinct filters",
             Attack::Absent => "15,000 Completes on absent queues",
@@ -68,6 +87,11 @@ impl Attack {
         matches!(self, Attack::Filters)
     }
 
+    /// How many files the server may open, if the attack is about them.
+    pub(super) fn files_max(self) -> Option<u32> {
+        matches!(self, Attack::Files).then_some(FILES_MAX)
+    }
+
     /// Starts it. What has a number is spread over this time.
     pub(super) async fn start(self, url: &str, lasts: Duration) -> Result<JoinSet<()>> {
         let mut tasks = JoinSet::new();
@@ -77,10 +101,12 @@ impl Attack {
                 let calls = connect(&url).await?;
                 (0..STREAMS).for_each(|_| drop(tasks.spawn(unfinished(calls.clone(), url.clone()))));
             }
-            Attack::Silent => {
+            Attack::Silent | Attack::Files | Attack::HalfOpen => {
                 let address = url.trim_start_matches("http://").to_owned();
+                let first = if matches!(self, Attack::HalfOpen) { HTTP_2 } else { b"" };
                 for _ in 0..SILENT {
-                    let connection = TcpStream::connect(&address).await?;
+                    let mut connection = TcpStream::connect(&address).await?;
+                    connection.write_all(first).await?;
                     tasks.spawn(async move {
                         let _open = connection;
                         std::future::pending().await
@@ -182,7 +208,7 @@ async fn create(channel: Channel, n: usize) {
 }
 
 /// This number of calls at an even pace, whatever the server answers.
-async fn paced<F: Future<Output = ()> + Send + 'static>(
+pub(super) async fn paced<F: Future<Output = ()> + Send + 'static>(
     count: u32,
     lasts: Duration,
     call: impl Fn(usize) -> F + Send + 'static,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tallystone_proto::queue::v1::EnqueueRequest;
+use tallystone_proto::queue::v1::{EnqueueRequest, QueueConfig};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -27,25 +27,26 @@ const LEAD: Duration = Duration::from_millis(200);
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let mut samples = Samples::new();
     for _ in 0..plan.runs {
-        samples.push(sample(plan, rig).await?);
+        samples.push(sample(plan, rig, simple_queue(), plan.sizes.latency_per_s).await?);
     }
     let what = format!("enqueue → delivery to a waiting worker at {}/s: p99", grouped(plan.sizes.latency_per_s));
     let row = Row::new(what, "ms", &samples, Reference::None, Goal::Below(5.0));
     Ok(vec![row.with("workers", CLIENTS).with("seconds", plan.sizes.latency_s)])
 }
 
-async fn sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
+/// The p99 at a rate, on a queue of this kind.
+pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, config: QueueConfig, per_s: u64) -> Result<Sample> {
     rig.flush().await?;
     let ours = Ours::start(rig, plan.args.server_threads).await?;
-    ours.create_queue(QUEUE, simple_queue()).await?;
+    ours.create_queue(QUEUE, config).await?;
     let mut workers = Vec::new();
     for client in ours.clients(QUEUE, CLIENTS, CLIENTS).await? {
         workers.push(StreamWorker::open(client, CREDITS).await?);
     }
     let schedule = Schedule {
         began: Instant::now() + LEAD,
-        interval: Duration::from_secs(1) / u32::try_from(plan.sizes.latency_per_s)?,
-        messages: plan.sizes.latency_per_s * plan.sizes.latency_s,
+        interval: Duration::from_secs(1) / u32::try_from(per_s)?,
+        messages: per_s * plan.sizes.latency_s,
     };
     let sender = schedule.run(ours.clients(QUEUE, CONNECTIONS, CONNECTIONS).await?);
     let left = Arc::new(AtomicU64::new(schedule.messages));

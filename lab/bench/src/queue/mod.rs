@@ -2,6 +2,7 @@
 //!
 //! A figure gets a fresh Redis, measures both sides alternately, and returns its rows. It neither judges nor prints.
 
+mod attack_cost;
 mod attacked;
 mod attacks;
 mod batches;
@@ -10,6 +11,7 @@ mod depth;
 mod due;
 mod fair;
 mod filter;
+mod http_attacks;
 mod idle;
 mod innocent;
 mod latency;

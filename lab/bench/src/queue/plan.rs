@@ -45,7 +45,8 @@ pub enum QueueFigure {
     Attacked,
     /// Latency of Dequeue, Enqueue and ExtendLease while a million messages fall due together
     Due,
-    /// 8 clients enqueue, dequeue and complete batches of 32 on queues of 8 shards, all on one Redis; reference: one shard
+    /// 8 clients enqueue, dequeue and complete batches of 32 on queues of 8 shards, all on one Redis, and waiting workers; reference:
+    /// one shard
     Shards,
     /// 240 queues on a Redis Cluster of three primaries: CPU per message, share of each; reference: one primary
     Cluster,
