@@ -8,9 +8,9 @@ use h2::client::SendRequest;
 use http::{Request, Response};
 use prost::Message as _;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub(super) const FILES: u32 = 4_096;
 const STREAMS: usize = 1_000;
@@ -18,10 +18,9 @@ const STREAMS: usize = 1_000;
 const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// What an attack may cost in memory.
 pub(super) const GROWTH_KIB_MAX: u64 = 100 * 1024;
-const CONNECTIONS: &str = "tallystone_connections";
 const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
 
-async fn connection(victim: &Victim) -> SendRequest<Bytes> {
+pub(super) async fn connection(victim: &Victim) -> SendRequest<Bytes> {
     let tcp = TcpStream::connect(victim.address).await.expect("a connection");
     let (calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -29,9 +28,9 @@ async fn connection(victim: &Victim) -> SendRequest<Bytes> {
 }
 
 /// An address of this machine that is not the one of other connections.
-const OTHER: &str = "127.0.0.2";
+pub(super) const OTHER: &str = "127.0.0.2";
 
-async fn connection_from(victim: &Victim, address: &str) -> SendRequest<Bytes> {
+pub(super) async fn connection_from(victim: &Victim, address: &str) -> SendRequest<Bytes> {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(format!("{address}:0").parse().expect("an address")).expect("an address of this machine");
     let tcp = socket.connect(victim.address).await.expect("a connection");
@@ -40,7 +39,7 @@ async fn connection_from(victim: &Victim, address: &str) -> SendRequest<Bytes> {
     calls
 }
 
-fn request(victim: &Victim, method: &str) -> Request<()> {
+pub(super) fn request(victim: &Victim, method: &str) -> Request<()> {
     request_with(victim, method, Some("application/grpc"))
 }
 
@@ -54,12 +53,12 @@ fn request_with(victim: &Victim, method: &str, content_type: Option<&str>) -> Re
 }
 
 /// The answer to a request; an attack that succeeds gets none.
-async fn answer(response: h2::client::ResponseFuture) -> Response<h2::RecvStream> {
+pub(super) async fn answer(response: h2::client::ResponseFuture) -> Response<h2::RecvStream> {
     timeout(SOON, response).await.expect("an answer in time").expect("an answer")
 }
 
 /// The details of a refusal, as text.
-fn reason<T>(response: &Response<T>) -> String {
+pub(super) fn reason<T>(response: &Response<T>) -> String {
     let status = tonic::Status::from_header_map(response.headers()).expect("a refusal");
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
     String::from_utf8_lossy(status.details()).into_owned()
@@ -79,7 +78,7 @@ async fn refusal(response: h2::client::ResponseFuture) -> String {
 }
 
 /// Opens streams that each send these bytes and no more; returns the answers to come.
-async fn unfinished(
+pub(super) async fn unfinished(
     victim: &Victim,
     calls: &SendRequest<Bytes>,
     count: usize,
@@ -306,50 +305,6 @@ async fn s1_large_requests_that_never_end_are_bounded() {
     works(&victim.innocent(), "after").await;
 }
 
-/// The most warnings about refused connections: of each of two ports one in 10 s.
-fn warnings_max(since: Instant) -> usize {
-    2 * (1 + since.elapsed().as_secs() as usize / 10)
-}
-
-/// The number of warnings about refused connections.
-fn warnings(log: &str) -> usize {
-    let is_one = |line: &&str| line.contains("WARN") && line.contains("new connections are closed at once");
-    log.lines().filter(is_one).count()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_silent_connections_shut_no_caller_out() {
-    // More than the process can open.
-    let victim = Victim::start("first_bytes_ms = 60000", 200).await;
-    let began = Instant::now();
-    let innocent = victim.innocent();
-    works(&innocent, "before").await;
-    let mut silent = Vec::new();
-    // Those of one port make room for callers of the other.
-    for port in [victim.address, victim.metrics] {
-        for _ in 0..300 {
-            silent.push(TcpStream::connect(port).await.expect("a connection"));
-        }
-        // A new caller is served, and the one that was there keeps its connection.
-        for n in 0..20 {
-            works(&victim.innocent(), &format!("new-{}-{n}", port.port())).await;
-        }
-        works(&innocent, &format!("after-{}", port.port())).await;
-    }
-    assert!(victim.metric("tallystone_connections_closed_total").await > 0.0);
-    // And as many as before once they have gone.
-    drop(silent);
-    for n in 0..20 {
-        works(&victim.innocent(), &format!("later-{n}")).await;
-    }
-    // Most silent connections made room for others, so it depends on the moment whether one was refused.
-    let refused = victim.metric("tallystone_connections_refused_total").await;
-    let (log, warned_max) = (victim.log().await, warnings_max(began));
-    let warned = warnings(&log);
-    println!("{refused} refused connections, {warned} warnings");
-    assert!((warned > 0) == (refused > 0.0) && warned <= warned_max, "{refused} refused connections: {log}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_silent_streams_are_bounded() {
     let victim = Victim::start("unfinished_requests_max = 100\nrequest_ms = 60000", FILES).await;
@@ -357,23 +312,6 @@ async fn s1_silent_streams_are_bounded() {
     let (responses, _bodies): (Vec<_>, Vec<_>) = unfinished(&victim, &calls, 51, "Work", b"").await.into_iter().unzip();
     let (refused, _, _) = select_all(responses.into_iter().map(|response| Box::pin(refusal(response)))).await;
     assert!(refused.contains("TOO_MANY_UNFINISHED_REQUESTS"), "{refused}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_silent_connections_end() {
-    let victim = Victim::start("first_bytes_ms = 500", FILES).await;
-    let open = victim.metric(CONNECTIONS).await;
-    let beginnings = [&b""[..], b"P", b"PRI * HTTP/2.0\r\n"];
-    let silent = beginnings.map(async |bytes| {
-        let mut tcp = TcpStream::connect(victim.address).await.expect("a connection");
-        tcp.write_all(bytes).await.expect("some bytes");
-        let mut answer = Vec::new();
-        let end = timeout(SOON, tcp.read_to_end(&mut answer)).await.expect("an end");
-        assert!(end.is_err() || answer.is_empty() || answer.len() < 100, "{answer:?}");
-    });
-    join_all(silent).await;
-    // The metrics page is read over connections of the other port, which count too.
-    assert!(victim.metric(CONNECTIONS).await <= open + 2.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -441,56 +379,4 @@ async fn s1_streams_that_have_begun_are_bounded() {
     kept.clear();
     victim.until("tallystone_request_streams", 1.0).await;
     drop(of_other);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_one_address_leaves_watches_of_the_health_to_others() {
-    const MAX: usize = 40;
-    let victim = Victim::start(&format!("health_streams_max = {MAX}"), FILES).await;
-    let watch = async |from: &str| {
-        let mut calls = connection_from(&victim, from).await.ready().await.expect("room for a stream");
-        let path = format!("http://{}/grpc.health.v1.Health/Watch", victim.address);
-        let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
-        let (response, mut body) = calls.send_request(request.body(()).expect("a request"), false).expect("a stream");
-        // A refusal may come before it.
-        let _ = body.send_data(Bytes::from_static(&[0; 5]), true);
-        (answer(response).await, calls)
-    };
-    let mut kept = Vec::new();
-    for _ in 0..MAX {
-        kept.push(watch("127.0.0.1").await);
-    }
-    assert!(reason(&kept[MAX - 1].0).contains("TOO_MANY_STREAMS"));
-    let (other, _calls) = watch(OTHER).await;
-    assert!(!other.headers().contains_key("grpc-status"), "another address still watches: {other:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_callers_of_one_address_on_both_ports_leave_files_to_others() {
-    const PLACES: usize = 160;
-    let victim = Victim::start("", 200).await;
-    let began = Instant::now();
-    works(&victim.innocent(), "before").await;
-    // Each makes a call, which is no probe, so none of them makes room.
-    let mut kept = Vec::new();
-    for address in [victim.address, victim.metrics] {
-        for _ in 0..PLACES {
-            let mut tcp = TcpStream::connect(address).await.expect("a connection");
-            let _ = tcp.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-            let mut answer = [0; 12];
-            let is_served = timeout(SOON, tcp.read_exact(&mut answer)).await.expect("an end").is_ok();
-            if is_served {
-                kept.push(tcp);
-            }
-        }
-    }
-    assert!(kept.len() < PLACES * 3 / 4, "{} connections of one address", kept.len());
-    let mut calls = connection_from(&victim, OTHER).await.ready().await.expect("a connection of another address");
-    let (response, mut body) = calls.send_request(request(&victim, "Dequeue"), false).expect("a stream");
-    body.send_data(Bytes::from_static(&[0; 5]), true).expect("a request");
-    assert_eq!(answer(response).await.status(), 200);
-    // Each port has refused many of them, and has warned, at most once in 10 s.
-    let (log, warned_max) = (victim.log().await, warnings_max(began));
-    assert!((2..=warned_max).contains(&warnings(&log)), "{log}");
-    assert!(log.contains("peer_connections_max"), "the warning names the limit: {log}");
 }

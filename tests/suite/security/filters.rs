@@ -18,6 +18,9 @@ const KEYS: [&str; 4] = ["k0", "k1", "k2", "k3"];
 const ROUNDS: usize = 60;
 /// What all indexes of the queue may take in Redis: there are at most 16, with a few hundred bytes for each message.
 const GROWTH_BYTES_MAX: u64 = 100 << 20;
+/// What a call may take of Redis's processor, on average. A script call takes about a twentieth of this. One that visits
+/// all messages takes at least ten times as much.
+const CALL_CPU_MAX: Duration = Duration::from_millis(2);
 /// Rounds that take less than this are of no consequence, whatever they took before.
 const FAST: Duration = Duration::from_secs(1);
 
@@ -60,6 +63,7 @@ async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_r
     fill(&innocent).await;
     let (before, bytes_before) = (median(&innocent, "before").await, victim.redis_bytes().await);
     let (stopping, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (attacked, cpu_before) = (Instant::now(), victim.redis_cpu().await);
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {
             let (client, stopping, made) =
@@ -77,14 +81,20 @@ async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_r
             })
         })
         .collect();
-    let during = median(&innocent, "during").await;
+    let (during, mut rounds) = (median(&innocent, "during").await, ROUNDS);
     // All places for indexes are taken, and the callers have had answers.
     for more in 0.. {
         if made.load(Ordering::Relaxed) >= CALLERS * sets().len() {
             break;
         }
         median(&innocent, &format!("more-{more}")).await;
+        rounds += ROUNDS;
     }
+    // The builds take a tenth of the time of Redis, so a fifth leaves room. The rest is for the calls.
+    let (lasted, cpu) = (attacked.elapsed(), victim.redis_cpu().await - cpu_before);
+    let calls = u32::try_from(made.load(Ordering::Relaxed) + rounds).expect("a small number");
+    println!("{calls} calls in {lasted:?} took {cpu:?} of Redis's processor");
+    assert!(cpu < lasted / 5 + CALL_CPU_MAX * calls, "{calls} calls in {lasted:?} took {cpu:?} of Redis's processor");
     // The operator's own index has a place at once, and is built while the attack continues.
     let indexes = Some(vec![KEYS.map(str::to_owned).to_vec()]);
     innocent.update_queue("attacked", QueueConfig { indexes, ..QueueConfig::default() }).await.expect("an index");

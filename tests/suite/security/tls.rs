@@ -126,7 +126,7 @@ async fn status(port: SocketAddr, path: &str, ca: &Ca, shown: Option<&Files>) ->
 }
 
 /// The verbs that listen, and what they need in addition to start.
-const VERBS: [(&str, &[&str]); 6] = [
+pub(super) const VERBS: [(&str, &[&str]); 6] = [
     ("server", REDIS),
     ("counters", REDIS),
     ("rollup-worker", REDIS),
@@ -138,7 +138,7 @@ const VERBS: [(&str, &[&str]); 6] = [
 const REDIS: &[&str] = &[];
 
 /// Starts a verb with these flags.
-async fn start(place: &Secured, (verb, args): (&str, &[&str]), flags: &[&str]) -> Listening {
+pub(super) async fn start(place: &Secured, (verb, args): (&str, &[&str]), flags: &[&str]) -> Listening {
     match args {
         [] => place.start(verb, flags).await,
         args => place.start_with(verb, &[args, flags].concat()).await,
@@ -146,7 +146,7 @@ async fn start(place: &Secured, (verb, args): (&str, &[&str]), flags: &[&str]) -
 }
 
 /// The flags that name the addresses of a verb.
-fn listen_flags(verb: &str) -> &'static [&'static str] {
+pub(super) fn listen_flags(verb: &str) -> &'static [&'static str] {
     if verb == "rollup-worker" { &["--metrics-listen"] } else { &["--listen", "--metrics-listen"] }
 }
 
@@ -231,65 +231,6 @@ async fn s2_clients_show_a_certificate_of_the_ca() {
     assert_eq!(listed.object()["name"], "q", "{listed:?}");
     let refused = program::run(program::command(&list), "").await;
     assert_eq!(refused.code, Some(3), "{refused:?}");
-}
-
-#[tokio::test]
-async fn o3_every_port_of_every_verb_answers_probes_and_has_no_unknown_path() {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-    for verb in VERBS {
-        let place = Secured::new().await;
-        // A rollup worker needs a queue to be ready.
-        let (flags, ready) = match verb {
-            ("rollup-worker", _) => (&["--server", "http://127.0.0.1:1"][..], 503),
-            (_, []) => (&[][..], 200),
-            _ => (&[][..], 503),
-        };
-        let program = start(&place, verb, flags).await;
-        for port in [program.metrics, program.address].into_iter().take(listen_flags(verb.0).len()) {
-            let status = async |path: &str| {
-                let answer = http.get(format!("http://{port}{path}")).send().await.expect("an answer");
-                answer.status().as_u16()
-            };
-            // It has to find out first what it reaches.
-            let what = format!("{verb:?} at {port}: /readyz is {ready}");
-            program::until(&what, async || status("/readyz").await == ready).await;
-            assert_eq!(status("/livez").await, 200, "{verb:?} at {port}");
-            for unknown in ["/", "/nothing", "/livez/", "/readyz/x"] {
-                // The counters have a page.
-                if (verb.0, unknown) != ("counters", "/") {
-                    assert_eq!(status(unknown).await, 404, "{verb:?} at {port}: {unknown}");
-                }
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn o3_a_probe_of_a_port_needs_to_know_neither_tls_nor_the_name_of_the_certificate() {
-    let place = Secured::new().await;
-    let client_ca = Ca::new(place.dir.path(), "clients");
-    let probe = async |port: u16, more: &[&str]| {
-        let port = port.to_string();
-        program::run(program::command(&[&["health", "--port", &port], more].concat()), "").await
-    };
-    let (plain, encrypted) = (place.start("server", &[]).await, place.start("server", &place.tls()).await);
-    for port in [plain.address, plain.metrics, encrypted.address, encrypted.metrics].map(|address| address.port()) {
-        for more in [&[][..], &["--live"][..]] {
-            let ended = probe(port, more).await;
-            assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "serving\n"), "{ended:?}");
-        }
-    }
-    let mut flags = place.tls();
-    flags.extend(["--tls-client-ca", client_ca.file.to_str().expect("text")]);
-    let closed = place.start("server", &flags).await;
-    let refused = probe(closed.address.port(), &[]).await;
-    assert!(refused.code == Some(3) && refused.stderr.to_lowercase().contains("certificate"), "{refused:?}");
-    let files = client_ca.client(place.dir.path(), "probe", "");
-    let shown = [files.certificate, files.key].map(|path| path.to_str().expect("text").to_owned());
-    let ended = probe(closed.address.port(), &["--cert", &shown[0], "--key", &shown[1]]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let nothing = probe(1, &[]).await;
-    assert!(nothing.code == Some(3) && nothing.stderr.contains("port 1 of this machine"), "{nothing:?}");
 }
 
 #[tokio::test]

@@ -61,6 +61,29 @@ impl Victim {
         peak_memory_kib(self.process.pid())
     }
 
+    /// The time of processors that it has taken.
+    pub(super) fn cpu(&self) -> Duration {
+        // The unit in which the system shows times, whatever its own clock has.
+        const TICKS_PER_S: u64 = 100;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).expect("it runs");
+        // The name may have spaces. User and system time are the 12th and the 13th field behind it.
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+        Duration::from_millis(ticks.sum::<u64>() * 1_000 / TICKS_PER_S)
+    }
+
+    /// How many files it has open.
+    pub(super) fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.pid())).expect("it runs").count()
+    }
+
+    /// From now on the system lets it open so many files. It has read its limit at its start, so it does not know this.
+    pub(super) async fn limit_files(&self, files_max: usize) {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &self.process.pid().to_string(), &format!("--nofile={files_max}:{files_max}")]);
+        assert!(command.status().await.expect("prlimit is there").success());
+    }
+
     /// Kills it; the log that it has written.
     pub(super) async fn log(mut self) -> String {
         self.process.send_kill();
@@ -69,10 +92,20 @@ impl Victim {
 
     /// The memory of its Redis that has data.
     pub(super) async fn redis_bytes(&self) -> u64 {
+        self.redis_info("memory").await.get("used_memory").expect("a number")
+    }
+
+    /// The time of processors that its Redis has taken.
+    pub(super) async fn redis_cpu(&self) -> Duration {
+        let info = self.redis_info("cpu").await;
+        let seconds = |name: &str| info.get::<f64>(name).expect("a number");
+        Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
+    }
+
+    async fn redis_info(&self, section: &str) -> redis::InfoDict {
         let client = redis::Client::open(self.redis.url()).expect("an address");
         let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
-        let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query_async(&mut connection).await.expect("INFO");
-        info.get("used_memory").expect("a number")
+        redis::cmd("INFO").arg(section).query_async(&mut connection).await.expect("INFO")
     }
 
     /// The sum of a metric over its labels.

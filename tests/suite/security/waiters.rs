@@ -1,4 +1,4 @@
-//! S1: callers that wait are bounded for each queue, by number and by distinct filters.
+//! S1: callers that wait are bounded for each queue, by number and by distinct filters, and for the server by number.
 
 use super::victim::{Victim, works};
 use crate::system::program::SOON;
@@ -98,6 +98,55 @@ async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
         is_refused(&status);
         assert!(Instant::now() < give_up_at, "the others have left");
     }
+}
+
+/// The bounds of the server are those of all queues together, so the refused callers are of an empty queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_callers_that_wait_at_one_server_are_bounded_and_what_is_runnable_is_served() {
+    let victim = Victim::start("waiting_dequeues_max = 2\nsubscriptions_max = 1", FILES).await;
+    let innocent = victim.innocent();
+    for queue in ["q", "other"] {
+        innocent.create_queue(queue, tallystone_client::QueueConfig::simple()).await.expect("a queue");
+    }
+    let calls = victim.calls().await;
+    let kept: Vec<_> = (0..2).map(|_| wait(&calls, Vec::new())).collect();
+    victim.until(WAITING, 2.0).await;
+    let elsewhere = || pb::DequeueRequest { queue: "other".to_owned(), ..dequeue(60_000, Vec::new()) };
+    is_refused(&calls.clone().dequeue(elsewhere()).await.expect_err("a third waiter"));
+    let of_reason = |reason: &str| format!("{REFUSED}{{reason=\"{reason}\"}}");
+    let refused = victim.metric(&of_reason("waiting_dequeues_max")).await;
+    assert_eq!((refused, victim.metric(REFUSED).await), (1.0, 1.0));
+    // A call that finds a message need not wait.
+    let give = async |id: &str| {
+        let message = tallystone_client::NewMessage::new(id, "payload");
+        assert!(innocent.enqueue("other", vec![message]).await.expect("an Enqueue")[0].is_ok());
+    };
+    give("for-a-call").await;
+    let served = calls.clone().dequeue(elsewhere()).await.expect("what is runnable").into_inner();
+    assert_eq!(served.leases.len(), 1);
+    // Subscriptions are counted separately.
+    let subscribe = async || {
+        let (requests, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let start = pb::WorkStart { queue: "other".to_owned(), worker: "w".to_owned(), ..Default::default() };
+        requests.send(pb::WorkRequest { start: Some(start), credits: 1, ..Default::default() }).expect("a stream");
+        let stream = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
+        (calls.clone().work(stream).await.expect("a stream").into_inner(), requests)
+    };
+    let (mut first, _first_requests) = subscribe().await;
+    give("for-a-subscription").await;
+    // It has its place once it has got a lease.
+    first.message().await.expect("an open stream").expect("a lease");
+    let (mut second, _second_requests) = subscribe().await;
+    is_refused(&second.message().await.expect_err("a second subscription"));
+    assert_eq!(victim.metric(&of_reason("subscriptions_max")).await, 1.0);
+    // A caller that has disconnected makes room for another.
+    kept[0].abort();
+    let give_up_at = Instant::now() + SOON;
+    while let Err(status) = calls.clone().dequeue(dequeue(1, Vec::new())).await {
+        is_refused(&status);
+        assert!(Instant::now() < give_up_at, "the other one has left");
+    }
+    kept[1].abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,8 @@ use tonic::transport::server::Connected;
 
 /// The pause after an accept for which the process has no file left.
 const NO_FILES_PAUSE: Duration = Duration::from_millis(100);
+/// How many silent connections make room meanwhile: a caller may wait behind hundreds of them.
+const NO_FILES_CLOSED: usize = 16;
 
 /// The connections of a listener that are admitted.
 pub(crate) fn accept(
@@ -48,7 +50,9 @@ async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> (TcpStream, Admis
             },
             Err(error) if is_without_files(&error) => {
                 bounds.note_refused(Refused::Files);
-                bounds.make_room();
+                for _ in 0..NO_FILES_CLOSED {
+                    bounds.make_room();
+                }
                 sleep(NO_FILES_PAUSE).await;
             }
             Err(error) => tracing::debug!(%error, "a connection that ended before it was accepted"),
