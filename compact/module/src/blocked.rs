@@ -116,7 +116,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         (api().measure_time_start)(client);
         client
     };
-    let Unread { shared, needs, ids } = unread;
+    let Unread { shared, needs, along, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
         since: Instant::now(),
@@ -126,7 +126,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         is_write,
         missing: AtomicUsize::new(0),
         rounds: AtomicU32::new(0),
-        fetched: Mutex::default(),
+        fetched: Mutex::new(along),
     });
     let room = room(&needs, &wait.ids);
     let is_next = lock(&QUEUE).is_empty() && has_room(room);
@@ -134,6 +134,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         return read(&wait, &held, &needs);
     }
     let needs = if wait.ids.is_empty() { needs } else { Vec::new() };
+    *lock(&wait.fetched) = Fetched::none();
     lock(&QUEUE).push_back(Queued { wait, room, needs });
     read_queued();
 }
@@ -173,7 +174,12 @@ fn read_queued() {
                     // Files may have been replaced meanwhile.
                     needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
                 }
-                if needs.is_empty() { unblock(&wait, fetched) } else { read(&wait, &held, &needs) }
+                if needs.is_empty() {
+                    unblock(&wait, fetched);
+                } else {
+                    *lock(&wait.fetched) = fetched;
+                    read(&wait, &held, &needs);
+                }
             }
             None => unblock(&wait, Fetched::none()),
         }
@@ -254,6 +260,7 @@ fn go_on(wait: Arc<Wait>) {
     }
     if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
+        && !held.set().is_complete(&fetched)
     {
         let needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
         if !needs.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {

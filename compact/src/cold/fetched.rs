@@ -5,6 +5,7 @@ use crate::hash::Hash;
 use crate::record::Record;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A page that a command needs, and what for. In the order of files and pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,9 @@ pub struct Need {
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
     records: HashTable<Found>,
+    /// The state of the files for which these are, and how many records there are once all were read. A page that could not be read
+    /// gives no records.
+    awaited: Option<(Arc<()>, usize)>,
 }
 
 /// What the search for an id in a file gave, or what the cache had.
@@ -48,7 +52,7 @@ impl Found {
 impl Fetched {
     /// Nothing was read.
     pub const fn none() -> Fetched {
-        Fetched { pages: BTreeMap::new(), records: HashTable::new() }
+        Fetched { pages: BTreeMap::new(), records: HashTable::new(), awaited: None }
     }
 
     /// What reading and [opening](Page::open) a page gave, for these needs, all of this page: the records of their ids if each need has
@@ -97,12 +101,27 @@ impl Fetched {
         self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
     }
 
+    /// So many more records are to be read for the ids of a command, and then it has all, while the files are in this state.
+    pub(crate) fn await_all(&mut self, files: Arc<()>, count: usize) {
+        self.awaited = Some((files, self.records.len() + count));
+    }
+
+    /// Whether all was read that a command needs, while the files are in this state.
+    pub(crate) fn has_all(&self, files: &Arc<()>) -> bool {
+        self.awaited.as_ref().is_some_and(|(state, count)| Arc::ptr_eq(state, files) && self.records.len() >= *count)
+    }
+
     /// What is known of an id in a file.
     pub(crate) fn found(&self, file: FileId, id: u64) -> Option<&Found> {
         if self.records.is_empty() {
             return None;
         }
         self.records.find(Found::hash(file, id), |found| found.is(file, id))
+    }
+
+    /// The record that was found for an id in a file.
+    pub(crate) fn record(&self, file: FileId, id: u64) -> Option<&Record> {
+        self.found(file, id).and_then(|found| found.record.as_ref().ok())
     }
 
     /// How many pages and records there are.

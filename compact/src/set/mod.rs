@@ -28,17 +28,20 @@ pub use show::{Figure, Figures, Totals};
 pub use walk::Scan;
 
 use crate::IDS_MAX;
-use crate::cold::{Fetched, Need, RecordCache};
+use crate::cold::{Base, Fetched, FileId, Need, RecordCache};
 use crate::hash::Hash;
 use crate::options::{Options, Order};
+use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::schema::Schema;
 use crate::table::{Found, Table};
 use crate::tokens::{Admission, Token, Tokens};
 use random::Random;
+use read::BATCH;
 use restoring::Restoring;
 use rising::{Body, Rising};
 use shape::Shape;
+use std::sync::Arc;
 
 /// Who carries out a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct CounterSet {
     /// The greatest serial of a table that may have an older layout than that of the schema. Such tables are converted in the background.
     behind: Option<u32>,
     restoring: Restoring,
+    /// Another one whenever an id may need a page that it did not need: what a command has gathered is then incomplete.
+    files: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -115,6 +120,12 @@ impl Tables {
         }
     }
 
+    /// Whether some are in files. Tables move to files from the lowest on.
+    fn have_files(&self) -> bool {
+        let Tables::Rising(rising) = self else { return false };
+        matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_)))
+    }
+
     fn make_room(&mut self, id: u64, hash: Hash, shape: &Shape, mode: Mode) -> Result<(&mut Table, Found), Refusal> {
         let may_refuse = mode == Mode::Decide;
         match self {
@@ -123,6 +134,9 @@ impl Tables {
         }
     }
 }
+
+/// A record that the cache has.
+type Cached<'a> = (FileId, u64, &'a Record);
 
 impl CounterSet {
     /// An empty set. `seed` is random, so that no client can choose ids that collide.
@@ -144,6 +158,7 @@ impl CounterSet {
             changes: Vec::new(),
             behind: None,
             restoring: Restoring::Complete,
+            files: Arc::default(),
         })
     }
 
@@ -158,48 +173,83 @@ impl CounterSet {
     }
 
     /// The pages to read before these ids can be read or written, with the ids to search on each; in order, each once. Empty at once
-    /// where nothing is cold. The cache takes up what earlier commands read, so that it does not change while the command of these ids
-    /// runs.
+    /// where nothing is cold, or all was gathered for these ids. The cache takes up what earlier commands read, so that it does not
+    /// change while the command of these ids runs.
     pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
-        let Tables::Rising(rising) = &self.tables else { return Vec::new() };
-        // Tables move to files from the lowest on.
-        if !matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_))) {
+        if fetched.has_all(&self.files) || !self.tables.have_files() {
             return Vec::new();
         }
         self.cache.settle();
-        self.needs(ids, fetched)
+        self.look(ids, fetched).0
     }
 
-    /// As [`CounterSet::unread`], for a command that does not run at once: what the cache has for it is added to what was fetched,
-    /// because the cache may forget it before the command runs.
-    pub fn gather(&mut self, ids: impl Iterator<Item = u64> + Clone, fetched: &mut Fetched) -> Vec<Need> {
-        if let Tables::Rising(rising) = &self.tables {
-            for id in ids.clone().take(IDS_MAX) {
-                if let Some(place) = rising.place(id)
-                    && let Body::Cold(cold) = &rising.parts[place].body
-                {
-                    cold.take_cached(id, fetched, &self.cache);
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. If it has to wait, it takes along what the cache has
+    /// for it, because the cache may forget that before the command runs. Once the pages are read, the command
+    /// [has all](CounterSet::is_complete).
+    pub fn first_unread(&mut self, ids: impl Iterator<Item = u64>) -> (Vec<Need>, Fetched) {
+        let mut along = Fetched::none();
+        if !self.tables.have_files() {
+            return (Vec::new(), along);
+        }
+        self.cache.settle();
+        let (needs, cached) = self.look(ids, &along);
+        if !needs.is_empty() {
+            self.take_along(&needs, cached, &mut along);
+        }
+        (needs, along)
+    }
+
+    /// As [`CounterSet::unread`], for a command that waits: it takes along what the cache has for it.
+    pub fn gather(&self, ids: impl Iterator<Item = u64>, fetched: &mut Fetched) -> Vec<Need> {
+        let (needs, cached) = self.look(ids, fetched);
+        self.take_along(&needs, cached, fetched);
+        needs
+    }
+
+    /// Whether all is known for the ids of a command that was gathered. That takes no look at each of them: nothing that is known
+    /// is forgotten before a file is replaced.
+    pub fn is_complete(&self, fetched: &Fetched) -> bool {
+        fetched.has_all(&self.files)
+    }
+
+    fn take_along(&self, needs: &[Need], cached: Vec<Cached<'_>>, fetched: &mut Fetched) {
+        cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
+        fetched.await_all(self.files.clone(), needs.len());
+    }
+
+    /// What these ids need, and the records that the cache has for the others.
+    fn look(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> (Vec<Need>, Vec<Cached<'_>>) {
+        let (mut needs, mut cached) = (Vec::new(), Vec::new());
+        let Tables::Rising(rising) = &self.tables else { return (needs, cached) };
+        let mut ids = ids.take(IDS_MAX);
+        loop {
+            // The cache misses of a batch overlap.
+            let mut batch = [(0, None); BATCH];
+            let mut count = 0;
+            for (place, id) in batch.iter_mut().zip(ids.by_ref()) {
+                let cold = rising.place(id).and_then(|place| match &rising.parts[place].body {
+                    Body::Cold(cold) => Some(cold),
+                    _ => None,
+                });
+                cold.into_iter().for_each(|cold| self.cache.touch(cold.file(), id));
+                *place = (id, cold);
+                count += 1;
+            }
+            for (id, cold) in batch.into_iter().take(count) {
+                let Some(cold) = cold else { continue };
+                match cold.base_of(id, fetched, &self.cache) {
+                    Base::Known => {}
+                    Base::Cached(record) => cached.push((cold.file(), id, record)),
+                    Base::OnPage(page) => needs.push(Need { page, id: Some(id) }),
                 }
             }
+            if count < BATCH {
+                break;
+            }
         }
-        self.needs(ids, fetched)
-    }
-
-    fn needs(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
-        let Tables::Rising(rising) = &self.tables else { return Vec::new() };
-        let mut needs: Vec<Need> = ids
-            .take(IDS_MAX)
-            .filter_map(|id| match &rising.parts[rising.place(id)?].body {
-                Body::Cold(cold) => {
-                    let page = cold.page_needed(id, fetched, &self.cache)?;
-                    Some(Need { page, id: Some(id) })
-                }
-                _ => None,
-            })
-            .collect();
         needs.sort_unstable();
         needs.dedup();
-        needs
+        (needs, cached)
     }
 
     /// Decides whether a command with a token is to be carried out. The host calls [`CounterSet::remember`] once it has been.

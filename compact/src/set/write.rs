@@ -104,8 +104,8 @@ impl CounterSet {
             Home::Nowhere => return Ok(false),
             Home::Part(place) => place,
         };
-        let record = self.record_of_part(place, id, hash, fetched)?;
-        if self.shape.numbers.iter().all(|number| record.get(*number) == 0) {
+        let is_zero = |record: &Record| numbers.iter().all(|number| record.get(*number) == 0);
+        if self.tables.read_part(place, id, hash, fetched, &mut self.cache, is_zero)? {
             return Ok(false);
         }
         let zeros: Vec<(u8, i64)> = self.shape.numbers.iter().map(|number| (*number, 0)).collect();

@@ -94,15 +94,24 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Stops a command that has to wait for pages of these ids. What a primary has accepted waits for none.
+    pub(crate) fn check_read(&self, shared: &Arc<Shared>, set: &mut CounterSet, ids: &[u64]) -> Result<(), Stop> {
+        let (needs, along) = match self.fetched.is_empty() {
+            true => set.first_unread(ids.iter().copied()),
+            false => (set.unread(ids.iter().copied(), self.fetched), Fetched::none()),
+        };
+        if needs.is_empty() || self.mode() == Mode::Apply {
+            return Ok(());
+        }
+        Err(Stop::Unread(Unread { shared: shared.clone(), needs, along, ids: ids.to_vec() }))
+    }
+
     /// Why a command on one id stops: its page is to be read, or the set refuses.
     #[cold]
     pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &mut CounterSet, id: u64) -> Stop {
-        match refusal {
-            Refusal::Cold => {
-                let needs = set.unread([id].into_iter(), self.fetched);
-                Stop::Unread(Unread { shared: shared.clone(), needs, ids: vec![id] })
-            }
-            refusal => refusal.into(),
+        match (&refusal, self.check_read(shared, set, &[id])) {
+            (Refusal::Cold, Err(stop)) => stop,
+            _ => refusal.into(),
         }
     }
 
@@ -188,7 +197,8 @@ fn may_block(context: &Context<'_>) -> bool {
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
 fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
-    let Unread { shared, needs, .. } = unread;
+    let Unread { shared, needs, along, .. } = unread;
+    fetched.append(along);
     let mut pages: Vec<PageRef> = needs.iter().map(|need| need.page).collect();
     pages.dedup();
     if pages.len() > IN_PLACE_MAX {

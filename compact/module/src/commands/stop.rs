@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::value::Shared;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tallystone_compact::{Need, Refusal};
+use tallystone_compact::{Fetched, Need, Refusal};
 
 /// Why a command was not carried out. It has changed nothing and replied nothing.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Unread {
     pub(crate) shared: Arc<Shared>,
     /// In order of files and pages. Either each has an id, or none has.
     pub(crate) needs: Vec<Need>,
+    /// What the cache has for the other ids of the command.
+    pub(crate) along: Fetched,
     /// The ids of the command, to look again at what it needs.
     pub(crate) ids: Vec<u64>,
 }

@@ -31,6 +31,14 @@ fn open(files: &HashMap<FileId, Vec<Bytes>>, place: PageRef) -> Result<Page, Pag
     Page::open(place, bytes.ok_or(PageFault::Missing)?.clone())
 }
 
+/// The page to read before an id can be read.
+fn page_needed(table: &ColdTable, id: u64, fetched: &Fetched, cache: &RecordCache) -> Option<PageRef> {
+    match table.base_of(id, fetched, cache) {
+        Base::OnPage(page) => Some(page),
+        Base::Known | Base::Cached(_) => None,
+    }
+}
+
 impl Bench {
     fn new(plain: BTreeMap<u64, Record>, cache_bytes: usize) -> Bench {
         let (pages, index) = write_file(FileId(1), &plain);
@@ -58,8 +66,8 @@ impl Bench {
 
     /// The record, read as a host does it.
     fn read(&mut self, id: u64) -> Result<Record, Refusal> {
-        let needed = self.table.page_needed(id, &Fetched::none(), &self.cache);
-        let known = self.table.read(id, &Fetched::none(), &mut self.cache);
+        let needed = page_needed(&self.table, id, &Fetched::none(), &self.cache);
+        let known = self.table.read(id, &Fetched::none(), &mut self.cache, Record::clone);
         let Some(place) = needed else {
             assert_ne!(known, Err(Refusal::Cold), "nothing was needed");
             return known;
@@ -70,11 +78,11 @@ impl Bench {
         let found = Fetched::of(place, &[need], open(&self.files, place));
         let fetched: Fetched = [(place, open(&self.files, place))].into_iter().collect();
         let [first, second] = if id.is_multiple_of(2) { [&found, &fetched] } else { [&fetched, &found] };
-        assert_eq!(self.table.page_needed(id, first, &self.cache), None);
-        let read = self.table.read(id, first, &mut self.cache);
+        assert_eq!(page_needed(&self.table, id, first, &self.cache), None);
+        let read = self.table.read(id, first, &mut self.cache, Record::clone);
         assert_ne!(read, Err(Refusal::Cold), "one page is enough");
-        assert_eq!(self.table.read(id, second, &mut RecordCache::new(0)), read);
-        assert_eq!(self.table.page_needed(id, &Fetched::none(), &RecordCache::new(0)).is_none(), read.is_err());
+        assert_eq!(self.table.read(id, second, &mut RecordCache::new(0), Record::clone), read);
+        assert_eq!(page_needed(&self.table, id, &Fetched::none(), &RecordCache::new(0)).is_none(), read.is_err());
         read
     }
 
