@@ -22,8 +22,8 @@ pub struct Need {
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
     records: HashTable<Found>,
-    /// The state of the files for which these are, and how many records there are once all were read. A page that could not be read
-    /// gives no records.
+    /// The state of the files for which these are, and how many records there are once all were read. There are fewer if a page could not
+    /// be read, or if an id was counted twice.
     awaited: Option<(Arc<()>, usize)>,
 }
 
@@ -77,10 +77,14 @@ impl Fetched {
         self.pages.insert(page, read);
     }
 
-    /// Adds what was read of other pages.
+    /// Adds what is known of other pages and ids. What is more of both stays where it is.
     pub fn append(&mut self, mut other: Fetched) {
         self.pages.append(&mut other.pages);
+        if other.records.len() > self.records.len() {
+            std::mem::swap(&mut self.records, &mut other.records);
+        }
         other.records.into_iter().for_each(|found| self.add(found));
+        self.awaited = self.awaited.take().or(other.awaited);
     }
 
     fn add(&mut self, found: Found) {
@@ -98,12 +102,24 @@ impl Fetched {
 
     /// Adds a record that the cache has.
     pub(crate) fn add_cached(&mut self, file: FileId, id: u64, record: &Record) {
+        let before = self.records.len();
         self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
+        self.await_more(self.records.len() - before);
     }
 
-    /// So many more records are to be read for the ids of a command, and then it has all, while the files are in this state.
-    pub(crate) fn await_all(&mut self, files: Arc<()>, count: usize) {
-        self.awaited = Some((files, self.records.len() + count));
+    /// A command begins to look at its ids, while the files are in this state.
+    pub(crate) fn await_first(&mut self, files: Arc<()>) {
+        self.awaited = Some((files, self.records.len()));
+    }
+
+    /// It goes on. In another state of the files, it never has all.
+    pub(crate) fn await_only(&mut self, files: &Arc<()>) {
+        self.awaited.take_if(|(state, _)| !Arc::ptr_eq(state, files));
+    }
+
+    /// So many records are to be added.
+    pub(crate) fn await_more(&mut self, count: usize) {
+        self.awaited.iter_mut().for_each(|(_, awaited)| *awaited += count);
     }
 
     /// Whether all was read that a command needs, while the files are in this state.

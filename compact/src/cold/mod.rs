@@ -38,7 +38,7 @@ pub(crate) use overlay::Overlay;
 pub use page::{Page, PageFault};
 pub use patch::{Patch, PatchPart};
 pub use sorted::{Unsorted, write_sorted};
-pub(crate) use table::{Base, ColdTable, RepairWork};
+pub(crate) use table::{Base, ColdTable, RepairWork, Source};
 pub use writer::PageWriter;
 
 /// Bytes of a page: one read of a disk.

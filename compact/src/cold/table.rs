@@ -59,6 +59,14 @@ pub(crate) enum Base<'a> {
     OnPage(PageRef),
 }
 
+/// Where a command gets records from that are not in overlays.
+pub(crate) struct Source<'a> {
+    pub(crate) fetched: &'a Fetched,
+    pub(crate) cache: &'a mut RecordCache,
+    /// Whether the cache is to keep what was fetched: not of an id that is written, whose record is in the overlay from then on.
+    pub(crate) keeps: bool,
+}
+
 /// What a repair changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RepairWork {
@@ -163,11 +171,10 @@ impl ColdTable {
     pub(crate) fn read<T>(
         &mut self,
         id: u64,
-        fetched: &Fetched,
-        cache: &mut RecordCache,
+        source: Source<'_>,
         with: impl FnOnce(&Record) -> T,
     ) -> Result<T, Refusal> {
-        let unknown = match self.record(id, fetched, cache) {
+        let unknown = match self.record(id, source) {
             Ok(record) => return Ok(with(&record)),
             Err(unknown) => unknown,
         };
@@ -397,15 +404,10 @@ impl ColdTable {
         is_known.then(Record::default)
     }
 
-    fn record<'a>(
-        &'a self,
-        id: u64,
-        fetched: &'a Fetched,
-        cache: &mut RecordCache,
-    ) -> Result<Cow<'a, Record>, Unknown> {
-        let mut below = || match self.frozen.get(id) {
-            Some(entry) => entry.over(|| self.base(id, fetched, cache)),
-            None => self.base(id, fetched, cache),
+    fn record<'a>(&'a self, id: u64, source: Source<'a>) -> Result<Cow<'a, Record>, Unknown> {
+        let below = || match self.frozen.get(id) {
+            Some(entry) => entry.over(|| self.base(id, source)),
+            None => self.base(id, source),
         };
         match self.live.get(id) {
             Some(entry) => entry.over(below),
@@ -414,7 +416,8 @@ impl ColdTable {
     }
 
     /// The record below the overlays.
-    fn base<'a>(&self, id: u64, fetched: &'a Fetched, cache: &mut RecordCache) -> Result<Cow<'a, Record>, Unknown> {
+    fn base<'a>(&self, id: u64, source: Source<'a>) -> Result<Cow<'a, Record>, Unknown> {
+        let Source { fetched, cache, keeps } = source;
         if let Some(damage) = self.faults.damage_at(id) {
             return Err(Unknown::Refused(Refusal::Damaged(damage)));
         }
@@ -425,7 +428,7 @@ impl ColdTable {
         {
             // The cache counts a hit, and keeps the record longer.
             if !is_cached || cache.get(self.file, id).is_none() {
-                cache.keep(self.file, id, record);
+                cache.missed(self.file, id, record, keeps);
             }
             return Ok(Cow::Borrowed(record));
         }
@@ -439,7 +442,7 @@ impl ColdTable {
         }
         let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?.as_ref().map_err(unknown)?;
         let record = page.find(id).map_err(|fault| unknown(&fault))?.unwrap_or_default();
-        cache.keep(self.file, id, &record);
+        cache.missed(self.file, id, &record, keeps);
         Ok(Cow::Owned(record))
     }
 

@@ -69,7 +69,7 @@ impl Unsorted for SpillJob {
 impl CounterSet {
     /// A bounded piece of background work, some 100 µs at most. Returns whether there is more.
     pub fn step(&mut self, now_ms: u64) -> bool {
-        self.step_without_memory(now_ms) | self.start_first() | self.preallocate()
+        self.step_without_memory(now_ms) | self.cache.settle() | self.start_first() | self.preallocate()
     }
 
     /// The same, without what allocates tables: the host has no memory left.

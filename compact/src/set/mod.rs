@@ -138,6 +138,18 @@ impl Tables {
 /// A record that the cache has.
 type Cached<'a> = (FileId, u64, &'a Record);
 
+/// Cold ids that are looked at without a pause, at least: a batch may have more.
+const LOOKED_MAX: usize = 128;
+
+/// What a look at ids gives.
+#[derive(Default)]
+struct Look<'a> {
+    looked: usize,
+    needs: Vec<Need>,
+    /// Records that the cache has.
+    cached: Vec<Cached<'a>>,
+}
+
 impl CounterSet {
     /// An empty set. `seed` is random, so that no client can choose ids that collide.
     pub fn new(schema: Schema, options: Options, seed: u64) -> Result<CounterSet, Refusal> {
@@ -180,30 +192,44 @@ impl CounterSet {
             return Vec::new();
         }
         self.cache.settle();
-        self.look(ids, fetched).0
+        self.look(ids, fetched, IDS_MAX).needs
     }
 
-    /// As [`CounterSet::unread`], for a command about which nothing is known yet. If it has to wait, it takes along what the cache has
-    /// for it, because the cache may forget that before the command runs. Once the pages are read, the command
-    /// [has all](CounterSet::is_complete).
-    pub fn first_unread(&mut self, ids: impl Iterator<Item = u64>) -> (Vec<Need>, Fetched) {
-        let mut along = Fetched::none();
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were looked at: of many
+    /// cold ones, [`CounterSet::gather_part`] looks at the others. A command that has to wait takes along what the cache has for it,
+    /// because the cache may forget that before the command runs.
+    pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> (Vec<Need>, usize) {
         if !self.tables.have_files() {
-            return (Vec::new(), along);
+            return (Vec::new(), ids.len());
         }
         self.cache.settle();
-        let (needs, cached) = self.look(ids, &along);
-        if !needs.is_empty() {
-            self.take_along(&needs, cached, &mut along);
+        let look = self.look(ids.iter().copied(), along, LOOKED_MAX);
+        let Look { looked, cached, needs } = look;
+        if looked < ids.len() || !needs.is_empty() {
+            along.await_first(self.files.clone());
+            self.take_along(&needs, cached, along);
         }
-        (needs, along)
+        (needs, looked)
     }
 
     /// As [`CounterSet::unread`], for a command that waits: it takes along what the cache has for it.
     pub fn gather(&self, ids: impl Iterator<Item = u64>, fetched: &mut Fetched) -> Vec<Need> {
-        let (needs, cached) = self.look(ids, fetched);
+        let Look { needs, cached, .. } = self.look(ids, fetched, IDS_MAX);
+        fetched.await_first(self.files.clone());
         self.take_along(&needs, cached, fetched);
         needs
+    }
+
+    /// As [`CounterSet::gather`], from the `from`th id on, for a bounded number of cold ids. Also returns where to go on.
+    pub fn gather_part(&self, ids: &[u64], from: usize, fetched: &mut Fetched) -> (Vec<Need>, usize) {
+        let Look { looked, needs, cached } = self.look(ids[from..].iter().copied(), fetched, LOOKED_MAX);
+        if from == 0 {
+            fetched.await_first(self.files.clone());
+        } else {
+            fetched.await_only(&self.files);
+        }
+        self.take_along(&needs, cached, fetched);
+        (needs, from + looked)
     }
 
     /// Whether all is known for the ids of a command that was gathered. That takes no look at each of them: nothing that is known
@@ -213,43 +239,46 @@ impl CounterSet {
     }
 
     fn take_along(&self, needs: &[Need], cached: Vec<Cached<'_>>, fetched: &mut Fetched) {
+        fetched.await_more(needs.len());
         cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
-        fetched.await_all(self.files.clone(), needs.len());
     }
 
-    /// What these ids need, and the records that the cache has for the others.
-    fn look(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> (Vec<Need>, Vec<Cached<'_>>) {
-        let (mut needs, mut cached) = (Vec::new(), Vec::new());
-        let Tables::Rising(rising) = &self.tables else { return (needs, cached) };
+    /// What these ids need, until so many were cold.
+    fn look(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Look<'_> {
+        let mut look = Look::default();
+        let Tables::Rising(rising) = &self.tables else { return look };
         let mut ids = ids.take(IDS_MAX);
-        loop {
+        let mut cold_ids = 0;
+        while cold_ids < most {
             // The cache misses of a batch overlap.
             let mut batch = [(0, None); BATCH];
             let mut count = 0;
-            for (place, id) in batch.iter_mut().zip(ids.by_ref()) {
+            for (entry, id) in batch.iter_mut().zip(ids.by_ref()) {
                 let cold = rising.place(id).and_then(|place| match &rising.parts[place].body {
                     Body::Cold(cold) => Some(cold),
                     _ => None,
                 });
                 cold.into_iter().for_each(|cold| self.cache.touch(cold.file(), id));
-                *place = (id, cold);
+                *entry = (id, cold);
                 count += 1;
             }
             for (id, cold) in batch.into_iter().take(count) {
                 let Some(cold) = cold else { continue };
+                cold_ids += 1;
                 match cold.base_of(id, fetched, &self.cache) {
                     Base::Known => {}
-                    Base::Cached(record) => cached.push((cold.file(), id, record)),
-                    Base::OnPage(page) => needs.push(Need { page, id: Some(id) }),
+                    Base::Cached(record) => look.cached.push((cold.file(), id, record)),
+                    Base::OnPage(page) => look.needs.push(Need { page, id: Some(id) }),
                 }
             }
+            look.looked += count;
             if count < BATCH {
                 break;
             }
         }
-        needs.sort_unstable();
-        needs.dedup();
-        (needs, cached)
+        look.needs.sort_unstable();
+        look.needs.dedup();
+        look
     }
 
     /// Decides whether a command with a token is to be carried out. The host calls [`CounterSet::remember`] once it has been.

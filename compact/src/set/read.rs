@@ -2,7 +2,7 @@
 
 use super::rising::{Body, absolute};
 use super::{CounterSet, Home, Tables};
-use crate::cold::{Fetched, RecordCache};
+use crate::cold::{Fetched, Source};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -27,7 +27,8 @@ impl CounterSet {
             Home::Part(place) => {
                 let numbers = &self.shape.numbers;
                 let append = |record: &Record| out.extend(numbers.iter().map(|number| record.get(*number)));
-                self.tables.read_part(place, id, hash, fetched, &mut self.cache, append)?;
+                let source = Source { fetched, cache: &mut self.cache, keeps: true };
+                self.tables.read_part(place, id, hash, source, append)?;
             }
         }
         Ok(())
@@ -41,7 +42,8 @@ impl CounterSet {
             Home::Hot(table, found) => Ok(table.value(id, hash, found, number)),
             Home::Nowhere => Ok(0),
             Home::Part(place) => {
-                self.tables.read_part(place, id, hash, fetched, &mut self.cache, |record| record.get(number))
+                let source = Source { fetched, cache: &mut self.cache, keeps: true };
+                self.tables.read_part(place, id, hash, source, |record| record.get(number))
             }
         }
     }
@@ -143,7 +145,7 @@ impl CounterSet {
         }
     }
 
-    /// The record of an id in a part whose slots do not change.
+    /// The record of an id in a part whose slots do not change, for a command that writes it.
     pub(super) fn record_of_part(
         &mut self,
         place: usize,
@@ -151,7 +153,8 @@ impl CounterSet {
         hash: Hash,
         fetched: &Fetched,
     ) -> Result<Record, Refusal> {
-        self.tables.read_part(place, id, hash, fetched, &mut self.cache, Record::clone)
+        let source = Source { fetched, cache: &mut self.cache, keeps: false };
+        self.tables.read_part(place, id, hash, source, Record::clone)
     }
 }
 
@@ -162,8 +165,7 @@ impl Tables {
         place: usize,
         id: u64,
         hash: Hash,
-        fetched: &Fetched,
-        cache: &mut RecordCache,
+        source: Source<'_>,
         with: impl FnOnce(&Record) -> T,
     ) -> Result<T, Refusal> {
         let Tables::Rising(rising) = self else { unreachable!("only rising sets have parts") };
@@ -179,7 +181,7 @@ impl Tables {
                     with(&table.record(id, hash, found))
                 }
             }),
-            Body::Cold(cold) => cold.read(id, fetched, cache, with),
+            Body::Cold(cold) => cold.read(id, source, with),
             Body::Moving => unreachable!("a body is replaced within one function"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::rising::Body;
 use super::{CounterSet, Home, Mode, Tables};
-use crate::cold::{Entry, Fetched, RepairWork};
+use crate::cold::{Entry, Fetched, RepairWork, Source};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -105,7 +105,8 @@ impl CounterSet {
             Home::Part(place) => place,
         };
         let is_zero = |record: &Record| numbers.iter().all(|number| record.get(*number) == 0);
-        if self.tables.read_part(place, id, hash, fetched, &mut self.cache, is_zero)? {
+        let source = Source { fetched, cache: &mut self.cache, keeps: false };
+        if self.tables.read_part(place, id, hash, source, is_zero)? {
             return Ok(false);
         }
         let zeros: Vec<(u8, i64)> = self.shape.numbers.iter().map(|number| (*number, 0)).collect();

@@ -38,8 +38,17 @@ pub(crate) struct Unread {
     pub(crate) needs: Vec<Need>,
     /// What the cache has for the other ids of the command.
     pub(crate) along: Fetched,
+    /// How many of the ids these are for: of many, the others are looked at while it waits.
+    pub(crate) looked: usize,
     /// The ids of the command, to look again at what it needs.
     pub(crate) ids: Vec<u64>,
+}
+
+impl Unread {
+    /// Whether the command needs pages, or may need them.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.needs.is_empty() || self.looked < self.ids.len()
+    }
 }
 
 impl std::fmt::Debug for Unread {

@@ -18,10 +18,10 @@ const BLOCK_SETS: usize = 512;
 const FIRST_SETS: usize = 256;
 /// Sets that one step gives back.
 const STEP_SETS: usize = 64;
-/// Records that one command takes up from those before: more would hold the engine longer than the command itself.
-const SETTLED_MAX: usize = 128;
+/// Records that are taken up at once: each of a large cache takes the time of a dozen reads of memory.
+const SETTLED_MAX: usize = 32;
 /// Records that wait to be taken up at most.
-const KEPT_MAX: usize = 4 * SETTLED_MAX;
+const KEPT_MAX: usize = 16 * SETTLED_MAX;
 /// A capacity above this is used up to here. Even the list of its blocks grows in a short time.
 const CAPACITY_MAX: usize = 1 << 36;
 
@@ -127,11 +127,11 @@ impl RecordCache {
         set.items.last().map(|item| &item.record)
     }
 
-    /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
+    /// The cache did not have this record. If it keeps it, it remembers it later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
     /// Of very many, some are not remembered: their pages are read again.
-    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: &Record) {
+    pub(crate) fn missed(&mut self, file: FileId, id: u64, record: &Record, keeps: bool) {
         self.misses += 1;
-        if self.sets_max > 0 && self.kept.len() < KEPT_MAX {
+        if keeps && self.sets_max > 0 && self.kept.len() < KEPT_MAX {
             let record = record.clone();
             self.kept_bytes += record.heap_bytes() + BLOCK_BYTES;
             self.kept.push((file, id, record));
@@ -144,16 +144,18 @@ impl RecordCache {
         (self.hits, self.misses)
     }
 
-    /// Remembers records of the commands before, a bounded number of them.
-    pub(crate) fn settle(&mut self) {
+    /// Remembers records of the commands before, a bounded number of them. Returns whether there are more.
+    pub(crate) fn settle(&mut self) -> bool {
         let mut kept = std::mem::take(&mut self.kept);
         for (file, id, record) in kept.drain(..kept.len().min(SETTLED_MAX)) {
             self.kept_bytes -= record.heap_bytes() + BLOCK_BYTES;
             self.insert(file, id, record);
         }
-        if !kept.is_empty() {
+        let has_more = !kept.is_empty();
+        if has_more {
             self.kept = kept;
         }
+        has_more
     }
 
     /// Remembers a record.
@@ -290,10 +292,10 @@ mod tests {
             cache.insert(FileId(1), id, record(id));
             kept += Item { file: FileId(1), id, record: record(id) }.bytes();
             most = most.max(cache.memory_bytes().saturating_sub(before));
-            assert!(cache.memory_bytes() < (32 << 10) + 3 * kept, "{} for {kept}", cache.memory_bytes());
+            assert!(cache.memory_bytes() < (48 << 10) + 3 * kept, "{} for {kept}", cache.memory_bytes());
         }
         // A block, and some splits.
-        assert!(most < 32 << 10, "one record took {most} bytes");
+        assert!(most < 48 << 10, "one record took {most} bytes");
         verify(&cache);
         let lost = (0..50_000).filter(|&id| cache.peek(FileId(1), id) != Some(&record(id))).count();
         assert!(lost < 50, "{lost} records were forgotten in a cache that is almost empty");
@@ -313,7 +315,7 @@ mod tests {
             let full = cache.blocks.iter().flatten().filter(|set| set.taken_bytes() > SET_BYTES / 2).count();
             assert!(full == cache.count, "{full} of {} sets", cache.count);
             let before = cache.memory_bytes();
-            cache.keep(FileId(1), 7, &Record::new(vec![7; 8]));
+            cache.missed(FileId(1), 7, &Record::new(vec![7; 8]), true);
             assert!(cache.memory_bytes() > before, "what waits is counted too");
             cache.set_capacity(0);
             let mut steps = 0;
@@ -331,9 +333,9 @@ mod tests {
         let mut cache = RecordCache::new(16 << 20);
         let record = |id: u64| Record::new(vec![1, id as i64]);
         let known = |cache: &RecordCache| (0..2_000).filter(|&id| cache.peek(FileId(1), id).is_some()).count();
-        (0..2_000).for_each(|id| cache.keep(FileId(1), id, &record(id)));
-        for settled in [128, 256, 384, KEPT_MAX, KEPT_MAX] {
-            cache.settle();
+        (0..2_000).for_each(|id| cache.missed(FileId(1), id, &record(id), true));
+        for settled in (1..=16).map(|count| count * SETTLED_MAX) {
+            assert_eq!(cache.settle(), settled < KEPT_MAX);
             assert_eq!((known(&cache), cache.kept_bytes), (settled, (KEPT_MAX - settled) * (16 + BLOCK_BYTES)));
         }
         assert_eq!((cache.kept.capacity(), cache.counts()), (0, (0, 2_000)));

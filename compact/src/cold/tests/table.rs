@@ -39,6 +39,10 @@ fn page_needed(table: &ColdTable, id: u64, fetched: &Fetched, cache: &RecordCach
     }
 }
 
+fn read(table: &mut ColdTable, id: u64, fetched: &Fetched, cache: &mut RecordCache) -> Result<Record, Refusal> {
+    table.read(id, Source { fetched, cache, keeps: id.is_multiple_of(3) }, Record::clone)
+}
+
 impl Bench {
     fn new(plain: BTreeMap<u64, Record>, cache_bytes: usize) -> Bench {
         let (pages, index) = write_file(FileId(1), &plain);
@@ -67,7 +71,7 @@ impl Bench {
     /// The record, read as a host does it.
     fn read(&mut self, id: u64) -> Result<Record, Refusal> {
         let needed = page_needed(&self.table, id, &Fetched::none(), &self.cache);
-        let known = self.table.read(id, &Fetched::none(), &mut self.cache, Record::clone);
+        let known = read(&mut self.table, id, &Fetched::none(), &mut self.cache);
         let Some(place) = needed else {
             assert_ne!(known, Err(Refusal::Cold), "nothing was needed");
             return known;
@@ -79,11 +83,11 @@ impl Bench {
         let fetched: Fetched = [(place, open(&self.files, place))].into_iter().collect();
         let [first, second] = if id.is_multiple_of(2) { [&found, &fetched] } else { [&fetched, &found] };
         assert_eq!(page_needed(&self.table, id, first, &self.cache), None);
-        let read = self.table.read(id, first, &mut self.cache, Record::clone);
-        assert_ne!(read, Err(Refusal::Cold), "one page is enough");
-        assert_eq!(self.table.read(id, second, &mut RecordCache::new(0), Record::clone), read);
-        assert_eq!(page_needed(&self.table, id, &Fetched::none(), &RecordCache::new(0)).is_none(), read.is_err());
-        read
+        let value = read(&mut self.table, id, first, &mut self.cache);
+        assert_ne!(value, Err(Refusal::Cold), "one page is enough");
+        assert_eq!(read(&mut self.table, id, second, &mut RecordCache::new(0)), value);
+        assert_eq!(page_needed(&self.table, id, &Fetched::none(), &RecordCache::new(0)).is_none(), value.is_err());
+        value
     }
 
     fn check_id(&mut self, id: u64) {
