@@ -1,10 +1,11 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Then the command runs again from its start with what was found. A file never changes, so that is true whatever happened
-//! to the set meanwhile: what was written since is in memory, and a file that has replaced another one is read again. Before that, on the
-//! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
-//! engine lets it write: while clients are paused (a failover), nothing may be replicated.
+//! the engine. Of many cold ids, a command looks at the first ones, and at the others in steps while readers read ([`look`]). Then it
+//! runs again from its start with what was found. A file never changes, so that is true whatever happened to the set meanwhile: what was
+//! written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread, [`on_ready`]
+//! checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover), nothing may
+//! be replicated.
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
 
@@ -28,6 +29,8 @@ use tallystone_compact::{Fetched, Need};
 const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
+/// So many times it looks again in steps. If files are replaced so often that this does not end, it then looks at all ids at once.
+const ROUNDS_IN_STEPS: u32 = 2;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
 const PAGES_MAX: usize = 16_384;
@@ -303,7 +306,10 @@ fn go_on(wait: Arc<Wait>) {
         && !held.set().is_complete(&fetched)
         && !wait.is_late()
     {
-        let (needs, looked) = held.set().gather_part(&wait.ids, 0, &mut fetched);
+        let (needs, looked) = match wait.rounds.load(Relaxed) < ROUNDS_IN_STEPS {
+            true => held.set().gather_part(&wait.ids, 0, &mut fetched),
+            false => (held.set().gather(wait.ids.iter().copied(), &mut fetched), wait.ids.len()),
+        };
         wait.looked.store(looked, Relaxed);
         let has_more = !needs.is_empty() || wait.unlooked() > 0;
         if has_more && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
