@@ -31,7 +31,7 @@ fn took_us(wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
 }
 
 /// The processor time that a command takes of the engine's thread, in microseconds. That is more than the command holds the engine at once: it
-/// includes both parts of a command that waits for pages, its arguments and its reply. The log of slow commands would add the wait itself.
+/// includes all parts of a command that waits for pages, its arguments and its reply. The log of slow commands would add the wait itself.
 fn held_us(node: &Node, wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
     let stat = format!("/proc/{pid}/task/{pid}/schedstat", pid = node.pid());
     let nanos = || {

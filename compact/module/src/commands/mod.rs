@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
         if (needs.is_empty() && looked == ids.len()) || self.mode() == Mode::Apply {
             return Ok(());
         }
-        Err(Stop::Unread(Unread { shared: shared.clone(), needs, along, looked, ids: ids.to_vec() }))
+        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, looked, ids: ids.to_vec() })))
     }
 
     /// Why a command on one id stops: its page is to be read, or the set refuses.
@@ -140,9 +140,9 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
         Err(Stop::Unread(unread)) if unread.has_more() && may_block(&context) => {
-            blocked::wait(&context, unread, C::IS_WRITE, entry_resumed::<C>)
+            blocked::wait(&context, *unread, C::IS_WRITE, entry_resumed::<C>)
         }
-        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread, Stop::Cold),
+        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), *unread, Stop::Cold),
         Err(stop) => stop.reply(&context),
     })
 }
@@ -168,7 +168,7 @@ fn resume<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetc
     }
     match attempt::<C>(context, args, fetched) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, unread, MOVED_ON),
+        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, *unread, MOVED_ON),
         Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
             context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
         }

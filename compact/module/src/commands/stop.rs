@@ -22,7 +22,7 @@ pub(crate) enum Stop {
     /// The set was left half-changed by a bug.
     Broken,
     /// Pages have to be read first.
-    Unread(Unread),
+    Unread(Box<Unread>),
     /// More pages than a transaction or a script may wait for.
     Cold,
     /// The set refuses.

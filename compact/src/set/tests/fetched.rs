@@ -151,7 +151,9 @@ fn w3_a_command_takes_along_what_the_cache_has() {
     let read = found(&mut set, &disk, &others);
     values(&mut set, &others, &read).unwrap();
     // The cache takes up what was read in steps.
-    (0..20).for_each(|_| drop(set.step(0)));
+    (0..20).for_each(|_| {
+        set.step(0);
+    });
     assert_eq!(set.unread([1].into_iter(), &Fetched::none()).len(), 1, "the cache has forgotten it");
     assert!(set.unread(ids.into_iter(), &fetched).is_empty());
     assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
