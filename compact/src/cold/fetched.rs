@@ -5,6 +5,7 @@ use crate::hash::Hash;
 use crate::record::Record;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A page that a command needs, and what for. In the order of files and pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,9 @@ pub struct Need {
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
     records: HashTable<Found>,
+    /// The state of the files for which these are, and how many records there are once all were read. There are fewer if a page could not
+    /// be read, or if an id was counted twice.
+    awaited: Option<(Arc<()>, usize)>,
 }
 
 /// What the search for an id in a file gave, or what the cache had.
@@ -48,7 +52,7 @@ impl Found {
 impl Fetched {
     /// Nothing was read.
     pub const fn none() -> Fetched {
-        Fetched { pages: BTreeMap::new(), records: HashTable::new() }
+        Fetched { pages: BTreeMap::new(), records: HashTable::new(), awaited: None }
     }
 
     /// What reading and [opening](Page::open) a page gave, for these needs, all of this page: the records of their ids if each need has
@@ -73,10 +77,14 @@ impl Fetched {
         self.pages.insert(page, read);
     }
 
-    /// Adds what was read of other pages.
+    /// Adds what is known of other pages and ids. What is more of both stays where it is.
     pub fn append(&mut self, mut other: Fetched) {
         self.pages.append(&mut other.pages);
+        if other.records.len() > self.records.len() {
+            std::mem::swap(&mut self.records, &mut other.records);
+        }
         other.records.into_iter().for_each(|found| self.add(found));
+        self.awaited = self.awaited.take().or(other.awaited);
     }
 
     fn add(&mut self, found: Found) {
@@ -94,7 +102,29 @@ impl Fetched {
 
     /// Adds a record that the cache has.
     pub(crate) fn add_cached(&mut self, file: FileId, id: u64, record: &Record) {
+        let before = self.records.len();
         self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
+        self.await_more(self.records.len() - before);
+    }
+
+    /// A command begins to look at its ids, while the files are in this state.
+    pub(crate) fn await_first(&mut self, files: Arc<()>) {
+        self.awaited = Some((files, self.records.len()));
+    }
+
+    /// It goes on. In another state of the files, it never has all.
+    pub(crate) fn await_only(&mut self, files: &Arc<()>) {
+        self.awaited.take_if(|(state, _)| !Arc::ptr_eq(state, files));
+    }
+
+    /// So many records are to be added.
+    pub(crate) fn await_more(&mut self, count: usize) {
+        self.awaited.iter_mut().for_each(|(_, awaited)| *awaited += count);
+    }
+
+    /// Whether all was read that a command needs, while the files are in this state.
+    pub(crate) fn has_all(&self, files: &Arc<()>) -> bool {
+        self.awaited.as_ref().is_some_and(|(state, count)| Arc::ptr_eq(state, files) && self.records.len() >= *count)
     }
 
     /// What is known of an id in a file.
@@ -103,6 +133,11 @@ impl Fetched {
             return None;
         }
         self.records.find(Found::hash(file, id), |found| found.is(file, id))
+    }
+
+    /// The record that was found for an id in a file.
+    pub(crate) fn record(&self, file: FileId, id: u64) -> Option<&Record> {
+        self.found(file, id).and_then(|found| found.record.as_ref().ok())
     }
 
     /// How many pages and records there are.

@@ -3,7 +3,7 @@
 //! What lives here: the format of pages, the index of a file, the overlay of later writes, how both are folded into the next file
 //! (a merge), and the cache of records that were read. What may not: files. The host reads and writes pages, and says what it read.
 //!
-//! How a read goes: the overlay, the faults, the index and the cache may know the answer ([`ColdTable::page_needed`]). If not,
+//! How a read goes: the overlay, the faults, the index and the cache may know the answer ([`ColdTable::base_of`]). If not,
 //! the host reads one page, a thread verifies it ([`Page::open`]) and searches it, and the command runs again with what was found
 //! ([`Fetched`]).
 //!
@@ -38,7 +38,7 @@ pub(crate) use overlay::Overlay;
 pub use page::{Page, PageFault};
 pub use patch::{Patch, PatchPart};
 pub use sorted::{Unsorted, write_sorted};
-pub(crate) use table::{ColdTable, RepairWork};
+pub(crate) use table::{Base, ColdTable, RepairWork, Source};
 pub use writer::PageWriter;
 
 /// Bytes of a page: one read of a disk.

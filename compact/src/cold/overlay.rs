@@ -2,6 +2,7 @@
 
 use super::Patch;
 use crate::record::Record;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -109,12 +110,15 @@ impl Entry {
     }
 
     /// The record that this entry and the one below make.
-    pub(super) fn over<E>(&self, below: impl FnOnce() -> Result<Record, E>) -> Result<Record, E> {
+    pub(super) fn over<'a, E>(
+        &'a self,
+        below: impl FnOnce() -> Result<Cow<'a, Record>, E>,
+    ) -> Result<Cow<'a, Record>, E> {
         match self {
-            Entry::Absolute(record) => Ok(record.clone()),
+            Entry::Absolute(record) => Ok(Cow::Borrowed(record)),
             Entry::Patch(patch) => {
                 let mut record = below()?;
-                patch.apply(&mut record);
+                patch.apply(record.to_mut());
                 Ok(record)
             }
         }

@@ -9,6 +9,7 @@ use super::{Fetched, FileId, Page, PageFault, PageIndex, PageRef, RecordCache};
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
 use crate::schema::Schema;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,6 +46,25 @@ impl Below {
         let (pages, records, index_bytes) = (index.pages(), index.records(), index.memory_bytes());
         Below { pages, records, index_bytes, frozen: frozen.len(), frozen_bytes: frozen.memory_bytes() }
     }
+}
+
+/// Where the record below the overlays is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Base<'a> {
+    /// The answer, or a refusal, is known.
+    Known,
+    /// The cache has it, until another command is carried out.
+    Cached(&'a Record),
+    /// This page has to be read first.
+    OnPage(PageRef),
+}
+
+/// Where a command gets records from that are not in overlays.
+pub(crate) struct Source<'a> {
+    pub(crate) fetched: &'a Fetched,
+    pub(crate) cache: &'a mut RecordCache,
+    /// Whether the cache is to keep what was fetched: not of an id that is written, whose record is in the overlay from then on.
+    pub(crate) keeps: bool,
 }
 
 /// What a repair changes.
@@ -134,37 +154,31 @@ impl ColdTable {
         self.below.records
     }
 
-    /// The page to read before this id can be read. `None`: the answer, or a refusal, is known.
-    pub(crate) fn page_needed(&self, id: u64, fetched: &Fetched, cache: &RecordCache) -> Option<PageRef> {
+    /// Where the record of an id below the overlays is, as far as a reader of the id has to know.
+    pub(crate) fn base_of<'a>(&self, id: u64, fetched: &Fetched, cache: &'a RecordCache) -> Base<'a> {
         if fetched.found(self.file, id).is_some() {
-            return None;
+            return Base::Known;
         }
-        let page = self.page_of(id)?;
-        let is_known = fetched.get(page).is_some() || self.is_absolute(id) || cache.peek(self.file, id).is_some();
-        (!is_known).then_some(page)
+        let Some(page) = self.page_of(id) else { return Base::Known };
+        if fetched.get(page).is_some() || self.is_absolute(id) {
+            return Base::Known;
+        }
+        cache.peek(self.file, id).map_or(Base::OnPage(page), Base::Cached)
     }
 
-    /// Adds the record of an id that the cache has, for a command that runs later.
-    pub(crate) fn take_cached(&self, id: u64, fetched: &mut Fetched, cache: &RecordCache) {
-        if fetched.found(self.file, id).is_none()
-            && let Some(record) = cache.peek(self.file, id)
-        {
-            fetched.add_cached(self.file, id, record);
-        }
-    }
-
-    /// The record of an id. [`Refusal::Cold`]: its page is needed and was not fetched. A page that fails is remembered as damaged,
-    /// but not one that could not be read ([`Refusal::Unreadable`]).
-    pub(crate) fn read(&mut self, id: u64, fetched: &Fetched, cache: &mut RecordCache) -> Result<Record, Refusal> {
-        let mut below = || match self.frozen.get(id) {
-            Some(entry) => entry.over(|| self.base(id, fetched, cache)),
-            None => self.base(id, fetched, cache),
+    /// Gives the record of an id to `with`. [`Refusal::Cold`]: its page is needed and was not fetched. A page that fails is remembered
+    /// as damaged, but not one that could not be read ([`Refusal::Unreadable`]).
+    pub(crate) fn read<T>(
+        &mut self,
+        id: u64,
+        source: Source<'_>,
+        with: impl FnOnce(&Record) -> T,
+    ) -> Result<T, Refusal> {
+        let unknown = match self.record(id, source) {
+            Ok(record) => return Ok(with(&record)),
+            Err(unknown) => unknown,
         };
-        let read = match self.live.get(id) {
-            Some(entry) => entry.over(&mut below),
-            None => below(),
-        };
-        read.map_err(|unknown| match unknown {
+        Err(match unknown {
             Unknown::Refused(refusal) => refusal,
             Unknown::Unread(page, why) => Refusal::Unreadable { file: self.name.clone(), page, why },
             Unknown::Failed(page) => Refusal::Damaged(self.note_damage(page, id)),
@@ -369,7 +383,9 @@ impl ColdTable {
         // A record that is known without its page becomes absolute: it needs the page never again.
         if self.live.get(id).is_none() {
             let known = match self.frozen.get(id) {
-                Some(entry) => entry.over(|| self.base_in_memory(id).ok_or(())).ok(),
+                Some(entry) => {
+                    entry.over(|| self.base_in_memory(id).map(Cow::Owned).ok_or(())).ok().map(Cow::into_owned)
+                }
                 None => self.base_in_memory(id),
             };
             known.into_iter().for_each(|record| self.live.insert(id, Entry::Absolute(record)));
@@ -388,8 +404,20 @@ impl ColdTable {
         is_known.then(Record::default)
     }
 
+    fn record<'a>(&'a self, id: u64, source: Source<'a>) -> Result<Cow<'a, Record>, Unknown> {
+        let below = || match self.frozen.get(id) {
+            Some(entry) => entry.over(|| self.base(id, source)),
+            None => self.base(id, source),
+        };
+        match self.live.get(id) {
+            Some(entry) => entry.over(below),
+            None => below(),
+        }
+    }
+
     /// The record below the overlays.
-    fn base(&self, id: u64, fetched: &Fetched, cache: &mut RecordCache) -> Result<Record, Unknown> {
+    fn base<'a>(&self, id: u64, source: Source<'a>) -> Result<Cow<'a, Record>, Unknown> {
+        let Source { fetched, cache, keeps } = source;
         if let Some(damage) = self.faults.damage_at(id) {
             return Err(Unknown::Refused(Refusal::Damaged(damage)));
         }
@@ -400,13 +428,13 @@ impl ColdTable {
         {
             // The cache counts a hit, and keeps the record longer.
             if !is_cached || cache.get(self.file, id).is_none() {
-                cache.keep(self.file, id, record);
+                cache.missed(self.file, id, record, keeps);
             }
-            return Ok(record.clone());
+            return Ok(Cow::Borrowed(record));
         }
-        let Some(place) = self.page_of(id) else { return Ok(Record::default()) };
+        let Some(place) = self.page_of(id) else { return Ok(Cow::default()) };
         if let Some(record) = cache.get(self.file, id) {
-            return Ok(record.clone());
+            return Ok(Cow::Owned(record.clone()));
         }
         let unknown = |fault: &PageFault| Unknown::of(place.page, fault);
         if let Some(Found { record: Err(fault), .. }) = found {
@@ -414,8 +442,8 @@ impl ColdTable {
         }
         let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?.as_ref().map_err(unknown)?;
         let record = page.find(id).map_err(|fault| unknown(&fault))?.unwrap_or_default();
-        cache.keep(self.file, id, &record);
-        Ok(record)
+        cache.missed(self.file, id, &record, keeps);
+        Ok(Cow::Owned(record))
     }
 
     /// Whether the overlays know the whole record.

@@ -69,7 +69,7 @@ impl Unsorted for SpillJob {
 impl CounterSet {
     /// A bounded piece of background work, some 100 µs at most. Returns whether there is more.
     pub fn step(&mut self, now_ms: u64) -> bool {
-        self.step_without_memory(now_ms) | self.start_first() | self.preallocate()
+        self.step_without_memory(now_ms) | self.cache.settle() | self.start_first() | self.preallocate()
     }
 
     /// The same, without what allocates tables: the host has no memory left.
@@ -179,6 +179,7 @@ impl CounterSet {
         name: String,
         index: PageIndex,
     ) -> Option<impl Send + use<>> {
+        self.files = Arc::default();
         let part = self.part_of(serial)?;
         match std::mem::replace(&mut part.body, Body::Cold(ColdTable::new(file, name, index))) {
             Body::Frozen(table, overlay, _) => {
@@ -204,6 +205,7 @@ impl CounterSet {
     /// Takes over what a merge has written. Returns the file that is of no use now, with memory that the host may free on another
     /// thread: the earlier one, or (`Err`) the new one.
     pub fn finish_merge(&mut self, serial: u32, name: String, merged: Merged) -> Result<Replaced, Box<Merged>> {
+        self.files = Arc::default();
         match self.part_of(serial) {
             Some(Part { body: Body::Cold(cold), .. }) => cold.finish_merge(name, merged),
             _ => Err(Box::new(merged)),

@@ -28,17 +28,20 @@ pub use show::{Figure, Figures, Totals};
 pub use walk::Scan;
 
 use crate::IDS_MAX;
-use crate::cold::{Fetched, Need, RecordCache};
+use crate::cold::{Base, Fetched, FileId, Need, RecordCache};
 use crate::hash::Hash;
 use crate::options::{Options, Order};
+use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::schema::Schema;
 use crate::table::{Found, Table};
 use crate::tokens::{Admission, Token, Tokens};
 use random::Random;
+use read::BATCH;
 use restoring::Restoring;
 use rising::{Body, Rising};
 use shape::Shape;
+use std::sync::Arc;
 
 /// Who carries out a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct CounterSet {
     /// The greatest serial of a table that may have an older layout than that of the schema. Such tables are converted in the background.
     behind: Option<u32>,
     restoring: Restoring,
+    /// Another one whenever an id may need a page that it did not need: what a command has gathered is then incomplete.
+    files: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -115,6 +120,12 @@ impl Tables {
         }
     }
 
+    /// Whether some are in files. Tables move to files from the lowest on.
+    fn have_files(&self) -> bool {
+        let Tables::Rising(rising) = self else { return false };
+        matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_)))
+    }
+
     fn make_room(&mut self, id: u64, hash: Hash, shape: &Shape, mode: Mode) -> Result<(&mut Table, Found), Refusal> {
         let may_refuse = mode == Mode::Decide;
         match self {
@@ -122,6 +133,21 @@ impl Tables {
             Tables::Random(random) => random.make_room(id, hash, shape, may_refuse),
         }
     }
+}
+
+/// A record that the cache has.
+type Cached<'a> = (FileId, u64, &'a Record);
+
+/// Cold ids that are looked at without a pause, at least: a batch may have more.
+const LOOKED_MAX: usize = 128;
+
+/// What a look at ids gives.
+#[derive(Default)]
+struct Look<'a> {
+    looked: usize,
+    needs: Vec<Need>,
+    /// Records that the cache has.
+    cached: Vec<Cached<'a>>,
 }
 
 impl CounterSet {
@@ -144,6 +170,7 @@ impl CounterSet {
             changes: Vec::new(),
             behind: None,
             restoring: Restoring::Complete,
+            files: Arc::default(),
         })
     }
 
@@ -158,48 +185,100 @@ impl CounterSet {
     }
 
     /// The pages to read before these ids can be read or written, with the ids to search on each; in order, each once. Empty at once
-    /// where nothing is cold. The cache takes up what earlier commands read, so that it does not change while the command of these ids
-    /// runs.
+    /// where nothing is cold, or all was gathered for these ids. The cache takes up what earlier commands read, so that it does not
+    /// change while the command of these ids runs.
     pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
-        let Tables::Rising(rising) = &self.tables else { return Vec::new() };
-        // Tables move to files from the lowest on.
-        if !matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_))) {
+        if fetched.has_all(&self.files) || !self.tables.have_files() {
             return Vec::new();
         }
         self.cache.settle();
-        self.needs(ids, fetched)
+        self.look(ids, fetched, IDS_MAX).needs
     }
 
-    /// As [`CounterSet::unread`], for a command that does not run at once: what the cache has for it is added to what was fetched,
-    /// because the cache may forget it before the command runs.
-    pub fn gather(&mut self, ids: impl Iterator<Item = u64> + Clone, fetched: &mut Fetched) -> Vec<Need> {
-        if let Tables::Rising(rising) = &self.tables {
-            for id in ids.clone().take(IDS_MAX) {
-                if let Some(place) = rising.place(id)
-                    && let Body::Cold(cold) = &rising.parts[place].body
-                {
-                    cold.take_cached(id, fetched, &self.cache);
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were looked at: of many
+    /// cold ones, [`CounterSet::gather_part`] looks at the others. A command that has to wait takes along what the cache has for it,
+    /// because the cache may forget that before the command runs.
+    pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> (Vec<Need>, usize) {
+        if !self.tables.have_files() {
+            return (Vec::new(), ids.len());
+        }
+        self.cache.settle();
+        let look = self.look(ids.iter().copied(), along, LOOKED_MAX);
+        let Look { looked, cached, needs } = look;
+        if looked < ids.len() || !needs.is_empty() {
+            along.await_first(self.files.clone());
+            self.take_along(&needs, cached, along);
+        }
+        (needs, looked)
+    }
+
+    /// As [`CounterSet::unread`], for a command that waits: it takes along what the cache has for it.
+    pub fn gather(&self, ids: impl Iterator<Item = u64>, fetched: &mut Fetched) -> Vec<Need> {
+        let Look { needs, cached, .. } = self.look(ids, fetched, IDS_MAX);
+        fetched.await_first(self.files.clone());
+        self.take_along(&needs, cached, fetched);
+        needs
+    }
+
+    /// As [`CounterSet::gather`], from the `from`th id on, for a bounded number of cold ids. Also returns where to go on.
+    pub fn gather_part(&self, ids: &[u64], from: usize, fetched: &mut Fetched) -> (Vec<Need>, usize) {
+        let Look { looked, needs, cached } = self.look(ids[from..].iter().copied(), fetched, LOOKED_MAX);
+        if from == 0 {
+            fetched.await_first(self.files.clone());
+        } else {
+            fetched.await_only(&self.files);
+        }
+        self.take_along(&needs, cached, fetched);
+        (needs, from + looked)
+    }
+
+    /// Whether all is known for the ids of a command that was gathered. That takes no look at each of them: nothing that is known
+    /// is forgotten before a file is replaced.
+    pub fn is_complete(&self, fetched: &Fetched) -> bool {
+        fetched.has_all(&self.files)
+    }
+
+    fn take_along(&self, needs: &[Need], cached: Vec<Cached<'_>>, fetched: &mut Fetched) {
+        fetched.await_more(needs.len());
+        cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
+    }
+
+    /// What these ids need, until so many were cold.
+    fn look(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Look<'_> {
+        let mut look = Look::default();
+        let Tables::Rising(rising) = &self.tables else { return look };
+        let mut ids = ids.take(IDS_MAX);
+        let mut cold_ids = 0;
+        while cold_ids < most {
+            // The cache misses of a batch overlap.
+            let mut batch = [(0, None); BATCH];
+            let mut count = 0;
+            for (entry, id) in batch.iter_mut().zip(ids.by_ref()) {
+                let cold = rising.place(id).and_then(|place| match &rising.parts[place].body {
+                    Body::Cold(cold) => Some(cold),
+                    _ => None,
+                });
+                cold.into_iter().for_each(|cold| self.cache.touch(cold.file(), id));
+                *entry = (id, cold);
+                count += 1;
+            }
+            for (id, cold) in batch.into_iter().take(count) {
+                let Some(cold) = cold else { continue };
+                cold_ids += 1;
+                match cold.base_of(id, fetched, &self.cache) {
+                    Base::Known => {}
+                    Base::Cached(record) => look.cached.push((cold.file(), id, record)),
+                    Base::OnPage(page) => look.needs.push(Need { page, id: Some(id) }),
                 }
             }
+            look.looked += count;
+            if count < BATCH {
+                break;
+            }
         }
-        self.needs(ids, fetched)
-    }
-
-    fn needs(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
-        let Tables::Rising(rising) = &self.tables else { return Vec::new() };
-        let mut needs: Vec<Need> = ids
-            .take(IDS_MAX)
-            .filter_map(|id| match &rising.parts[rising.place(id)?].body {
-                Body::Cold(cold) => {
-                    let page = cold.page_needed(id, fetched, &self.cache)?;
-                    Some(Need { page, id: Some(id) })
-                }
-                _ => None,
-            })
-            .collect();
-        needs.sort_unstable();
-        needs.dedup();
-        needs
+        look.needs.sort_unstable();
+        look.needs.dedup();
+        look
     }
 
     /// Decides whether a command with a token is to be carried out. The host calls [`CounterSet::remember`] once it has been.

@@ -2,14 +2,14 @@
 
 use super::rising::{Body, absolute};
 use super::{CounterSet, Home, Tables};
-use crate::cold::Fetched;
+use crate::cold::{Fetched, Source};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Approach, Table, touch_lines};
 
 /// Ids whose memory is on its way at the same time.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Groups of a search that are touched. In a full table, a search passes several.
 const WARM_GROUPS: usize = 8;
 
@@ -25,8 +25,10 @@ impl CounterSet {
             Home::Hot(table, found) => table.append_values(id, hash, found, &self.shape.numbers, out),
             Home::Nowhere => out.extend(self.shape.numbers.iter().map(|_| 0)),
             Home::Part(place) => {
-                let record = self.record_of_part(place, id, hash, fetched)?;
-                out.extend(self.shape.numbers.iter().map(|number| record.get(*number)));
+                let numbers = &self.shape.numbers;
+                let append = |record: &Record| out.extend(numbers.iter().map(|number| record.get(*number)));
+                let source = Source { fetched, cache: &mut self.cache, keeps: true };
+                self.tables.read_part(place, id, hash, source, append)?;
             }
         }
         Ok(())
@@ -39,7 +41,10 @@ impl CounterSet {
         match self.tables.home(id, hash) {
             Home::Hot(table, found) => Ok(table.value(id, hash, found, number)),
             Home::Nowhere => Ok(0),
-            Home::Part(place) => Ok(self.record_of_part(place, id, hash, fetched)?.get(number)),
+            Home::Part(place) => {
+                let source = Source { fetched, cache: &mut self.cache, keeps: true };
+                self.tables.read_part(place, id, hash, source, |record| record.get(number))
+            }
         }
     }
 
@@ -48,7 +53,7 @@ impl CounterSet {
         let begin = out.len();
         out.reserve(ids.len() * self.shape.numbers.len());
         for batch in ids.chunks(BATCH) {
-            self.warm(batch);
+            self.warm(batch, fetched);
             for id in batch {
                 if let Err(refusal) = self.read(*id, fetched, out) {
                     out.truncate(begin);
@@ -79,7 +84,12 @@ impl CounterSet {
     /// Touches the memory that a batch of ids will need, so that the cache misses of a batch overlap: first all tags, then all
     /// slots. The places are computed before: a processor looks only some hundred instructions ahead, so that loads overlap only if
     /// little lies between them.
-    pub fn warm(&self, ids: &[u64]) {
+    ///
+    /// What was fetched is far away, too: another thread has written it.
+    pub fn warm(&self, ids: &[u64], fetched: &Fetched) {
+        if !fetched.is_empty() {
+            self.warm_fetched(ids, fetched);
+        }
         self.warm_in(ids, |id, hash| self.tables.slots_of(id, hash));
         if let Tables::Rising(rising) = &self.tables
             && let Some(Body::Hot(last)) = rising.parts.last().map(|last| &last.body)
@@ -90,6 +100,22 @@ impl CounterSet {
             && random.is_splitting()
         {
             self.warm_in(ids, |_, hash| random.older(hash));
+        }
+    }
+
+    fn warm_fetched(&self, ids: &[u64], fetched: &Fetched) {
+        let Tables::Rising(rising) = &self.tables else { return };
+        for batch in ids.chunks(BATCH) {
+            let mut records = [None; BATCH];
+            for (id, record) in batch.iter().zip(&mut records) {
+                if let Some(place) = rising.place(*id)
+                    && let Body::Cold(cold) = &rising.parts[place].body
+                {
+                    *record = fetched.record(cold.file(), *id);
+                }
+            }
+            let values = records.into_iter().flatten().filter_map(|record| record.values().first());
+            std::hint::black_box(values.fold(0, |all, value| all ^ value));
         }
     }
 
@@ -119,7 +145,7 @@ impl CounterSet {
         }
     }
 
-    /// The record of an id in a part whose slots do not change.
+    /// The record of an id in a part whose slots do not change, for a command that writes it.
     pub(super) fn record_of_part(
         &mut self,
         place: usize,
@@ -127,17 +153,35 @@ impl CounterSet {
         hash: Hash,
         fetched: &Fetched,
     ) -> Result<Record, Refusal> {
-        let Tables::Rising(rising) = &mut self.tables else { unreachable!("only rising sets have parts") };
+        let source = Source { fetched, cache: &mut self.cache, keeps: false };
+        self.tables.read_part(place, id, hash, source, Record::clone)
+    }
+}
+
+impl Tables {
+    /// Gives the record of an id in a part whose slots do not change to `with`.
+    pub(super) fn read_part<T>(
+        &mut self,
+        place: usize,
+        id: u64,
+        hash: Hash,
+        source: Source<'_>,
+        with: impl FnOnce(&Record) -> T,
+    ) -> Result<T, Refusal> {
+        let Tables::Rising(rising) = self else { unreachable!("only rising sets have parts") };
         match &mut rising.parts[place].body {
             Body::Hot(table) => {
                 let found = table.find(id, hash);
-                Ok(table.record(id, hash, found))
+                Ok(with(&table.record(id, hash, found)))
             }
-            Body::Frozen(table, overlay, _) => Ok(absolute(overlay, id).cloned().unwrap_or_else(|| {
-                let found = table.find(id, hash);
-                table.record(id, hash, found)
-            })),
-            Body::Cold(cold) => cold.read(id, fetched, &mut self.cache),
+            Body::Frozen(table, overlay, _) => Ok(match absolute(overlay, id) {
+                Some(record) => with(record),
+                None => {
+                    let found = table.find(id, hash);
+                    with(&table.record(id, hash, found))
+                }
+            }),
+            Body::Cold(cold) => cold.read(id, source, with),
             Body::Moving => unreachable!("a body is replaced within one function"),
         }
     }

@@ -7,6 +7,7 @@ use crate::cold::{Fetched, Folded, PageRef, RecordCache};
 use crate::hash::Hash;
 use crate::options::Order;
 use crate::table::{Dictionary, Found, Table};
+use std::sync::Arc;
 
 /// A value that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +289,8 @@ impl CounterSet {
             if let Some(read) = fetched.get(page) {
                 // The walk has reported it.
                 let _ = cold.check(page.page, read, marks);
+                // The page may be read again.
+                self.files = Arc::default();
             }
         }
         Some((place, serial))

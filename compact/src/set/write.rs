@@ -2,7 +2,7 @@
 
 use super::rising::Body;
 use super::{CounterSet, Home, Mode, Tables};
-use crate::cold::{Entry, Fetched, RepairWork};
+use crate::cold::{Entry, Fetched, RepairWork, Source};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -104,8 +104,9 @@ impl CounterSet {
             Home::Nowhere => return Ok(false),
             Home::Part(place) => place,
         };
-        let record = self.record_of_part(place, id, hash, fetched)?;
-        if self.shape.numbers.iter().all(|number| record.get(*number) == 0) {
+        let is_zero = |record: &Record| numbers.iter().all(|number| record.get(*number) == 0);
+        let source = Source { fetched, cache: &mut self.cache, keeps: false };
+        if self.tables.read_part(place, id, hash, source, is_zero)? {
             return Ok(false);
         }
         let zeros: Vec<(u8, i64)> = self.shape.numbers.iter().map(|number| (*number, 0)).collect();

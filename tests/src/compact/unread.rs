@@ -8,6 +8,16 @@ use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("unread.c");
 
+/// Compiles a library that a process may preload: `NAME.so` in this folder.
+pub(super) fn compile(folder: &Path, name: &str, source: &str) {
+    let [code, library] = ["c", "so"].map(|extension| folder.join(format!("{name}.{extension}")));
+    std::fs::write(&code, source).expect("a file");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(library);
+    let compiled = compiler.arg(code).arg("-ldl").output().expect("a C compiler, `cc`");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
 /// A disk that can fail.
 pub struct FailingDisk {
     dir: TempDir,
@@ -18,11 +28,7 @@ impl FailingDisk {
     #[expect(clippy::new_without_default, reason = "it is a compiled library, not a value")]
     pub fn new() -> FailingDisk {
         let disk = FailingDisk { dir: TempDir::new().expect("a temporary folder") };
-        std::fs::write(disk.path("unread.c"), SOURCE).expect("a file");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(disk.path("unread.so"));
-        let compiled = compiler.arg(disk.path("unread.c")).arg("-ldl").output().expect("a C compiler, `cc`");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        compile(disk.dir.path(), "unread", SOURCE);
         disk
     }
 

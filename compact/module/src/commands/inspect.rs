@@ -5,7 +5,7 @@ use super::{Call, Command, Stop, Unread};
 use crate::value::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_compact::{Figure, Figures, IDS_MAX, Need, PageRef, VALUES_MAX};
+use tallystone_compact::{Fetched, Figure, Figures, IDS_MAX, Need, PageRef, VALUES_MAX};
 
 /// `CT.INFO key`
 pub(super) struct Info;
@@ -164,7 +164,7 @@ impl Command for Scan {
 fn ahead(shared: &Arc<Shared>, page: PageRef) -> Stop {
     let pages = (page.page..page.page.saturating_add(PAGES_AHEAD)).map(|number| PageRef { page: number, ..page });
     let needs = pages.map(|page| Need { page, id: None }).collect();
-    Stop::Unread(Unread { shared: shared.clone(), needs, ids: Vec::new() })
+    Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along: Fetched::none(), looked: 0, ids: Vec::new() }))
 }
 
 fn reply(call: &Call<'_>, figures: &Figures) {

@@ -20,15 +20,16 @@ pub(crate) use stop::{Stop, Unread};
 pub(crate) use table::register;
 
 use crate::args::Args;
+use crate::blocked::{self, pages};
 use crate::context::{Context, is_paused};
 use crate::key::Key;
 use crate::raw;
 use crate::value::Shared;
-use crate::{background, blocked, guard, reaper};
+use crate::{background, guard, reaper};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
-use tallystone_compact::{CounterSet, Fetched, Mode, PageRef, Refusal};
+use tallystone_compact::{CounterSet, Fetched, Mode, Refusal};
 
 /// Pages that a transaction or a script may read while the engine waits.
 const IN_PLACE_MAX: usize = 16;
@@ -94,15 +95,28 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Stops a command that has to wait for pages of these ids. What a primary has accepted waits for none.
+    pub(crate) fn check_read(&self, shared: &Arc<Shared>, set: &mut CounterSet, ids: &[u64]) -> Result<(), Stop> {
+        if set.is_complete(self.fetched) {
+            return Ok(());
+        }
+        let mut along = Fetched::none();
+        let (needs, looked) = match self.fetched.is_empty() {
+            true => set.first_unread(ids, &mut along),
+            false => (set.unread(ids.iter().copied(), self.fetched), ids.len()),
+        };
+        if (needs.is_empty() && looked == ids.len()) || self.mode() == Mode::Apply {
+            return Ok(());
+        }
+        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, looked, ids: ids.to_vec() })))
+    }
+
     /// Why a command on one id stops: its page is to be read, or the set refuses.
     #[cold]
     pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &mut CounterSet, id: u64) -> Stop {
-        match refusal {
-            Refusal::Cold => {
-                let needs = set.unread([id].into_iter(), self.fetched);
-                Stop::Unread(Unread { shared: shared.clone(), needs, ids: vec![id] })
-            }
-            refusal => refusal.into(),
+        match (&refusal, self.check_read(shared, set, &[id])) {
+            (Refusal::Cold, Err(stop)) => stop,
+            _ => refusal.into(),
         }
     }
 
@@ -125,10 +139,10 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) if !unread.needs.is_empty() && may_block(&context) => {
-            blocked::wait(&context, unread, C::IS_WRITE, entry_resumed::<C>)
+        Err(Stop::Unread(unread)) if unread.has_more() && may_block(&context) => {
+            blocked::wait(&context, *unread, C::IS_WRITE, entry_resumed::<C>)
         }
-        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread, Stop::Cold),
+        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), *unread, Stop::Cold),
         Err(stop) => stop.reply(&context),
     })
 }
@@ -154,7 +168,7 @@ fn resume<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetc
     }
     match attempt::<C>(context, args, fetched) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, unread, MOVED_ON),
+        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, *unread, MOVED_ON),
         Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
             context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
         }
@@ -188,15 +202,21 @@ fn may_block(context: &Context<'_>) -> bool {
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
 fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
-    let Unread { shared, needs, .. } = unread;
-    let mut pages: Vec<PageRef> = needs.iter().map(|need| need.page).collect();
-    pages.dedup();
-    if pages.len() > IN_PLACE_MAX {
+    let Unread { shared, mut needs, along, looked, ids } = unread;
+    if pages(&needs).count() > IN_PLACE_MAX {
         return too_many.reply(context);
     }
-    if let Some(held) = shared.lock() {
-        let read = |page: PageRef| (page, held.files.read(page));
-        pages.into_iter().map(read).for_each(|(page, read)| fetched.insert(page, read));
+    fetched.append(along);
+    if let Some(mut held) = shared.lock() {
+        if looked < ids.len() {
+            needs = held.set().gather(ids.into_iter(), fetched);
+        }
+        if pages(&needs).count() > IN_PLACE_MAX {
+            return too_many.reply(context);
+        }
+        for needs in pages(&needs) {
+            fetched.append(Fetched::of(needs[0].page, needs, held.files.read(needs[0].page)));
+        }
     }
     match attempt::<C>(context, args, fetched) {
         Ok(()) => {}

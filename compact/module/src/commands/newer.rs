@@ -1,7 +1,7 @@
 //! `CT.PSETNEWER`: values with the time from which they are exact. A later writer overwrites, an earlier one changes nothing (W6).
 
 use super::parse::{check_records, chunks, field};
-use super::{Call, Command, Stop, Unread};
+use super::{Call, Command, Stop};
 use crate::scratch;
 use tallystone_compact::{CounterSet, Mode, Refusal};
 
@@ -40,11 +40,8 @@ impl Command for PSetNewer {
             check_records(call, items.len(), set.schema())?;
             let fields = fields(call, set, items)?;
             scratch.ids.extend(items.iter().filter_map(|packed| item(packed).ok()).map(|item| item.id));
-            let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
-            if !needs.is_empty() && call.mode() == Mode::Decide {
-                return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
-            }
-            set.warm(&scratch.ids);
+            call.check_read(shared, set, &scratch.ids)?;
+            set.warm(&scratch.ids, call.fetched);
             let (mut count, mut refused) = (0, None);
             for packed in items {
                 match store(call, set, fields, &item(packed)?) {

@@ -6,7 +6,7 @@
 
 use super::parse::{check_records, chunks, field, id, number};
 use super::token::{self, Given, TOKEN_ARGS};
-use super::{Call, Command, Stop, Unread, may_be_applied};
+use super::{Call, Command, Stop, may_be_applied};
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::fmt::Write;
@@ -175,10 +175,7 @@ fn count_all(
     token: Option<&Given<'_>>,
 ) -> Result<Counted, Stop> {
     check_records(call, scratch.ids.len(), set.schema())?;
-    let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
-    if !needs.is_empty() && call.mode() == Mode::Decide {
-        return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
-    }
+    call.check_read(shared, set, &scratch.ids)?;
     let mut counted = Counted::default();
     if let Some(token) = token
         && token.is_repeated(call, set)?
@@ -192,7 +189,7 @@ fn count_all(
     let mut mode = Mode::Decide;
     for (place, (id, delta)) in scratch.ids.iter().zip(&scratch.pairs).enumerate() {
         if place.is_multiple_of(WARM_BATCH) {
-            set.warm(&scratch.ids[place..scratch.ids.len().min(place + WARM_BATCH)]);
+            set.warm(&scratch.ids[place..scratch.ids.len().min(place + WARM_BATCH)], call.fetched);
         }
         let deltas = std::slice::from_ref(delta);
         let mut done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);

@@ -1,7 +1,7 @@
 //! `CT.GET`, `CT.MGET` and `CT.PGET`.
 
 use super::parse::{FIELDS_MAX, check_values, field, id, ids, packed_ids};
-use super::{Call, Command, Stop, Unread};
+use super::{Call, Command, Stop};
 use crate::latest;
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
@@ -105,9 +105,6 @@ fn read_all(call: &Call<'_>, shared: &Arc<Shared>, scratch: &mut Scratch) -> Res
     let mut held = shared.lock().ok_or(Stop::Broken)?;
     let set: &mut CounterSet = held.set();
     check_values(scratch.ids.len(), set.schema())?;
-    let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
-    if !needs.is_empty() {
-        return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
-    }
+    call.check_read(shared, set, &scratch.ids)?;
     Ok(set.read_many(&scratch.ids, call.fetched, &mut scratch.values)?)
 }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::value::Shared;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tallystone_compact::{Need, Refusal};
+use tallystone_compact::{Fetched, Need, Refusal};
 
 /// Why a command was not carried out. It has changed nothing and replied nothing.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Stop {
     /// The set was left half-changed by a bug.
     Broken,
     /// Pages have to be read first.
-    Unread(Unread),
+    Unread(Box<Unread>),
     /// More pages than a transaction or a script may wait for.
     Cold,
     /// The set refuses.
@@ -36,8 +36,19 @@ pub(crate) struct Unread {
     pub(crate) shared: Arc<Shared>,
     /// In order of files and pages. Either each has an id, or none has.
     pub(crate) needs: Vec<Need>,
+    /// What the cache has for the other ids of the command.
+    pub(crate) along: Fetched,
+    /// How many of the ids these are for: of many, the others are looked at while it waits.
+    pub(crate) looked: usize,
     /// The ids of the command, to look again at what it needs.
     pub(crate) ids: Vec<u64>,
+}
+
+impl Unread {
+    /// Whether the command needs pages, or may need them.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.needs.is_empty() || self.looked < self.ids.len()
+    }
 }
 
 impl std::fmt::Debug for Unread {

@@ -1,7 +1,7 @@
 //! `CT.SET` and `CT.DEL`.
 
 use super::parse::{check_records, id, ids, pairs};
-use super::{Call, Command, Stop, Unread};
+use super::{Call, Command, Stop};
 use crate::scratch;
 use tallystone_compact::Mode;
 
@@ -60,11 +60,8 @@ impl Command for Del {
                 call.changed(shared, c"ct.del");
                 return Ok(());
             }
-            let needs = set.unread(scratch.ids.iter().copied(), call.fetched);
-            if !needs.is_empty() {
-                return Err(Stop::Unread(Unread { shared: shared.clone(), needs, ids: scratch.ids.clone() }));
-            }
-            set.warm(&scratch.ids);
+            call.check_read(shared, set, &scratch.ids)?;
+            set.warm(&scratch.ids, call.fetched);
             let mut deleted = vec![call.args.raw(1)];
             let mut refused = None;
             for (place, id) in scratch.ids.iter().enumerate() {

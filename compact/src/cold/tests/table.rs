@@ -31,6 +31,18 @@ fn open(files: &HashMap<FileId, Vec<Bytes>>, place: PageRef) -> Result<Page, Pag
     Page::open(place, bytes.ok_or(PageFault::Missing)?.clone())
 }
 
+/// The page to read before an id can be read.
+fn page_needed(table: &ColdTable, id: u64, fetched: &Fetched, cache: &RecordCache) -> Option<PageRef> {
+    match table.base_of(id, fetched, cache) {
+        Base::OnPage(page) => Some(page),
+        Base::Known | Base::Cached(_) => None,
+    }
+}
+
+fn read(table: &mut ColdTable, id: u64, fetched: &Fetched, cache: &mut RecordCache) -> Result<Record, Refusal> {
+    table.read(id, Source { fetched, cache, keeps: id.is_multiple_of(3) }, Record::clone)
+}
+
 impl Bench {
     fn new(plain: BTreeMap<u64, Record>, cache_bytes: usize) -> Bench {
         let (pages, index) = write_file(FileId(1), &plain);
@@ -58,8 +70,8 @@ impl Bench {
 
     /// The record, read as a host does it.
     fn read(&mut self, id: u64) -> Result<Record, Refusal> {
-        let needed = self.table.page_needed(id, &Fetched::none(), &self.cache);
-        let known = self.table.read(id, &Fetched::none(), &mut self.cache);
+        let needed = page_needed(&self.table, id, &Fetched::none(), &self.cache);
+        let known = read(&mut self.table, id, &Fetched::none(), &mut self.cache);
         let Some(place) = needed else {
             assert_ne!(known, Err(Refusal::Cold), "nothing was needed");
             return known;
@@ -70,12 +82,12 @@ impl Bench {
         let found = Fetched::of(place, &[need], open(&self.files, place));
         let fetched: Fetched = [(place, open(&self.files, place))].into_iter().collect();
         let [first, second] = if id.is_multiple_of(2) { [&found, &fetched] } else { [&fetched, &found] };
-        assert_eq!(self.table.page_needed(id, first, &self.cache), None);
-        let read = self.table.read(id, first, &mut self.cache);
-        assert_ne!(read, Err(Refusal::Cold), "one page is enough");
-        assert_eq!(self.table.read(id, second, &mut RecordCache::new(0)), read);
-        assert_eq!(self.table.page_needed(id, &Fetched::none(), &RecordCache::new(0)).is_none(), read.is_err());
-        read
+        assert_eq!(page_needed(&self.table, id, first, &self.cache), None);
+        let value = read(&mut self.table, id, first, &mut self.cache);
+        assert_ne!(value, Err(Refusal::Cold), "one page is enough");
+        assert_eq!(read(&mut self.table, id, second, &mut RecordCache::new(0)), value);
+        assert_eq!(page_needed(&self.table, id, &Fetched::none(), &RecordCache::new(0)).is_none(), value.is_err());
+        value
     }
 
     fn check_id(&mut self, id: u64) {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cold::Need;
+use crate::set::LOOKED_MAX;
 
 fn search(disk: &Disk, needs: &[Need]) -> Fetched {
     let mut fetched = Fetched::none();
@@ -149,7 +150,78 @@ fn w3_a_command_takes_along_what_the_cache_has() {
     let others: Vec<u64> = (10_000..11_000).collect();
     let read = found(&mut set, &disk, &others);
     values(&mut set, &others, &read).unwrap();
+    // The cache takes up what was read in steps.
+    (0..20).for_each(|_| {
+        set.step(0);
+    });
     assert_eq!(set.unread([1].into_iter(), &Fetched::none()).len(), 1, "the cache has forgotten it");
     assert!(set.unread(ids.into_iter(), &fetched).is_empty());
     assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
+}
+
+/// A look at many cold ids would hold the engine: it takes place in parts, between which other commands run.
+#[test]
+fn w3_a_command_looks_at_its_cold_ids_in_parts() {
+    let mut disk = Disk::default();
+    let (mut set, second) = two_files(&mut disk);
+    set.alter(Change::Option(b"CACHE_BYTES".to_vec(), b"65536".to_vec())).unwrap();
+    let first = found(&mut set, &disk, &[1, 2, 3]);
+    values(&mut set, &[1, 2, 3], &first).unwrap();
+    // Ids in memory are not counted.
+    let ids: Vec<u64> = (0..300).map(|n| n * 7 % 1_000).chain(69_000..69_700).chain([second + 5, 1]).collect();
+    let mut fetched = Fetched::none();
+    let (needs, mut looked) = set.first_unread(&ids, &mut fetched);
+    assert!((LOOKED_MAX..LOOKED_MAX + 32).contains(&looked) && needs.len() <= looked, "{looked}");
+    let (mut read, mut parts) = (search(&disk, &needs), 1);
+    while looked < ids.len() {
+        assert!(!set.is_complete(&fetched));
+        // Another command writes an id of this one.
+        add(&mut set, 14..15);
+        let (needs, next) = set.gather_part(&ids, looked, &mut fetched);
+        assert!(next > looked && needs.len() < LOOKED_MAX + 32);
+        read.append(search(&disk, &needs));
+        (looked, parts) = (next, parts + 1);
+    }
+    assert_eq!(parts, 3, "300 cold ids, then 700 in memory");
+    assert!(!set.is_complete(&fetched), "nothing was read yet");
+    fetched.append(read);
+    // The id that comes twice was counted twice, if its record was not known.
+    if !set.is_complete(&fetched) {
+        assert_eq!(set.gather_part(&ids, 0, &mut fetched).0, []);
+        assert!(set.gather(ids.iter().copied(), &mut fetched).is_empty());
+    }
+    assert!(set.is_complete(&fetched) && set.unread(ids.iter().copied(), &fetched).is_empty());
+    let expected = |id: u64, set: &mut CounterSet| {
+        let alone = set.unread([id].into_iter(), &Fetched::none());
+        let mut values = Vec::new();
+        set.read(id, &search(&disk, &alone), &mut values).map(|()| values).unwrap()
+    };
+    let all = values(&mut set, &ids, &fetched).unwrap();
+    for (id, values) in ids.iter().zip(all.chunks(2)) {
+        assert_eq!(values, expected(*id, &mut set), "{id}");
+    }
+    // Of a file that is replaced, not all is known.
+    add(&mut set, 0..5_000);
+    let job = set.next_job().expect("a merge");
+    assert!(disk.run(&mut set, job));
+    assert!(!set.is_complete(&fetched));
+    set.gather_part(&ids, 0, &mut fetched);
+    let (needs, _) = set.gather_part(&ids, 200, &mut fetched);
+    fetched.append(search(&disk, &needs));
+    assert!(!set.is_complete(&fetched), "a part of the needs was not read");
+}
+
+/// A page that fails gives no records: the command looks again, and finds that the page is known.
+#[test]
+fn w3_a_command_whose_page_fails_is_complete_at_the_second_look() {
+    let mut disk = Disk::default();
+    let (mut set, _) = two_files(&mut disk);
+    let mut fetched = Fetched::none();
+    let (needs, looked) = set.first_unread(&[1, 5], &mut fetched);
+    assert_eq!((needs.len(), looked), (2, 2));
+    fetched.append(Fetched::of(needs[0].page, &needs, Err(PageFault::Checksum)));
+    assert!(!set.is_complete(&fetched));
+    assert_eq!(set.gather_part(&[1, 5], 0, &mut fetched), (Vec::new(), 2));
+    assert!(set.is_complete(&fetched));
+    assert!(matches!(set.read_field(1, 0, &fetched), Err(Refusal::Damaged(_))));
 }

@@ -1,12 +1,15 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Then the command runs again from its start with what was found. A file never changes, so that is true whatever happened
-//! to the set meanwhile: what was written since is in memory, and a file that has replaced another one is read again. Before that, on the
-//! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
-//! engine lets it write: while clients are paused (a failover), nothing may be replicated.
+//! the engine. Of many cold ids, a command looks at the first ones, and at the others in steps while readers read ([`look`]). Then it
+//! runs again from its start with what was found. A file never changes, so that is true whatever happened to the set meanwhile: what was
+//! written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread, [`on_ready`]
+//! checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover), nothing may
+//! be replicated.
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
+
+mod look;
 
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
@@ -14,6 +17,7 @@ use crate::raw::{self, api};
 use crate::readers::{self, Reads, Task};
 use crate::value::{Held, Shared};
 use crate::{args::Args, background, guard, reaper};
+use look::look_later;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
@@ -25,6 +29,8 @@ use tallystone_compact::{Fetched, Need};
 const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
+/// So many times it looks again in steps. If files are replaced so often that this does not end, it then looks at all ids at once.
+const ROUNDS_IN_STEPS: u32 = 2;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
 const PAGES_MAX: usize = 16_384;
@@ -49,8 +55,14 @@ struct Wait {
     /// Its part of [`PAGES_HELD`].
     held: AtomicUsize,
     is_write: bool,
+    /// Pages that are being read, and one while there are ids to look at.
     missing: AtomicUsize,
+    /// How many of its ids were looked at. The main thread alone uses it.
+    looked: AtomicUsize,
     rounds: AtomicU32,
+    /// What is known since its ids were looked at. Only the main thread takes the lock: readers may hold the other one for long.
+    along: Mutex<Fetched>,
+    /// What readers have found since.
     fetched: Mutex<Fetched>,
 }
 
@@ -78,6 +90,8 @@ impl Drop for Ready {
         PAGES_HELD.fetch_sub(self.held, Relaxed);
         if let Some(shared) = self.shared.upgrade() {
             shared.ready.fetch_sub(1, Relaxed);
+            // The cache takes up what was read.
+            background::wake(&shared);
         }
     }
 }
@@ -116,7 +130,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         (api().measure_time_start)(client);
         client
     };
-    let Unread { shared, needs, ids } = unread;
+    let Unread { shared, needs, along, looked, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
         since: Instant::now(),
@@ -125,26 +139,31 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         held: AtomicUsize::new(0),
         is_write,
         missing: AtomicUsize::new(0),
+        looked: AtomicUsize::new(looked),
         rounds: AtomicU32::new(0),
+        along: Mutex::new(along),
         fetched: Mutex::default(),
     });
-    let room = room(&needs, &wait.ids);
+    let room = room(&needs, &wait);
     let is_next = lock(&QUEUE).is_empty() && has_room(room);
     if is_next && let Some(held) = shared.lock() {
-        return read(&wait, &held, &needs);
+        wait.hold(room);
+        return begin(&wait, &held, &needs);
     }
     let needs = if wait.ids.is_empty() { needs } else { Vec::new() };
+    *lock(&wait.along) = Fetched::none();
     lock(&QUEUE).push_back(Queued { wait, room, needs });
     read_queued();
 }
 
-fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
+/// What is needed, page by page.
+pub(crate) fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
     needs.chunk_by(|one, next| one.page == next.page)
 }
 
-/// What a command holds when it begins to read.
-fn room(needs: &[Need], ids: &[u64]) -> usize {
-    pages(needs).count() + ids.len() / PAGE_RECORDS
+/// What a command holds when it begins to read: an id that was not looked at may need a page.
+fn room(needs: &[Need], wait: &Wait) -> usize {
+    pages(needs).count() + wait.unlooked() + wait.ids.len() / PAGE_RECORDS
 }
 
 fn has_room(room: usize) -> bool {
@@ -169,11 +188,20 @@ fn read_queued() {
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
                 let mut fetched = Fetched::none();
+                wait.looked.store(wait.ids.len(), Relaxed);
                 if !wait.ids.is_empty() {
                     // Files may have been replaced meanwhile.
-                    needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
+                    let looked;
+                    (needs, looked) = held.set().gather_part(&wait.ids, 0, &mut fetched);
+                    wait.looked.store(looked, Relaxed);
                 }
-                if needs.is_empty() { unblock(&wait, fetched) } else { read(&wait, &held, &needs) }
+                if needs.is_empty() && wait.unlooked() == 0 {
+                    unblock(&wait, fetched);
+                } else {
+                    *lock(&wait.along) = fetched;
+                    wait.hold(room(&needs, &wait));
+                    begin(&wait, &held, &needs);
+                }
             }
             None => unblock(&wait, Fetched::none()),
         }
@@ -186,21 +214,42 @@ impl Wait {
         self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
     }
 
+    /// Ids that were not looked at.
+    fn unlooked(&self) -> usize {
+        self.ids.len().saturating_sub(self.looked.load(Relaxed))
+    }
+
+    fn hold(&self, room: usize) {
+        PAGES_HELD.fetch_add(room, Relaxed);
+        self.held.fetch_add(room, Relaxed);
+    }
+
+    /// All that is known. No reader reads for it now.
+    fn take_fetched(&self) -> Fetched {
+        let mut fetched = std::mem::take(&mut *lock(&self.along));
+        fetched.append(std::mem::take(&mut *lock(&self.fetched)));
+        fetched
+    }
+
     /// Frees what was read for it. It is read again when it goes on.
     fn free_pages(&self) {
         PAGES_HELD.fetch_sub(self.held.swap(0, Relaxed), Relaxed);
-        reaper::free_pages(std::mem::take(&mut *lock(&self.fetched)));
+        reaper::free_pages(self.take_fetched());
     }
+}
+
+/// Begins to read, and to look at the other ids of the command.
+fn begin(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
+    if wait.unlooked() > 0 {
+        wait.missing.fetch_add(1, Relaxed);
+        look_later(wait.clone());
+    }
+    read(wait, held, needs);
 }
 
 /// Reads what a command needs: one task for each file.
 fn read(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
-    let count = pages(needs).count();
-    let is_first = wait.held.load(Relaxed) == 0;
-    let room = if is_first { count + wait.ids.len() / PAGE_RECORDS } else { count };
-    PAGES_HELD.fetch_add(room, Relaxed);
-    wait.held.fetch_add(room, Relaxed);
-    wait.missing.store(count, Relaxed);
+    wait.missing.fetch_add(pages(needs).count(), Relaxed);
     for needs in needs.chunk_by(|one, next| one.page.file == next.page.file) {
         let file = held.files.get(needs[0].page.file).cloned();
         let needs = needs.iter().rev().copied().collect();
@@ -246,7 +295,7 @@ fn go_on(wait: Arc<Wait>) {
         pause(wait);
         return read_queued();
     }
-    let mut fetched = std::mem::take(&mut *lock(&wait.fetched));
+    let mut fetched = wait.take_fetched();
     if wait.held.load(Relaxed) == 0 {
         // After a pause. Its pages are chosen when they are read.
         lock(&QUEUE).push_back(Queued { wait, room: 0, needs: Vec::new() });
@@ -254,11 +303,19 @@ fn go_on(wait: Arc<Wait>) {
     }
     if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
+        && !held.set().is_complete(&fetched)
+        && !wait.is_late()
     {
-        let needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
-        if !needs.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
-            *lock(&wait.fetched) = fetched;
-            read(&wait, &held, &needs);
+        let (needs, looked) = match wait.rounds.load(Relaxed) < ROUNDS_IN_STEPS {
+            true => held.set().gather_part(&wait.ids, 0, &mut fetched),
+            false => (held.set().gather(wait.ids.iter().copied(), &mut fetched), wait.ids.len()),
+        };
+        wait.looked.store(looked, Relaxed);
+        let has_more = !needs.is_empty() || wait.unlooked() > 0;
+        if has_more && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
+            *lock(&wait.along) = fetched;
+            wait.hold(pages(&needs).count());
+            begin(&wait, &held, &needs);
             return;
         }
     }
@@ -303,6 +360,7 @@ unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
         // SAFETY: `unblock` has made it, and the engine gives it back once.
         drop(unsafe { Box::from_raw(data.cast::<Ready>()) });
         background::after_ready();
+        background::begin();
         read_queued();
     });
 }
