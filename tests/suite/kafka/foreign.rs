@@ -1,5 +1,5 @@
-//! A foreign leader of a consumer group: it gives no partition to anybody. That is what a leader does to whom Kafka names no partition of
-//! a topic, because the topic is created again in that moment.
+//! A foreign leader of a consumer group: it gives no partition to any member. That is what a leader does for which Kafka names no
+//! partition of a topic, because the topic is created again in that moment.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
