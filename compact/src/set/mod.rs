@@ -6,6 +6,7 @@
 mod alter;
 mod dump;
 mod jobs;
+mod left;
 mod outliers;
 mod random;
 mod read;

@@ -1,5 +1,6 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
+use super::left::Left;
 use super::outliers::Outliers;
 use super::recent::{Outside, Recent};
 use super::shape::Shape;
@@ -54,8 +55,7 @@ pub(crate) struct Rising {
     candidates: Recent,
     /// Tables that were allocated before they are needed.
     pub(crate) spares: Vec<Table>,
-    /// Tables that are no longer needed, to be freed in steps.
-    pub(crate) left: Vec<Table>,
+    pub(crate) left: Left,
     pub(crate) next_serial: u32,
     /// Hot parts. They are counted as they come and go, because each new id needs their number.
     hot: u64,
@@ -318,7 +318,10 @@ impl Rising {
                 moved.extend(ids.iter().map(|&(id, hash)| (id, hash, last.take(id, hash))));
             }
         }
-        self.left.extend(old);
+        if let Some(old) = old {
+            self.left.push(old);
+            self.left.free_little();
+        }
         let mut outliers = std::mem::take(&mut self.outliers);
         outliers.leave_far();
         self.begin();
@@ -361,7 +364,8 @@ impl Rising {
     }
 
     pub(crate) fn memory_bytes_without_parts(&self) -> usize {
-        self.spares.iter().map(Table::memory_bytes).sum::<usize>() + self.outliers.memory_bytes()
+        let spares: usize = self.spares.iter().map(Table::memory_bytes).sum();
+        spares + self.left.memory_bytes() + self.outliers.memory_bytes()
     }
 
     /// Memory of the strays, and of what is known of them.

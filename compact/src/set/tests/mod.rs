@@ -2,6 +2,7 @@
 
 mod bounds;
 mod fetched;
+mod left;
 mod overlays;
 
 use super::{CounterSet, Job, Mode};
