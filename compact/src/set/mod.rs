@@ -14,6 +14,7 @@ mod recent;
 mod restore;
 mod restoring;
 mod rising;
+mod serials;
 mod shape;
 mod show;
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub(crate) enum Node {
 pub(crate) struct Random {
     pub(crate) root: Node,
     pub(crate) leaves: u64,
+    /// Rises by two with each split: it stays far below what a cursor holds, since a set has few tables.
     pub(crate) next_serial: u32,
     /// A hash that leads to the table of each serial: a walk goes from serial to serial.
     paths: BTreeMap<u32, Hash>,

@@ -4,6 +4,7 @@ use super::dump::{VERSION, kind};
 use super::random::{Leaf, Node};
 use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Body, Part};
+use super::serials::{self, RESTORED_TABLES_MAX};
 use super::shape::Shape;
 use super::{CounterSet, Mode, Tables};
 use crate::SET_TABLES_MAX;
@@ -151,14 +152,15 @@ impl CounterSet {
 
     fn take_table(&mut self, mode: Mode, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
-        let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
+        let serial = serials::restored(reader.small()?, rising.parts.last().map(|last| last.serial));
+        let first = reader.number()?;
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
         let part = Part { first, serial, body: Body::Hot(table) };
         has_room(mode, rising.parts.len() as u64 + 1)?;
         let is_open = matches!(self.restoring, Restoring::Cold(_));
-        if !rising.is_next(&part) || is_open || serial >= 1 << 24 || probe_max > 64 {
+        if !rising.is_next(&part) || is_open || probe_max > 64 {
             return Reader::broken();
         }
         // Tables move to files from the lowest on: what looks for cold records relies on it.
@@ -319,12 +321,9 @@ impl CounterSet {
     }
 }
 
-/// Tables that a set gets from a snapshot or a primary of an earlier version at most: the bytes of a RESTORE may be anybody's.
-const TABLES_MAX: usize = 16 * SET_TABLES_MAX;
-
 /// Whether a set may have so many tables.
 fn has_room(mode: Mode, tables: u64) -> Result<(), Refusal> {
-    let most = if mode == Mode::Decide { SET_TABLES_MAX } else { TABLES_MAX };
+    let most = if mode == Mode::Decide { SET_TABLES_MAX } else { RESTORED_TABLES_MAX };
     if tables > most as u64 {
         return Err(Refusal::invalid(format!("a set has at most {most} tables")));
     }

@@ -4,6 +4,7 @@ mod bounds;
 mod fetched;
 mod left;
 mod overlays;
+mod serials;
 
 use super::{CounterSet, Job, Mode};
 use crate::cold::{Fetched, FileId, Folded, PAGE_BYTES, Page, PageFault, PageRef};
