@@ -1,6 +1,6 @@
 //! Makes a set from the pieces of a dump.
 
-use super::dump::{VERSION, kind};
+use super::dump::{VERSION, Work, kind};
 use super::random::{Leaf, Node};
 use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Body, Part};
@@ -81,14 +81,15 @@ impl CounterSet {
         if mode == Mode::Decide {
             self.follows(kind)?;
         }
+        let mut work = Work::most(mode);
         let taken = match kind {
             // It checks everything before it changes something.
             kind::TABLE => return self.take_table(mode, reader, files),
-            kind::TOKENS | kind::EQUAL_TOKENS => self.take_tokens(kind, reader),
+            kind::TOKENS | kind::EQUAL_TOKENS => self.take_tokens(kind, reader, &mut work),
             kind::TREE => self.take_tree(mode, reader),
-            kind::SLOTS => self.take_slots(reader),
-            kind::RECORDS => self.take_records(reader, files),
-            kind::HELD => self.take_held(reader),
+            kind::SLOTS => self.take_slots(reader, &mut work),
+            kind::RECORDS => self.take_records(reader, files, &mut work),
+            kind::HELD => self.take_held(reader, &mut work),
             kind::END => self.end_table(files),
             kind::FAILED if self.is_restoring() => {
                 self.restoring = Restoring::Failed;
@@ -121,7 +122,7 @@ impl CounterSet {
         if follows { Ok(()) } else { Err(Refusal::invalid("this piece of a dump does not follow the one before")) }
     }
 
-    fn take_tokens(&mut self, kind: u8, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_tokens(&mut self, kind: u8, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let begin_ms = reader.number()?;
         let ends_ms = match kind {
             kind::EQUAL_TOKENS => begin_ms.saturating_add(self.tokens.parts().0),
@@ -131,6 +132,7 @@ impl CounterSet {
             return Reader::broken();
         }
         while !reader.is_empty() {
+            work.take(1)?;
             let bytes = reader.take(16)?;
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
             let high = u64::from(word(0)) | u64::from(word(4)) << 32;
@@ -156,7 +158,9 @@ impl CounterSet {
         let first = reader.number()?;
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
-        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
+        // Each record looks for a slot again, so that the table may have a lower bound than the one that was dumped.
+        let probes = probe_max.clamp(1, self.options.probes_max() as u32);
+        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes);
         let part = Part { first, serial, body: Body::Hot(table) };
         has_room(mode, rising.parts.len() as u64 + 1)?;
         let is_open = matches!(self.restoring, Restoring::Cold(_));
@@ -184,12 +188,14 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_slots(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_slots(&mut self, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let layout = layout(reader)?;
         let shape_layout = self.shape.layout.clone();
         let is_same = layout == *shape_layout;
+        let record_work = Work::of_slot(&layout, &shape_layout);
         let (mut id, mut padded) = (0_u64, vec![0; layout.bytes + PAD_BYTES]);
         while !reader.is_empty() {
+            work.take(record_work)?;
             id = id.wrapping_add(reader.signed()? as u64);
             let bytes = reader.take(layout.bytes)?;
             let hash = Hash::of(id, self.shape.seed);
@@ -207,11 +213,17 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_records(&mut self, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+    fn take_records(
+        &mut self,
+        reader: &mut Reader<'_>,
+        files: &mut dyn PageFiles,
+        work: &mut Work,
+    ) -> Result<(), Refusal> {
         let mut id = 0_u64;
         while !reader.is_empty() {
             id = id.wrapping_add(reader.signed()? as u64);
             let record = values(reader)?;
+            work.take(Work::of_record(record.values().len()))?;
             match &mut self.restoring {
                 Restoring::Cold(rebuilding) => {
                     if rebuilding.last_id.is_some_and(|last| last >= id) || id < rebuilding.part.first {
@@ -228,7 +240,7 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_held(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_held(&mut self, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let Restoring::Cold(rebuilding) = &mut self.restoring else { return Reader::broken() };
         while !reader.is_empty() {
             match reader.number()? {
@@ -238,14 +250,18 @@ impl CounterSet {
                     if first > last {
                         return Reader::broken();
                     }
+                    work.take(Work::of_record(0))?;
                     rebuilding.damage.push(Damage { file, page, first, last });
                 }
                 1 => {
                     let id = reader.number()?;
-                    rebuilding.held.push((id, Entry::Absolute(values(reader)?)));
+                    let record = values(reader)?;
+                    work.take(Work::of_record(record.values().len()))?;
+                    rebuilding.held.push((id, Entry::Absolute(record)));
                 }
                 2 => {
                     let (id, parts): (u64, usize) = (reader.number()?, reader.small()?);
+                    work.take(Work::of_record(parts))?;
                     let mut patch = Vec::new();
                     for _ in 0..parts.min(FIELD_NUMBERS_MAX) {
                         let number: u64 = reader.number()?;
@@ -342,7 +358,11 @@ fn header(reader: &mut Reader<'_>) -> Result<CounterSet, Refusal> {
         options.set(name.as_bytes(), reader.number()?.to_string().as_bytes(), true)?;
     }
     let mut fields = Vec::new();
-    for _ in 0..reader.small::<u16>()? {
+    let count: usize = reader.small()?;
+    if count > FIELD_NUMBERS_MAX {
+        return Err(Refusal::invalid(format!("a schema has at most {FIELD_NUMBERS_MAX} fields in its life")));
+    }
+    for _ in 0..count {
         let (name, bits) = (reader.text()?, reader.number()?);
         let width = u8::try_from(bits >> 2).or_else(|_| Reader::broken())?;
         let field = Field::parse(name.as_bytes(), width.to_string().as_bytes())?;

@@ -4,6 +4,7 @@ mod bounds;
 mod fetched;
 mod left;
 mod overlays;
+mod pieces;
 mod serials;
 
 use super::{CounterSet, Job, Mode};
