@@ -106,11 +106,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What follows a change: watchers and replicas learn of it, and background work may be due.
+    /// What follows a change: background work may be due, and watchers and other modules learn of it. These come last, and without the open
+    /// key: a module may delete the key when it learns of the change.
     #[inline]
-    pub(crate) fn changed(&self, shared: &Arc<Shared>, event: &CStr) {
+    pub(crate) fn changed(&self, key: Key<'_>, event: &CStr) {
+        if let Ok(shared) = key.set_in_any_state() {
+            background::touch(self.context, shared);
+        }
+        drop(key);
         self.context.changed(self.args, event);
-        background::touch(self.context, shared);
     }
 }
 
