@@ -186,8 +186,9 @@ fn attempt<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &Fetched
     C::run(&Call { context, args, fetched, mode: Cell::new(None) })
 }
 
+/// A replica that serves its counters while it loads those of its primary (`repl-diskless-load swapdb`) goes on with no client that waits.
 fn may_block(context: &Context<'_>) -> bool {
-    context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
+    !background::is_loading() && context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
 }
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
