@@ -64,7 +64,7 @@ fn copy(set: &CounterSet, mode: Mode) -> CounterSet {
 
 #[test]
 fn w4_a_set_whose_range_begins_again_and_again_can_be_loaded() {
-    // As after so many begins; the first one as of an earlier version, which had no bound of its own.
+    // As after so many begins; the first one as of an earlier version, which had no bound.
     for from in [SERIALS_MAX - 300, SERIALS_LOWER - 300] {
         let mut set = falling();
         fall(&mut set, 0..500);
