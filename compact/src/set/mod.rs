@@ -8,6 +8,7 @@ mod dump;
 mod jobs;
 mod left;
 mod outliers;
+mod parts;
 mod random;
 mod read;
 mod recent;
