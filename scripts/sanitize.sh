@@ -19,15 +19,16 @@ module="$CARGO_TARGET_DIR/sanitized/$host/release/libtallystone_compact_module.s
 # The engine allocates by jemalloc, whose functions the sanitizer replaces only where they are in a library, as in Debian's Redis.
 engine=$(command -v "${TALLYSTONE_REDIS_SERVER:-redis-server}")
 wrapper="$CARGO_TARGET_DIR/sanitized/redis-server"
-printf '#!/bin/sh\nLD_PRELOAD=%s ASAN_OPTIONS=detect_leaks=0 exec %s "$@"\n' "$runtime" "$engine" >"$wrapper"
+# A test that has a disk that fails preloads it, too.
+printf '#!/bin/sh\nLD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" ASAN_OPTIONS=detect_leaks=0 exec %s "$@"\n' "$runtime" "$engine" >"$wrapper"
 chmod +x "$wrapper"
 
 tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(
   compact::fuzz::w1_fuzzed_commands_on_redis compact::model::w1_random_commands_equal_a_map_on_redis
   compact::model::w3_random_commands_equal_a_map_while_tables_are_cold
-  compact::cold compact::commands compact::damage compact::engine compact::full_disk compact::limits compact::packed
-  compact::pieces compact::replicas compact::snapshots compact::tokens
+  compact::cold compact::commands compact::crash compact::damage compact::engine compact::full_disk compact::limits
+  compact::meddler compact::packed compact::pieces compact::replicas compact::snapshots compact::tokens compact::waits
 )
 # Valkey loads modules in a way (RTLD_DEEPBIND) that a sanitizer refuses, so the tests of both engines run on Redis.
 TALLYSTONE_COMPACT_MODULE="$module" TALLYSTONE_REDIS_SERVER="$wrapper" TALLYSTONE_VALKEY_SERVER="$wrapper" \

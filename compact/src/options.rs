@@ -24,7 +24,7 @@ pub struct Options {
     pub key_bytes: u64,
     /// `FILL_PERCENT`: the share of used slots at which the next table begins.
     pub fill_percent: u64,
-    /// `PROBE_MAX`: groups of 16 slots that a search examines before the extend dictionary.
+    /// `PROBE_MAX`: groups of 16 slots that a search examines before the extend dictionary; at most [`Options::probes_max`] of them.
     pub probe_max: u64,
     /// `TABLES_PREALLOCATED`: tables whose memory is taken before an id needs it.
     pub tables_preallocated: u64,
@@ -57,6 +57,12 @@ impl Default for Options {
         }
     }
 }
+
+/// Groups that a search examines at most.
+pub(crate) const PROBES_MAX: u64 = 16;
+/// The same in a table with more slots than [`SMALL_SLOTS`]: each group is in another page, which the processor finds more slowly.
+const PROBES_MAX_LARGE: u64 = 8;
+const SMALL_SLOTS: u64 = 1 << 20;
 
 /// Name, least and greatest value of each number among the options.
 const NUMBERS: [(&str, u64, u64); 9] = [
@@ -112,6 +118,12 @@ impl Options {
         Ok(())
     }
 
+    /// Groups that a search examines at most. `PROBE_MAX` may be greater, because sets, logs and programs of earlier versions have it; then a
+    /// thousand searches of a full table would take milliseconds.
+    pub(crate) fn probes_max(&self) -> u64 {
+        if self.table_slots > SMALL_SLOTS { PROBES_MAX_LARGE } else { PROBES_MAX }
+    }
+
     /// Names and values, in the order of the documentation.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let mut copy = self.clone();
@@ -150,6 +162,8 @@ mod tests {
         }
         assert!(options.set(b"TABLE_SLOTS", b"64", false).is_err() && options.set(b"ORDER", b"RISING", false).is_err());
         assert!(options.set(b"NONE", b"1", true).is_err() && options.set(b"ORDER", b"UP", true).is_err());
+        let most = |table_slots| Options { table_slots, ..Options::default() }.probes_max();
+        assert_eq!([16, 1 << 20, (1 << 20) + 1, 1 << 26].map(most), [16, 16, 8, 8]);
         let of = |options: Options| options.check().is_err();
         let random = || Options { order: Order::Random, ..Options::default() };
         assert!(of(Options { memory_max: 1, ..random() }) && of(Options { tables_preallocated: 1, ..random() }));

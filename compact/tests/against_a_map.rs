@@ -95,6 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => (10..=95_u64).prop_map(|percent| Step::Option("FILL_PERCENT", percent)),
         1 => (0..6_u64).prop_map(|tables| Step::Option("TABLES_MAX", tables)),
+        1 => (1..20_u64).prop_map(|groups| Step::Option("PROBE_MAX", groups)),
         3 => (0..9_u8, 0..10_000_u64, any::<bool>(), 0..2_000_u64)
             .prop_map(|(number, age_ms, content, passes_ms)| Step::Token(number, age_ms, content, passes_ms)),
         1 => prop_oneof![Just(1_000), Just(WINDOW_MS), Just(60_000)].prop_map(Step::Window),

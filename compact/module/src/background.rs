@@ -99,6 +99,11 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
     Err("the engine's events cannot be followed".to_owned())
 }
 
+/// Whether the engine loads a snapshot or its log: it runs no timers then, and goes on with no client that waits.
+pub(crate) fn is_loading() -> bool {
+    IS_LOADING.load(Relaxed)
+}
+
 unsafe extern "C" fn on_loading(ctx: *mut raw::Ctx, _event: raw::Event, what: u64, _data: *mut c_void) {
     let has_ended = what == raw::LOADING_ENDED || what == raw::LOADING_FAILED;
     IS_LOADING.store(!has_ended, Relaxed);

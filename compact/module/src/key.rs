@@ -41,7 +41,8 @@ impl<'a> Key<'a> {
                 return Err(if self.is_empty() { Stop::NoSet } else { Stop::WrongType });
             }
             let value = (api().module_type_get_value)(self.raw);
-            // SAFETY: a value of our type, which stays while the key is open: nothing deletes it within a command.
+            // SAFETY: a value of our type. It stays while the key is open: other modules, which may delete it, learn of a change only after
+            // that ([`Call::changed`](crate::commands::Call::changed)).
             Ok(&datatype::from_raw(value).shared)
         }
     }

@@ -19,19 +19,41 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Gives a command its room. It must not run another command inside.
+/// Gives a command its room.
 #[inline]
 pub(crate) fn with<T>(run: impl FnOnce(&mut Scratch) -> T) -> T {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.ids.clear();
-        scratch.pairs.clear();
-        scratch.fields.clear();
-        scratch.values.clear();
-        scratch.bytes.clear();
-        let result = run(scratch);
-        if scratch.bytes.capacity() > 8 * KEPT_MAX {
-            scratch.bytes = Vec::new();
+    SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+        Ok(mut scratch) => {
+            scratch.ids.clear();
+            scratch.pairs.clear();
+            scratch.fields.clear();
+            scratch.values.clear();
+            scratch.bytes.clear();
+            let result = run(&mut scratch);
+            if scratch.bytes.capacity() > 8 * KEPT_MAX {
+                scratch.bytes = Vec::new();
+            }
+            result
         }
-        result
+        // Another module calls a command of ours when it learns what the outer one did.
+        Err(_) => run(&mut Scratch::default()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w1_a_command_may_run_within_another_one() {
+        let ids = with(|outer| {
+            outer.ids.push(1);
+            let inner = with(|inner| {
+                inner.ids.push(2);
+                inner.ids.clone()
+            });
+            (outer.ids.clone(), inner)
+        });
+        assert_eq!((ids, with(|next| next.ids.len())), ((vec![1], vec![2]), 0));
+    }
 }

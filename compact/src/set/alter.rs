@@ -44,7 +44,7 @@ impl CounterSet {
         self.shape = super::Shape::new(&schema, &options, self.shape.seed);
         if let Tables::Rising(rising) = &mut self.tables {
             // Spare tables have the old layout, and may be too many.
-            rising.left.append(&mut rising.spares);
+            rising.left.extend(rising.spares.drain(..));
         }
         self.tokens.resize(options.token_window_ms);
         self.cache.set_capacity(options.cache_bytes as usize);

@@ -5,12 +5,13 @@ use super::random::Node;
 use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Part, absolute};
 use super::walk::{Met, Shelf};
-use super::{CounterSet, Tables};
+use super::{CounterSet, Mode, Tables};
 use crate::bytes::Writer;
 use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, PatchPart};
 use crate::layout::Layout;
 use crate::record::Record;
-use crate::refusal::Damage;
+use crate::refusal::{Damage, Refusal};
+use crate::schema::FIELD_NUMBERS_MAX;
 use crate::table::Table;
 
 /// The kinds of pieces.
@@ -45,6 +46,39 @@ const PIECE_BYTES: usize = 128 << 10;
 const PIECE_VALUES: usize = 4_096;
 /// A whole record becomes an entry of a dictionary, or is added to a page: as much work as so many values.
 const RECORD_VALUES: usize = 32;
+
+/// A record in a slot is as much work as so many values at least: its slot may be in a page of memory that was never used.
+const SLOT_VALUES: usize = 4;
+
+/// The work that is left of what a restore does for one piece.
+pub(super) struct Work(usize);
+
+impl Work {
+    /// What the longest piece of a dump needs. What a primary has accepted is taken, and so are snapshots and logs of earlier versions: their
+    /// pieces are longer.
+    pub(super) fn most(mode: Mode) -> Work {
+        Work(if mode == Mode::Decide { PIECE_VALUES + FIELD_NUMBERS_MAX } else { usize::MAX })
+    }
+
+    /// Of a whole record with so many values, or of what is held for a damaged range.
+    pub(super) fn of_record(values: usize) -> usize {
+        values.max(RECORD_VALUES)
+    }
+
+    /// Of a record in a slot. One of another layout than that of the set becomes a whole record first.
+    pub(super) fn of_slot(layout: &Layout, of_set: &Layout) -> usize {
+        let values = layout.places().len();
+        if layout == of_set { values.max(SLOT_VALUES) } else { Work::of_record(values) }
+    }
+
+    pub(super) fn take(&mut self, work: usize) -> Result<(), Refusal> {
+        self.0 = self
+            .0
+            .checked_sub(work)
+            .ok_or_else(|| Refusal::invalid("this piece of a dump has more values than one command takes"))?;
+        Ok(())
+    }
+}
 
 /// Collects pieces.
 pub struct Dump<'a> {
@@ -97,12 +131,17 @@ impl<'a> Dump<'a> {
         self.begin(kind::RECORDS);
         self.id(id);
         self.values(record.values());
-        self.piece_values += record.values().len().max(RECORD_VALUES);
+        self.piece_values += Work::of_record(record.values().len());
     }
 
     /// Damage, or what was written to it.
     fn held(&mut self, folded: Folded) {
         self.begin(kind::HELD);
+        self.piece_values += Work::of_record(match &folded {
+            Folded::Held(_, Entry::Absolute(record)) => record.values().len(),
+            Folded::Held(_, Entry::Patch(patch)) => patch.parts().count(),
+            Folded::Damaged(_) | Folded::Record(..) => 0,
+        });
         match folded {
             Folded::Damaged(damage) => {
                 self.piece.number(0);
@@ -279,7 +318,7 @@ impl CounterSet {
                 }
                 dump.id(id);
                 dump.piece.0.extend_from_slice(bytes);
-                dump.piece_values += layout.places().len();
+                dump.piece_values += Work::of_slot(layout, &self.shape.layout);
             }
         }
         dump.flush();

@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 /// Groups that one step moves.
 const GROUPS_STEP: usize = 32;
-/// Segments that one step frees.
-const SEGMENTS_STEP: usize = 8;
 /// Writes that no file has, in thousandths of a file's records, from which a merge is worth it.
 const MERGE_PERMILLE: u64 = 50;
 /// The same for a set that is over `MEMORY_MAX`, so that it does not merge all the time; and the memory of these writes.
@@ -88,7 +86,11 @@ impl CounterSet {
                 break;
             }
         }
-        more | self.free_some()
+        let left = match &mut self.tables {
+            Tables::Rising(rising) => &mut rising.left,
+            Tables::Random(random) => &mut random.left,
+        };
+        more | left.free_some()
     }
 
     /// Makes a segment of the first table ready, or gives slots to some ids that wait for them.
@@ -101,19 +103,6 @@ impl CounterSet {
             Tables::Random(random) => random.only(),
         };
         first.is_some_and(|table| table.start_step(&self.shape.numbers))
-    }
-
-    /// Frees a few segments of tables that are no longer needed.
-    fn free_some(&mut self) -> bool {
-        let left = match &mut self.tables {
-            Tables::Rising(rising) => &mut rising.left,
-            Tables::Random(random) => &mut random.left,
-        };
-        let Some(table) = left.last_mut() else { return false };
-        if !(0..SEGMENTS_STEP).all(|_| table.free_segment()) {
-            left.pop();
-        }
-        true
     }
 
     /// Makes a segment ready that a table will need.

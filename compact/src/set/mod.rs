@@ -6,13 +6,16 @@
 mod alter;
 mod dump;
 mod jobs;
+mod left;
 mod outliers;
+mod parts;
 mod random;
 mod read;
 mod recent;
 mod restore;
 mod restoring;
 mod rising;
+mod serials;
 mod shape;
 mod show;
 #[cfg(test)]
@@ -37,7 +40,6 @@ use crate::schema::Schema;
 use crate::table::{Found, Table};
 use crate::tokens::{Admission, Token, Tokens};
 use random::Random;
-use read::BATCH;
 use restoring::Restoring;
 use rising::{Body, Rising};
 use shape::Shape;
@@ -137,6 +139,9 @@ impl Tables {
 
 /// A record that the cache has.
 type Cached<'a> = (FileId, u64, &'a Record);
+
+/// Ids whose memory is on its way at the same time.
+pub(crate) const BATCH: usize = 32;
 
 /// Cold ids that are looked at without a pause, at least: a batch may have more.
 const LOOKED_MAX: usize = 128;

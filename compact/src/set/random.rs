@@ -1,5 +1,6 @@
 //! Tables by a hash of the id, for ids in no order (`ORDER RANDOM`). A table that is full splits into two, group by group.
 
+use super::left::Left;
 use super::shape::Shape;
 use crate::SET_TABLES_MAX;
 use crate::hash::{DEPTH_MAX, Hash};
@@ -48,13 +49,14 @@ pub(crate) enum Node {
 pub(crate) struct Random {
     pub(crate) root: Node,
     pub(crate) leaves: u64,
+    /// Rises by two with each split: it stays far below what a cursor holds, since a set has few tables.
     pub(crate) next_serial: u32,
     /// A hash that leads to the table of each serial: a walk goes from serial to serial.
     paths: BTreeMap<u32, Hash>,
     /// The serials of the tables that are being split.
     splitting: BTreeSet<u32>,
-    /// Tables whose records have moved, to be freed in steps.
-    pub(crate) left: Vec<Table>,
+    /// Tables whose records have moved.
+    pub(crate) left: Left,
 }
 
 impl Split {
@@ -147,7 +149,7 @@ impl Random {
     pub(crate) fn new(shape: &Shape) -> Random {
         let root = Node::Leaf(Leaf { serial: 0, depth: 0, table: shape.first_table() });
         let (paths, splitting) = (BTreeMap::from([(0, Hash::first())]), BTreeSet::new());
-        Random { root, leaves: 1, next_serial: 1, paths, splitting, left: Vec::new() }
+        Random { root, leaves: 1, next_serial: 1, paths, splitting, left: Left::default() }
     }
 
     /// Finds the paths of all tables, after a restore has made the tree.

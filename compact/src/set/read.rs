@@ -1,17 +1,16 @@
 //! Reading records.
 
 use super::rising::{Body, absolute};
-use super::{CounterSet, Home, Tables};
+use super::{BATCH, CounterSet, Home, Tables};
 use crate::cold::{Fetched, Source};
 use crate::hash::Hash;
+use crate::options::PROBES_MAX;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Approach, Table, touch_lines};
 
-/// Ids whose memory is on its way at the same time.
-pub(super) const BATCH: usize = 32;
-/// Groups of a search that are touched. In a full table, a search passes several.
-const WARM_GROUPS: usize = 8;
+/// Groups of a search that are touched. In a full table, a search passes all that it may.
+const WARM_GROUPS: u64 = PROBES_MAX;
 
 impl CounterSet {
     /// Appends all live fields of an id, in the order of the schema.

@@ -1,22 +1,20 @@
 //! Makes a set from the pieces of a dump.
 
-use super::dump::{VERSION, kind};
-use super::random::{Leaf, Node};
+use super::dump::{Work, kind};
+use super::parts::{has_room, header, layout, tree, values};
 use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Body, Part};
-use super::shape::Shape;
+use super::serials;
 use super::{CounterSet, Mode, Tables};
-use crate::SET_TABLES_MAX;
 use crate::bytes::Reader;
 use crate::cold::{ColdTable, Entry, FileId, PAGE_BYTES, PageWriter, PatchPart};
-use crate::hash::{DEPTH_MAX, Hash};
-use crate::layout::{BitRange, Layout, PAD_BYTES};
-use crate::options::{Options, Order};
+use crate::hash::Hash;
+use crate::layout::PAD_BYTES;
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
-use crate::schema::{FIELD_NUMBERS_MAX, Field, Schema};
+use crate::schema::FIELD_NUMBERS_MAX;
 use crate::table::{Found, Table};
-use crate::tokens::{Mark, Tokens};
+use crate::tokens::Mark;
 
 /// Where the host keeps the files of cold tables that a restore makes.
 pub trait PageFiles {
@@ -80,14 +78,15 @@ impl CounterSet {
         if mode == Mode::Decide {
             self.follows(kind)?;
         }
+        let mut work = Work::most(mode);
         let taken = match kind {
             // It checks everything before it changes something.
             kind::TABLE => return self.take_table(mode, reader, files),
-            kind::TOKENS | kind::EQUAL_TOKENS => self.take_tokens(kind, reader),
+            kind::TOKENS | kind::EQUAL_TOKENS => self.take_tokens(kind, reader, &mut work),
             kind::TREE => self.take_tree(mode, reader),
-            kind::SLOTS => self.take_slots(reader),
-            kind::RECORDS => self.take_records(reader, files),
-            kind::HELD => self.take_held(reader),
+            kind::SLOTS => self.take_slots(reader, &mut work),
+            kind::RECORDS => self.take_records(reader, files, &mut work),
+            kind::HELD => self.take_held(reader, &mut work),
             kind::END => self.end_table(files),
             kind::FAILED if self.is_restoring() => {
                 self.restoring = Restoring::Failed;
@@ -120,7 +119,7 @@ impl CounterSet {
         if follows { Ok(()) } else { Err(Refusal::invalid("this piece of a dump does not follow the one before")) }
     }
 
-    fn take_tokens(&mut self, kind: u8, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_tokens(&mut self, kind: u8, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let begin_ms = reader.number()?;
         let ends_ms = match kind {
             kind::EQUAL_TOKENS => begin_ms.saturating_add(self.tokens.parts().0),
@@ -130,6 +129,7 @@ impl CounterSet {
             return Reader::broken();
         }
         while !reader.is_empty() {
+            work.take(1)?;
             let bytes = reader.take(16)?;
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
             let high = u64::from(word(0)) | u64::from(word(4)) << 32;
@@ -151,14 +151,17 @@ impl CounterSet {
 
     fn take_table(&mut self, mode: Mode, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
-        let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
+        let serial = serials::restored(reader.small()?, rising.parts.last().map(|last| last.serial));
+        let first = reader.number()?;
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
-        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
+        // Each record looks for a slot again, so that the table may have a lower bound than the one that was dumped.
+        let probes = probe_max.clamp(1, self.options.probes_max() as u32);
+        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes);
         let part = Part { first, serial, body: Body::Hot(table) };
         has_room(mode, rising.parts.len() as u64 + 1)?;
         let is_open = matches!(self.restoring, Restoring::Cold(_));
-        if !rising.is_next(&part) || is_open || serial >= 1 << 24 || probe_max > 64 {
+        if !rising.is_next(&part) || is_open || probe_max > 64 {
             return Reader::broken();
         }
         // Tables move to files from the lowest on: what looks for cold records relies on it.
@@ -182,12 +185,14 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_slots(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_slots(&mut self, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let layout = layout(reader)?;
         let shape_layout = self.shape.layout.clone();
         let is_same = layout == *shape_layout;
+        let record_work = Work::of_slot(&layout, &shape_layout);
         let (mut id, mut padded) = (0_u64, vec![0; layout.bytes + PAD_BYTES]);
         while !reader.is_empty() {
+            work.take(record_work)?;
             id = id.wrapping_add(reader.signed()? as u64);
             let bytes = reader.take(layout.bytes)?;
             let hash = Hash::of(id, self.shape.seed);
@@ -205,11 +210,17 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_records(&mut self, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+    fn take_records(
+        &mut self,
+        reader: &mut Reader<'_>,
+        files: &mut dyn PageFiles,
+        work: &mut Work,
+    ) -> Result<(), Refusal> {
         let mut id = 0_u64;
         while !reader.is_empty() {
             id = id.wrapping_add(reader.signed()? as u64);
             let record = values(reader)?;
+            work.take(Work::of_record(record.values().len()))?;
             match &mut self.restoring {
                 Restoring::Cold(rebuilding) => {
                     if rebuilding.last_id.is_some_and(|last| last >= id) || id < rebuilding.part.first {
@@ -226,7 +237,7 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_held(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_held(&mut self, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
         let Restoring::Cold(rebuilding) = &mut self.restoring else { return Reader::broken() };
         while !reader.is_empty() {
             match reader.number()? {
@@ -236,14 +247,18 @@ impl CounterSet {
                     if first > last {
                         return Reader::broken();
                     }
+                    work.take(Work::of_record(0))?;
                     rebuilding.damage.push(Damage { file, page, first, last });
                 }
                 1 => {
                     let id = reader.number()?;
-                    rebuilding.held.push((id, Entry::Absolute(values(reader)?)));
+                    let record = values(reader)?;
+                    work.take(Work::of_record(record.values().len()))?;
+                    rebuilding.held.push((id, Entry::Absolute(record)));
                 }
                 2 => {
                     let (id, parts): (u64, usize) = (reader.number()?, reader.small()?);
+                    work.take(Work::of_record(parts))?;
                     let mut patch = Vec::new();
                     for _ in 0..parts.min(FIELD_NUMBERS_MAX) {
                         let number: u64 = reader.number()?;
@@ -317,82 +332,4 @@ impl CounterSet {
             rising.restored(id, found, &self.shape);
         }
     }
-}
-
-/// Tables that a set gets from a snapshot or a primary of an earlier version at most: the bytes of a RESTORE may be anybody's.
-const TABLES_MAX: usize = 16 * SET_TABLES_MAX;
-
-/// Whether a set may have so many tables.
-fn has_room(mode: Mode, tables: u64) -> Result<(), Refusal> {
-    let most = if mode == Mode::Decide { SET_TABLES_MAX } else { TABLES_MAX };
-    if tables > most as u64 {
-        return Err(Refusal::invalid(format!("a set has at most {most} tables")));
-    }
-    Ok(())
-}
-
-fn header(reader: &mut Reader<'_>) -> Result<CounterSet, Refusal> {
-    if reader.number()? > VERSION {
-        return Err(Refusal::invalid("the dump was written by a later version"));
-    }
-    let seed = reader.number()?;
-    let order = if reader.number()? == 1 { Order::Random } else { Order::Rising };
-    let mut options = Options { order, ..Options::default() };
-    for _ in 0..reader.small::<u8>()? {
-        let name = reader.text()?;
-        options.set(name.as_bytes(), reader.number()?.to_string().as_bytes(), true)?;
-    }
-    let mut fields = Vec::new();
-    for _ in 0..reader.small::<u16>()? {
-        let (name, bits) = (reader.text()?, reader.number()?);
-        let width = u8::try_from(bits >> 2).or_else(|_| Reader::broken())?;
-        let field = Field::parse(name.as_bytes(), width.to_string().as_bytes())?;
-        fields.push(Field { signed: bits & 1 == 1, retired: bits & 2 == 2, ..field });
-    }
-    let (slice_ms, horizon_ms) = (reader.number()?, reader.number()?);
-    let mut set = CounterSet::new(Schema::new(fields)?, options, seed)?;
-    set.tokens = Tokens::from_parts(slice_ms, horizon_ms);
-    Ok(set)
-}
-
-fn layout(reader: &mut Reader<'_>) -> Result<Layout, Refusal> {
-    let (bytes, count): (usize, usize) = (reader.small()?, reader.small()?);
-    let mut places = Vec::new();
-    for _ in 0..count.min(FIELD_NUMBERS_MAX) {
-        let (bit, bits): (u16, u16) = (reader.small()?, reader.small()?);
-        let width = (bits >> 1) as u8;
-        places.push((width > 0).then_some(BitRange { bit, width, signed: bits & 1 == 1 }));
-    }
-    Layout::from_places(places, bytes).ok_or(()).or_else(|()| Reader::broken())
-}
-
-fn values(reader: &mut Reader<'_>) -> Result<Record, Refusal> {
-    let count: usize = reader.small()?;
-    if count > FIELD_NUMBERS_MAX {
-        return Reader::broken();
-    }
-    let mut values = Vec::with_capacity(count);
-    for _ in 0..count {
-        values.push(reader.signed()?);
-    }
-    Ok(Record::new(values))
-}
-
-fn tree(reader: &mut Reader<'_>, depth: u32, shape: &Shape, mode: Mode, leaves: &mut u32) -> Result<Node, Refusal> {
-    // The depth of the next leaf in order says whether this node is one.
-    let mut ahead = Reader(reader.0);
-    let next: u32 = ahead.small()?;
-    if next < depth || next > DEPTH_MAX {
-        return Reader::broken();
-    }
-    if next == depth {
-        reader.0 = ahead.0;
-        let serial = *leaves;
-        *leaves += 1;
-        has_room(mode, u64::from(*leaves))?;
-        return Ok(Node::Leaf(Leaf { serial, depth, table: shape.table(0) }));
-    }
-    let lower = tree(reader, depth + 1, shape, mode, leaves)?;
-    let upper = tree(reader, depth + 1, shape, mode, leaves)?;
-    Ok(Node::Inner(Box::new([lower, upper])))
 }

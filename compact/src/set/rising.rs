@@ -1,7 +1,9 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
+use super::left::Left;
 use super::outliers::Outliers;
 use super::recent::{Outside, Recent};
+use super::serials::{SERIALS_LOWER, SERIALS_MAX};
 use super::shape::Shape;
 use crate::SET_TABLES_MAX;
 use crate::cold::{ColdTable, Entry, Overlay};
@@ -54,8 +56,7 @@ pub(crate) struct Rising {
     candidates: Recent,
     /// Tables that were allocated before they are needed.
     pub(crate) spares: Vec<Table>,
-    /// Tables that are no longer needed, to be freed in steps.
-    pub(crate) left: Vec<Table>,
+    pub(crate) left: Left,
     pub(crate) next_serial: u32,
     /// Hot parts. They are counted as they come and go, because each new id needs their number.
     hot: u64,
@@ -76,7 +77,8 @@ impl Rising {
 
     /// Tables that the set may still get.
     pub(crate) fn room(&self) -> usize {
-        SET_TABLES_MAX.saturating_sub(self.parts.len())
+        let serials = SERIALS_MAX.saturating_sub(self.next_serial) as usize;
+        SET_TABLES_MAX.saturating_sub(self.parts.len()).min(serials)
     }
 
     /// The place of the part of an id.
@@ -230,9 +232,11 @@ impl Rising {
         }
     }
 
-    /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild.
+    /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild. A set
+    /// that has done so very often does so no more, and these ids stay strays: serials are left for later ids.
     fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
-        let Some(late) = self.below.excess.checked_sub(shape.strays_max).filter(|_| may_roll) else { return };
+        let may_begin = may_roll && self.next_serial < SERIALS_LOWER;
+        let Some(late) = self.below.excess.checked_sub(shape.strays_max).filter(|_| may_begin) else { return };
         let table = self.hot(self.parts.len() - 1);
         let has_few = table.used.max(table.extend.len() as u64) <= shape.known_max as u64;
         let waiting = table.waiting_ids().map_or(0, Dictionary::len) as u64;
@@ -318,7 +322,10 @@ impl Rising {
                 moved.extend(ids.iter().map(|&(id, hash)| (id, hash, last.take(id, hash))));
             }
         }
-        self.left.extend(old);
+        if let Some(old) = old {
+            self.left.push(old);
+            self.left.free_little();
+        }
         let mut outliers = std::mem::take(&mut self.outliers);
         outliers.leave_far();
         self.begin();
@@ -361,7 +368,8 @@ impl Rising {
     }
 
     pub(crate) fn memory_bytes_without_parts(&self) -> usize {
-        self.spares.iter().map(Table::memory_bytes).sum::<usize>() + self.outliers.memory_bytes()
+        let spares: usize = self.spares.iter().map(Table::memory_bytes).sum();
+        spares + self.left.memory_bytes() + self.outliers.memory_bytes()
     }
 
     /// Memory of the strays, and of what is known of them.

@@ -62,7 +62,7 @@ impl Shape {
             wild_max: strays_max.max(slots / WILD_PART),
             known_max: (slots / 4).clamp(16, KNOWN_MAX) as usize,
             tables_max: options.tables_max,
-            probe_max: options.probe_max as u32,
+            probe_max: options.probe_max.min(options.probes_max()) as u32,
             numbers: schema.live().map(|(number, _)| number).collect(),
         }
     }

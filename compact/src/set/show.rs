@@ -99,7 +99,7 @@ impl CounterSet {
     pub(super) fn other_bytes(&self) -> usize {
         let of_ranges = match &self.tables {
             Tables::Rising(rising) => rising.memory_bytes_without_parts(),
-            Tables::Random(_) => 0,
+            Tables::Random(random) => random.left.memory_bytes(),
         };
         size_of::<CounterSet>() + of_ranges + self.tokens.memory_bytes() + self.cache.memory_bytes()
     }

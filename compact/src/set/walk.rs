@@ -4,6 +4,7 @@
 //! file), so a walk meets each record that is there from its begin to its end; it may meet one twice.
 
 use super::rising::{Body, absolute};
+use super::serials::SERIALS_MAX;
 use super::{CounterSet, Tables};
 use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef};
 use crate::hash::Hash;
@@ -11,8 +12,8 @@ use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Dictionary, Table};
 
-/// How far a walk has come: the serial of a table in bits 40 to 63, and a place below them. Where ids are visited in order, the next one is
-/// above them: no part of a range is so narrow that writes cannot fill it.
+/// How far a walk has come: the serial of a table (below [`SERIALS_MAX`]) in bits 40 to 63, and a place below them. Where ids are visited in
+/// order, the next one is above them: no part of a range is so narrow that writes cannot fill it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cursor(u128);
 
@@ -174,9 +175,9 @@ impl CounterSet {
 
     /// Visits the records of one group, up to `FOLD_STEP` of one page with what was written to its ids, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> WalkStep {
-        let Some(Met { serial, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
-            return WalkStep::End;
-        };
+        // No table has a greater serial. If one had, its cursor would be one of an earlier table, and the walk would have no end.
+        let met = self.shelf_from(from.serial()).filter(|met| met.serial < SERIALS_MAX);
+        let Some(Met { serial, shelf, next: next_serial, .. }) = met else { return WalkStep::End };
         let shelf = &shelf;
         let place = from.place_in(serial);
         let walked = match shelf {

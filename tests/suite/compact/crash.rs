@@ -9,8 +9,10 @@ use std::process::Command;
 use std::time::Duration;
 use tallystone_tests::compact::{Engine, Setup, eventually};
 
-/// Of each engine, with and without cold tables: 52 in all.
-const ROUNDS: u32 = 13;
+/// With and without cold tables: of each engine twice as many.
+const ROUNDS: u32 = 25;
+/// In one of so many rounds the log is rewritten when the kill comes. Other kills meet rewrites by chance.
+const REWRITE_EVERY: u32 = 5;
 
 fn kill_at_random_moments(name: &str, engine: Engine, options: &str) {
     let mut random = random(name);
@@ -20,17 +22,24 @@ fn kill_at_random_moments(name: &str, engine: Engine, options: &str) {
     node.wire().done(&format!("CT.CREATE k {options} {SCHEMA}"));
     let load = Load::new(node.port());
     let rounds = if is_long() { 10 * ROUNDS } else { ROUNDS };
+    let mut rewriting = 0;
     let sums = load.run(4, &mut random, |random| {
-        for _ in 0..rounds {
+        for round in 0..rounds {
             load.progress(1);
             std::thread::sleep(Duration::from_micros(random.random_range(0..60_000)));
+            if round % REWRITE_EVERY == 0 {
+                // Refused if a rewrite runs.
+                node.wire().run("BGREWRITEAOF");
+            }
+            rewriting += u32::from(node.info("persistence", "aof_rewrite_in_progress") == "1");
             node.kill();
             node.start_again();
         }
         load.progress(20);
     });
-    let commands = load.done.into_inner();
-    println!("{name}: {commands} commands, {} ids", sums.len());
+    let (commands, repeated) = (load.done.into_inner(), load.repeated.into_inner());
+    println!("{name}: {commands} commands, {repeated} repeated, {} ids; {rewriting} kills in rewrites", sums.len());
+    assert!(rewriting > 0 && repeated > 0, "{rewriting} kills in rewrites, {repeated} commands repeated");
     judge(&node, &sums);
     node.kill();
     node.start_again();

@@ -338,3 +338,37 @@ fn w1_transactions_and_scripts() {
         assert_eq!(wire.run("CT.GET k 0").to_string(), "[7 0]");
     }
 }
+
+/// Of a transaction and of a script of which a part is refused, a replica and the log get what has counted.
+#[test]
+fn w4_transactions_and_scripts_reach_replicas_and_the_log() {
+    for engine in Engine::ALL {
+        let start = || Setup::new(engine).without_fsync().start();
+        let (mut node, replica) = (start(), start());
+        replica.follow(&node);
+        let mut wire = node.wire();
+        wire.done("CT.CREATE k TABLE_SLOTS 4096 SCHEMA likes 24 balance i8");
+        wire.done("CT.SET k 9 likes 1");
+        wire.done("MULTI");
+        let half_refused = "CT.MINCRBY k 0 likes 1 1 likes -1 2 balance -7";
+        for command in ["CT.INCRBY k 0 likes 5", half_refused, "CT.INCRBY k 3 likes -1", "CT.DEL k 8 9"] {
+            assert_eq!(wire.run(command).text(), "QUEUED");
+        }
+        let replies = wire.run("EXEC");
+        assert_eq!(replies.items()[1].items()[1].code(), Some("OVERFLOW"), "{replies}");
+        assert_eq!((replies.items()[2].code(), replies.items()[3].int()), (Some("OVERFLOW"), 1), "{replies}");
+        // A Valkey takes an error within a reply for one of the call.
+        let script = "redis.pcall('CT.MINCRBY', KEYS[1], 0, 'likes', 2, 4, 'likes', -1, 5, 'likes', 6) \
+                      redis.pcall('CT.INCRBY', KEYS[1], 4, 'likes', -1) \
+                      return redis.call('CT.GET', KEYS[1], 0)";
+        assert_eq!(wire.call(&["EVAL", script, "1", "k"]).to_string(), "[8 0]");
+        let expected = std::collections::BTreeMap::from([(0, vec![8, 0]), (2, vec![0, -7]), (5, vec![6, 0])]);
+        let digest = node.digest("k");
+        replica.has_caught_up_with(&node);
+        assert_eq!((replica.scan("k"), replica.digest("k")), (expected, digest.clone()), "{engine:?}: the replica");
+        let expected = node.scan("k");
+        node.kill();
+        node.start_again();
+        assert_eq!((node.scan("k"), node.digest("k")), (expected, digest), "{engine:?}: the log");
+    }
+}

@@ -1,11 +1,13 @@
 //! Commands of random bytes, and commands that are almost right: the engine lives, and what it holds is sound (W1).
 //! `TALLYSTONE_TEST_LONG`: a million and more.
 
+use super::cold::until_cold;
 use super::{is_long, now_ms, random};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use tallystone_tests::compact::{Engine, Setup};
+use std::ops::Range;
+use tallystone_tests::compact::{Engine, Setup, Wire};
 
 const COMMANDS: usize = 12_000;
 const BATCH: usize = 200;
@@ -83,6 +85,8 @@ struct Fuzzer {
     random: StdRng,
     /// Pieces of dumps, to be broken.
     pieces: Vec<Vec<u8>>,
+    /// What `DUMP` gives for each set, with the places of its pieces.
+    payloads: Vec<(Vec<u8>, Vec<Range<usize>>)>,
 }
 
 impl Fuzzer {
@@ -129,7 +133,7 @@ impl Fuzzer {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        let keys = ["rising", "cold", "hash", "new", "text", "none"];
+        let keys = ["rising", "cold", "hash", "new", "text", "none", "restored"];
         keys.choose(&mut self.random).expect("keys").as_bytes().to_vec()
     }
 
@@ -161,6 +165,7 @@ impl Fuzzer {
             11 => ["CT.GET", &key, &id].map(|word| word.as_bytes().to_vec()).to_vec(),
             // They come and go.
             12 => ["CT.DEL", &key, &id].map(|word| word.as_bytes().to_vec()).to_vec(),
+            13 => return self.restore(),
             _ => {
                 let mut args = vec![name.into_bytes(), key.into_bytes()];
                 (0..self.random.random_range(0..9)).for_each(|_| args.push(self.arg()));
@@ -183,6 +188,22 @@ impl Fuzzer {
             }
         }
         args
+    }
+
+    /// Restores a payload of which a piece has other content, with all the checksums that fit it: the engine gives it to the module.
+    fn restore(&mut self) -> Vec<Vec<u8>> {
+        let (payload, places) = self.payloads.choose(&mut self.random).expect("payloads");
+        let (mut payload, piece) = (payload.clone(), places.choose(&mut self.random).expect("pieces").clone());
+        let content = piece.start..piece.end - 4;
+        for _ in 0..self.random.random_range(1..4) {
+            payload[self.random.random_range(content.clone())] = self.random.random();
+        }
+        let sum = crc32c::crc32c(&payload[content.clone()]);
+        payload[content.end..piece.end].copy_from_slice(&sum.to_le_bytes());
+        let end = payload.len() - 8;
+        let sum = crc64(&payload[..end]);
+        payload[end..].copy_from_slice(&sum.to_le_bytes());
+        [b"RESTORE".to_vec(), b"restored".to_vec(), b"0".to_vec(), payload, b"REPLACE".to_vec()].to_vec()
     }
 
     fn broken_piece(&mut self) -> Vec<u8> {
@@ -208,6 +229,28 @@ impl Fuzzer {
     }
 }
 
+/// The checksum of a payload of `DUMP`.
+fn crc64(bytes: &[u8]) -> u64 {
+    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+    bytes.iter().fold(0, |sum, byte| {
+        (0..8).fold(sum ^ u64::from(*byte), |sum, _| (sum >> 1) ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 })
+    })
+}
+
+/// The payload of a key, with the places of these pieces in it.
+fn payload(wire: &mut Wire, key: &str, pieces: &[Vec<u8>]) -> (Vec<u8>, Vec<Range<usize>>) {
+    let payload = wire.run(&format!("DUMP {key}")).bytes().to_vec();
+    let place = |piece: &Vec<u8>| {
+        let at = payload.windows(piece.len()).position(|bytes| bytes == piece)?;
+        Some(at..at + piece.len())
+    };
+    let places: Vec<Range<usize>> = pieces.iter().filter_map(place).collect();
+    assert!(places.len() >= 3, "{key}: {} pieces", places.len());
+    let end = payload.len() - 8;
+    assert_eq!(crc64(&payload[..end]).to_le_bytes(), payload[end..], "{key}: the checksum");
+    (payload, places)
+}
+
 /// The pieces of all sets, from a log without a snapshot in front.
 pub(super) fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
     let log = std::fs::read(node.rewrite_log()).expect("a file");
@@ -223,14 +266,19 @@ pub(super) fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
 }
 
 fn fuzz(engine: Engine) {
-    let mut node = Setup::new(engine).without_fsync().args("--aof-use-rdb-preamble no").start();
+    // So that the payload of a set has its pieces as they are.
+    let args = "--aof-use-rdb-preamble no --rdbcompression no";
+    let mut node = Setup::new(engine).without_fsync().args(args).start();
     let mut wire = node.wire();
     wire.done("SET text 1");
     for (key, options) in [("rising", ""), ("cold", "MEMORY_MAX 1"), ("hash", "ORDER RANDOM")] {
         wire.done(&format!("CT.CREATE {key} TABLE_SLOTS 128 {options} SCHEMA likes 9 views i20 balance i60"));
         (0..1_000).for_each(|id| drop(wire.done(&format!("CT.INCRBY {key} {id} likes 2"))));
     }
-    let mut fuzzer = Fuzzer { random: random("fuzz"), pieces: pieces(&node) };
+    until_cold(&node, "cold");
+    let pieces = pieces(&node);
+    let payloads = ["rising", "cold", "hash"].map(|key| payload(&mut wire, key, &pieces)).to_vec();
+    let mut fuzzer = Fuzzer { random: random("fuzz"), pieces, payloads };
     assert!(fuzzer.pieces.len() >= 3);
     let batches = if is_long() { 90 * COMMANDS } else { COMMANDS } / BATCH;
     let keys = ["rising", "cold", "hash", "new"];

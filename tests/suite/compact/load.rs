@@ -1,10 +1,11 @@
-//! A load of increments whose outcome is known exactly: each has a token, and is sent again with it until it is acknowledged. One more
-//! worker sets and deletes counters of ids that no other writes; sent again, such a command changes nothing.
+//! A load of increments whose outcome is known exactly: each has a token, and is sent again with it until it is acknowledged. Some that were
+//! acknowledged are sent once more later, perhaps to another process, and count nothing. One more worker sets and deletes counters of ids
+//! that no other writes; sent again, such a command changes nothing.
 
 use super::now_ms;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tallystone_tests::compact::{Node, Reply, Wire};
@@ -20,6 +21,10 @@ const SHARED_IDS: u64 = 100;
 /// Ids that one worker sets and deletes.
 pub(super) const SET_IDS: std::ops::Range<u64> = 200..300;
 const GIVE_UP: Duration = Duration::from_secs(90);
+/// After so many commands, a worker repeats one of the latest.
+const REPEAT_EVERY: u64 = 4;
+/// So many of the latest: their tokens are remembered.
+const LATEST: usize = 32;
 
 /// What counts of an id, by field.
 pub(super) type Sums = BTreeMap<u64, [i64; 3]>;
@@ -32,13 +37,16 @@ pub(super) struct Load {
     pub(super) stop: AtomicBool,
     /// Commands that were acknowledged.
     pub(super) done: AtomicU64,
+    /// Commands that were sent again after that, and acknowledged again.
+    pub(super) repeated: AtomicU64,
     next_id: AtomicU64,
     replicas: u32,
 }
 
 impl Load {
     pub(super) fn new(port: u16) -> Load {
-        Load { port: port.into(), stop: false.into(), done: 0.into(), next_id: 1_000.into(), replicas: 0 }
+        let (done, repeated) = (0.into(), 0.into());
+        Load { port: port.into(), stop: false.into(), done, repeated, next_id: 1_000.into(), replicas: 0 }
     }
 
     /// A command counts as acknowledged once this number of replicas has it.
@@ -84,8 +92,15 @@ impl Load {
         let mut sums = Sums::new();
         let mut route = Route { load: self, wire: None };
         let mut serial = 0_u64;
+        let mut latest: VecDeque<(Vec<(u64, u8, i32)>, Vec<Vec<u8>>)> = VecDeque::new();
         while !self.stop.load(Relaxed) {
             serial += 1;
+            if serial.is_multiple_of(REPEAT_EVERY) {
+                // Any of them: the older ones may have been acknowledged by a process that was killed since.
+                let (items, command) = &latest[random.random_range(0..latest.len())];
+                check(&route.until_done(command), items, command);
+                self.repeated.fetch_add(1, Relaxed);
+            }
             let items: Vec<(u64, u8, i32)> = (0..random.random_range(1..12)).map(|_| self.item(&mut random)).collect();
             let token = [format!("w{number}-{serial}-{}", random.random::<u32>()), now_ms().to_string()];
             let command = command(&items, &mut random, &token);
@@ -93,6 +108,10 @@ impl Load {
             check(&reply, &items, &command);
             for (id, field, delta) in &items {
                 sums.entry(*id).or_default()[usize::from(*field)] += i64::from(*delta);
+            }
+            latest.push_back((items, command));
+            if latest.len() > LATEST {
+                latest.pop_front();
             }
             self.done.fetch_add(1, Relaxed);
         }

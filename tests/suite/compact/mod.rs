@@ -19,6 +19,7 @@ mod fuzz;
 mod limits;
 mod load;
 mod longest;
+mod meddler;
 mod memory;
 mod model;
 mod packed;

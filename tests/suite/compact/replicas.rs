@@ -1,10 +1,12 @@
 //! Replicas (W4): a full resync, a partial one after a cut, and all writes between, end with equal counters. A replica needs no
 //! files of its primary, and has its own.
 
+use super::cold::{cold_node, until_cold};
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use super::snapshots::{KINDS, fill_all};
 use tallystone_tests::compact::{Engine, Node, Setup, eventually};
+use tallystone_tests::lasting_port;
 
 fn are_equal(primary: &Node, replica: &Node, how: &str) {
     replica.has_caught_up_with(primary);
@@ -79,4 +81,44 @@ fn w4_a_replica_of_a_loaded_primary_ends_equal() {
     judge(&primary, &sums);
     judge(&replica, &sums);
     assert_eq!(primary.digest("k"), replica.digest("k"));
+}
+
+/// With `swapdb`, a replica serves its counters while it loads those of its primary. It runs no timers then, and goes on with no client that
+/// waits: a command reads its few pages at once, or says that it cannot.
+#[test]
+fn w3_a_replica_that_loads_answers_commands_on_cold_ids() {
+    const KEYS: usize = 4_000;
+    for engine in Engine::ALL {
+        let primary = cold_node(Setup::new(engine).without_log().args("--repl-backlog-size 16kb"));
+        primary.wire().done("CT.ALTER k OPTION CACHE_BYTES 0");
+        let replica = Setup::new(engine).without_log().args("--repl-diskless-load swapdb").start();
+        let fill = |value: &str| {
+            let set = |key: usize| ["SET".to_owned(), format!("key{key}"), value.repeat(400)].to_vec();
+            primary.wire().pipeline(&(0..KEYS).map(set).collect::<Vec<_>>());
+        };
+        fill("a");
+        replica.follow(&primary);
+        until_cold(&replica, "k");
+        let mut wire = replica.wire();
+        // It misses more than the primary keeps for it, so that it loads all again: slowly, and with clients between the keys.
+        wire.done(&format!("REPLICAOF 127.0.0.1 {}", lasting_port()));
+        fill("b");
+        wire.done("CONFIG SET key-load-delay 5000");
+        wire.done("CONFIG SET loading-process-events-interval-bytes 1024");
+        wire.done(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+        let is_loading = || replica.info("persistence", "async_loading") == "1";
+        eventually("it loads", is_loading);
+        let mut client = replica.wire();
+        assert_eq!(client.run("CT.GET k 5 likes").to_string(), "[6]");
+        let many: Vec<String> = (0..20).map(|table| (100 + table * 250).to_string()).collect();
+        let refused = client.run(&format!("CT.MGET k {}", many.join(" ")));
+        assert_eq!(refused.code(), Some("COLD"), "{refused}");
+        assert!(is_loading(), "the answers came too late");
+        wire.done("CONFIG SET key-load-delay 0");
+        replica.has_caught_up_with(&primary);
+        until_cold(&replica, "k");
+        // Clients wait again.
+        assert_eq!(client.run(&format!("CT.MGET k {}", many.join(" "))).items().len(), 20);
+        assert_eq!(primary.digest("k"), replica.digest("k"));
+    }
 }

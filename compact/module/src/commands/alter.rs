@@ -26,7 +26,7 @@ impl Command for Alter {
         shared.lock().ok_or(Stop::Broken)?.set().alter(change)?;
         call.context.reply_ok();
         call.context.replicate_verbatim();
-        call.changed(shared, c"ct.alter");
+        call.changed(key, c"ct.alter");
         Ok(())
     }
 }

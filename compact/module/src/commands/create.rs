@@ -34,13 +34,10 @@ impl Command for Create {
         if !key.is_empty() {
             return Err(Stop::Busy);
         }
-        let value = Value::new(CounterSet::new(schema, options, random())?);
-        let shared = value.shared.clone();
-        key.put(value)?;
-        drop(key);
+        key.put(Value::new(CounterSet::new(schema, options, random())?))?;
         call.context.reply_ok();
         call.context.replicate_verbatim();
-        call.changed(&shared, c"ct.create");
+        call.changed(key, c"ct.create");
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ impl Command for IncrBy {
             values.iter().for_each(|value| call.context.reply_integer(*value));
             if !is_repeated {
                 call.context.replicate_verbatim();
-                call.changed(shared, c"ct.incrby");
+                call.changed(key, c"ct.incrby");
             }
             Ok(())
         })

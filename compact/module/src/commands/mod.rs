@@ -120,11 +120,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What follows a change: watchers and replicas learn of it, and background work may be due.
+    /// What follows a change: background work may be due, and watchers and other modules learn of it. These come last, and without the open
+    /// key: a module may delete the key when it learns of the change.
     #[inline]
-    pub(crate) fn changed(&self, shared: &Arc<Shared>, event: &CStr) {
+    pub(crate) fn changed(&self, key: Key<'_>, event: &CStr) {
+        if let Ok(shared) = key.set_in_any_state() {
+            background::touch(self.context, shared);
+        }
+        drop(key);
         self.context.changed(self.args, event);
-        background::touch(self.context, shared);
     }
 }
 
@@ -196,8 +200,9 @@ fn attempt<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &Fetched
     C::run(&Call { context, args, fetched, mode: Cell::new(None) })
 }
 
+/// A replica that serves its counters while it loads those of its primary (`repl-diskless-load swapdb`) goes on with no client that waits.
 fn may_block(context: &Context<'_>) -> bool {
-    context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
+    !background::is_loading() && context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
 }
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.

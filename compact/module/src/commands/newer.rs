@@ -66,7 +66,7 @@ impl Command for PSetNewer {
                 call.context.replicate_packed(c"CT.PSETNEWER", &call.args.raw_from(1)[..3], &scratch.bytes);
             }
             if count > 0 {
-                call.changed(shared, c"ct.psetnewer");
+                call.changed(key, c"ct.psetnewer");
             }
             Ok(())
         })

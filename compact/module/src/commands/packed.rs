@@ -106,7 +106,7 @@ impl Command for MIncrBy {
                 call.context.replicate_args(c"CT.MINCRBY", &args);
             }
             if counted.applied > 0 {
-                call.changed(shared, c"ct.mincrby");
+                call.changed(key, c"ct.mincrby");
             }
             Ok(())
         })
@@ -151,7 +151,7 @@ impl Command for PIncrBy {
                 call.context.replicate_packed(c"CT.PINCRBY", &call.args.raw_from(1)[..1], &scratch.bytes);
             }
             if counted.applied > 0 {
-                call.changed(shared, c"ct.pincrby");
+                call.changed(key, c"ct.pincrby");
             }
             Ok(())
         })

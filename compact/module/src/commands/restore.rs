@@ -46,21 +46,16 @@ fn refuse_log(call: &Call<'_>, stop: &Stop) {
 
 fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {
     let key = call.open_write();
-    let shared = if key.is_empty() {
+    if key.is_empty() {
         let mut held = Held::empty();
         held.restore(call.mode(), piece)?;
-        let value = Value::from_held(held);
-        let shared = value.shared.clone();
-        key.put(value)?;
-        shared
+        key.put(Value::from_held(held))?;
     } else {
-        let shared = key.set_in_any_state()?.clone();
-        shared.restore(call.mode(), piece).ok_or(Stop::Broken)??;
-        shared
-    };
+        key.set_in_any_state()?.restore(call.mode(), piece).ok_or(Stop::Broken)??;
+    }
     call.context.reply_ok();
     call.context.replicate_verbatim();
-    call.changed(&shared, c"ct.restore");
+    call.changed(key, c"ct.restore");
     Ok(())
 }
 
@@ -96,7 +91,7 @@ impl Command for Repair {
         drop(held);
         call.context.reply_integer(repaired as i64);
         call.context.replicate_verbatim();
-        call.changed(shared, c"ct.repair");
+        call.changed(key, c"ct.repair");
         Ok(())
     }
 }

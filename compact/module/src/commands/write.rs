@@ -30,7 +30,7 @@ impl Command for Set {
             drop(held);
             call.context.reply_ok();
             call.context.replicate_verbatim();
-            call.changed(shared, c"ct.set");
+            call.changed(key, c"ct.set");
             Ok(())
         })
     }
@@ -57,7 +57,7 @@ impl Command for Del {
                 drop(held);
                 call.context.reply_integer(scratch.ids.len() as i64);
                 call.context.replicate_verbatim();
-                call.changed(shared, c"ct.del");
+                call.changed(key, c"ct.del");
                 return Ok(());
             }
             call.check_read(shared, set, &scratch.ids)?;
@@ -80,7 +80,7 @@ impl Command for Del {
             }
             if count > 0 {
                 call.context.replicate_args(c"CT.DEL", &deleted);
-                call.changed(shared, c"ct.del");
+                call.changed(key, c"ct.del");
             }
             Ok(())
         })

@@ -74,14 +74,14 @@ fn w2_a_full_set_allocates_no_tables_in_advance() {
     assert_eq!(set.memory_bytes(), before);
 }
 
-fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+pub(super) fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut piece = Writer::new(kind);
     numbers.into_iter().for_each(|number| piece.number(number));
     sealed(piece.0)
 }
 
 /// A piece with its checksum.
-fn sealed(mut piece: Vec<u8>) -> Vec<u8> {
+pub(super) fn sealed(mut piece: Vec<u8>) -> Vec<u8> {
     let sum = crc32c::crc32c(&piece);
     piece.extend_from_slice(&sum.to_le_bytes());
     piece

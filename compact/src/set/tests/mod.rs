@@ -2,7 +2,10 @@
 
 mod bounds;
 mod fetched;
+mod left;
 mod overlays;
+mod pieces;
+mod serials;
 
 use super::{CounterSet, Job, Mode};
 use crate::cold::{Fetched, FileId, Folded, PAGE_BYTES, Page, PageFault, PageRef};
