@@ -107,7 +107,7 @@ impl Fetched {
         self.await_more(self.records.len() - before);
     }
 
-    /// A command begins to look at its ids, while the files are in this state.
+    /// A command begins to locate its ids, while the files are in this state.
     pub(crate) fn await_first(&mut self, files: Arc<()>) {
         self.awaited = Some((files, self.records.len()));
     }

@@ -143,13 +143,13 @@ type Cached<'a> = (FileId, u64, &'a Record);
 /// Ids whose memory is on its way at the same time.
 pub(crate) const BATCH: usize = 32;
 
-/// Cold ids that are looked at without a pause, at least: a batch may have more.
-const LOOKED_MAX: usize = 128;
+/// Cold ids that are located without a pause, at least: a batch may have more.
+const LOCATED_MAX: usize = 128;
 
-/// What a look at ids gives.
+/// Where the records of some ids are.
 #[derive(Default)]
-struct Look<'a> {
-    looked: usize,
+struct Location<'a> {
+    located: usize,
     needs: Vec<Need>,
     /// Records that the cache has.
     cached: Vec<Cached<'a>>,
@@ -197,29 +197,28 @@ impl CounterSet {
             return Vec::new();
         }
         self.cache.settle();
-        self.look(ids, fetched, IDS_MAX).needs
+        self.locate(ids, fetched, IDS_MAX).needs
     }
 
-    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were looked at: of many
-    /// cold ones, [`CounterSet::gather_part`] looks at the others. A command that has to wait takes along what the cache has for it,
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were located: of many
+    /// cold ones, [`CounterSet::gather_part`] locates the others. A command that has to wait takes along what the cache has for it,
     /// because the cache may forget that before the command runs.
     pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> (Vec<Need>, usize) {
         if !self.tables.have_files() {
             return (Vec::new(), ids.len());
         }
         self.cache.settle();
-        let look = self.look(ids.iter().copied(), along, LOOKED_MAX);
-        let Look { looked, cached, needs } = look;
-        if looked < ids.len() || !needs.is_empty() {
+        let Location { located, cached, needs } = self.locate(ids.iter().copied(), along, LOCATED_MAX);
+        if located < ids.len() || !needs.is_empty() {
             along.await_first(self.files.clone());
             self.take_along(&needs, cached, along);
         }
-        (needs, looked)
+        (needs, located)
     }
 
     /// As [`CounterSet::unread`], for a command that waits: it takes along what the cache has for it.
     pub fn gather(&self, ids: impl Iterator<Item = u64>, fetched: &mut Fetched) -> Vec<Need> {
-        let Look { needs, cached, .. } = self.look(ids, fetched, IDS_MAX);
+        let Location { needs, cached, .. } = self.locate(ids, fetched, IDS_MAX);
         fetched.await_first(self.files.clone());
         self.take_along(&needs, cached, fetched);
         needs
@@ -227,17 +226,17 @@ impl CounterSet {
 
     /// As [`CounterSet::gather`], from the `from`th id on, for a bounded number of cold ids. Also returns where to go on.
     pub fn gather_part(&self, ids: &[u64], from: usize, fetched: &mut Fetched) -> (Vec<Need>, usize) {
-        let Look { looked, needs, cached } = self.look(ids[from..].iter().copied(), fetched, LOOKED_MAX);
+        let Location { located, needs, cached } = self.locate(ids[from..].iter().copied(), fetched, LOCATED_MAX);
         if from == 0 {
             fetched.await_first(self.files.clone());
         } else {
             fetched.await_only(&self.files);
         }
         self.take_along(&needs, cached, fetched);
-        (needs, from + looked)
+        (needs, from + located)
     }
 
-    /// Whether all is known for the ids of a command that was gathered. That takes no look at each of them: nothing that is known
+    /// Whether all is known for the ids of a command that was gathered. No id is located for that: nothing that is known
     /// is forgotten before a file is replaced.
     pub fn is_complete(&self, fetched: &Fetched) -> bool {
         fetched.has_all(&self.files)
@@ -249,9 +248,9 @@ impl CounterSet {
     }
 
     /// What these ids need, until so many were cold.
-    fn look(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Look<'_> {
-        let mut look = Look::default();
-        let Tables::Rising(rising) = &self.tables else { return look };
+    fn locate(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Location<'_> {
+        let mut location = Location::default();
+        let Tables::Rising(rising) = &self.tables else { return location };
         let mut ids = ids.take(IDS_MAX);
         let mut cold_ids = 0;
         while cold_ids < most {
@@ -272,18 +271,18 @@ impl CounterSet {
                 cold_ids += 1;
                 match cold.base_of(id, fetched, &self.cache) {
                     Base::Known => {}
-                    Base::Cached(record) => look.cached.push((cold.file(), id, record)),
-                    Base::OnPage(page) => look.needs.push(Need { page, id: Some(id) }),
+                    Base::Cached(record) => location.cached.push((cold.file(), id, record)),
+                    Base::OnPage(page) => location.needs.push(Need { page, id: Some(id) }),
                 }
             }
-            look.looked += count;
+            location.located += count;
             if count < BATCH {
                 break;
             }
         }
-        look.needs.sort_unstable();
-        look.needs.dedup();
-        look
+        location.needs.sort_unstable();
+        location.needs.dedup();
+        location
     }
 
     /// Decides whether a command with a token is to be carried out. The host calls [`CounterSet::remember`] once it has been.

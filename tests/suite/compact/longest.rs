@@ -43,7 +43,7 @@ fn held_us(turns: &Turns, wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
     turns.reset();
     let reply = wire.call(command);
     assert_eq!(reply.code(), None, "{reply:.200}");
-    // The turn of the reply has ended, too.
+    // The engine has ended what it did for the reply, too.
     wire.done("PING");
     turns.longest_us()
 }
@@ -162,7 +162,7 @@ fn fill_cold(node: &Node) {
 type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
 
 /// The engine's part of commands on as many ids as they may have, each on another page: the longest of the times until the client is
-/// blocked, in each step of its look at ids, and once the pages were read and searched. And of the commands that make, alter and repair sets.
+/// blocked, in each step that locates ids, and once the pages were read and searched. And of the commands that make, alter and repair sets.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {

@@ -1,7 +1,7 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Of many cold ids, a command looks at the first ones, and at the others in steps while readers read ([`look`]). Then it
+//! the engine. Of many cold ids, a command locates the first ones, and the others in [`steps`] while readers read. Then it
 //! runs again from its start with what was found. A file never changes, so that is true whatever happened to the set meanwhile: what was
 //! written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread, [`on_ready`]
 //! checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover), nothing may
@@ -9,7 +9,7 @@
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
 
-mod look;
+mod steps;
 
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
@@ -17,7 +17,6 @@ use crate::raw::{self, api};
 use crate::readers::{self, Reads, Task};
 use crate::value::{Held, Shared};
 use crate::{args::Args, background, guard, reaper};
-use look::look_later;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
@@ -29,7 +28,7 @@ use tallystone_compact::{Fetched, Need};
 const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
-/// So many times it looks again in steps. If files are replaced so often that this does not end, it then looks at all ids at once.
+/// So many times it locates its ids again in steps. If files are replaced so often that this does not end, it then locates all ids at once.
 const ROUNDS_IN_STEPS: u32 = 2;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
@@ -55,12 +54,12 @@ struct Wait {
     /// Its part of [`PAGES_HELD`].
     held: AtomicUsize,
     is_write: bool,
-    /// Pages that are being read, and one while there are ids to look at.
+    /// Pages that are being read, and one while there are ids to locate.
     missing: AtomicUsize,
-    /// How many of its ids were looked at. The main thread alone uses it.
-    looked: AtomicUsize,
+    /// How many of its ids were located. The main thread alone uses it.
+    located: AtomicUsize,
     rounds: AtomicU32,
-    /// What is known since its ids were looked at. Only the main thread takes the lock: readers may hold the other one for long.
+    /// What is known since its ids were located. Only the main thread takes the lock: readers may hold the other one for long.
     along: Mutex<Fetched>,
     /// What readers have found since.
     fetched: Mutex<Fetched>,
@@ -130,7 +129,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         (api().measure_time_start)(client);
         client
     };
-    let Unread { shared, needs, along, looked, ids } = unread;
+    let Unread { shared, needs, along, located, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
         since: Instant::now(),
@@ -139,7 +138,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         held: AtomicUsize::new(0),
         is_write,
         missing: AtomicUsize::new(0),
-        looked: AtomicUsize::new(looked),
+        located: AtomicUsize::new(located),
         rounds: AtomicU32::new(0),
         along: Mutex::new(along),
         fetched: Mutex::default(),
@@ -161,9 +160,9 @@ pub(crate) fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
     needs.chunk_by(|one, next| one.page == next.page)
 }
 
-/// What a command holds when it begins to read: an id that was not looked at may need a page.
+/// What a command holds when it begins to read: an id that was not located may need a page.
 fn room(needs: &[Need], wait: &Wait) -> usize {
-    pages(needs).count() + wait.unlooked() + wait.ids.len() / PAGE_RECORDS
+    pages(needs).count() + wait.unlocated() + wait.ids.len() / PAGE_RECORDS
 }
 
 fn has_room(room: usize) -> bool {
@@ -188,14 +187,14 @@ fn read_queued() {
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
                 let mut fetched = Fetched::none();
-                wait.looked.store(wait.ids.len(), Relaxed);
+                wait.located.store(wait.ids.len(), Relaxed);
                 if !wait.ids.is_empty() {
                     // Files may have been replaced meanwhile.
-                    let looked;
-                    (needs, looked) = held.set().gather_part(&wait.ids, 0, &mut fetched);
-                    wait.looked.store(looked, Relaxed);
+                    let located;
+                    (needs, located) = held.set().gather_part(&wait.ids, 0, &mut fetched);
+                    wait.located.store(located, Relaxed);
                 }
-                if needs.is_empty() && wait.unlooked() == 0 {
+                if needs.is_empty() && wait.unlocated() == 0 {
                     unblock(&wait, fetched);
                 } else {
                     *lock(&wait.along) = fetched;
@@ -214,9 +213,9 @@ impl Wait {
         self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
     }
 
-    /// Ids that were not looked at.
-    fn unlooked(&self) -> usize {
-        self.ids.len().saturating_sub(self.looked.load(Relaxed))
+    /// Ids that were not located.
+    fn unlocated(&self) -> usize {
+        self.ids.len().saturating_sub(self.located.load(Relaxed))
     }
 
     fn hold(&self, room: usize) {
@@ -238,13 +237,35 @@ impl Wait {
     }
 }
 
-/// Begins to read, and to look at the other ids of the command.
+/// Begins to read, and to locate the other ids of the command.
 fn begin(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
-    if wait.unlooked() > 0 {
+    if wait.unlocated() > 0 {
         wait.missing.fetch_add(1, Relaxed);
-        look_later(wait.clone());
+        locate_later(wait.clone());
     }
     read(wait, held, needs);
+}
+
+fn locate_later(wait: Arc<Wait>) {
+    steps::later(Box::new(|| locate_more(wait)));
+}
+
+/// Locates some more ids of a command.
+fn locate_more(wait: Arc<Wait>) {
+    let shared = wait.shared.upgrade().filter(|_| !wait.is_late());
+    if let Some(mut held) = shared.as_ref().and_then(|shared| shared.lock()) {
+        let from = wait.located.load(Relaxed);
+        let (needs, located) = held.set().gather_part(&wait.ids, from, &mut lock(&wait.along));
+        wait.located.store(located, Relaxed);
+        read(&wait, &held, &needs);
+        if wait.unlocated() > 0 {
+            return locate_later(wait);
+        }
+    }
+    // The set is gone, or all ids were located.
+    if wait.missing.fetch_sub(1, AcqRel) == 1 {
+        go_on(wait);
+    }
 }
 
 /// Reads what a command needs: one task for each file.
@@ -306,12 +327,12 @@ fn go_on(wait: Arc<Wait>) {
         && !held.set().is_complete(&fetched)
         && !wait.is_late()
     {
-        let (needs, looked) = match wait.rounds.load(Relaxed) < ROUNDS_IN_STEPS {
+        let (needs, located) = match wait.rounds.load(Relaxed) < ROUNDS_IN_STEPS {
             true => held.set().gather_part(&wait.ids, 0, &mut fetched),
             false => (held.set().gather(wait.ids.iter().copied(), &mut fetched), wait.ids.len()),
         };
-        wait.looked.store(looked, Relaxed);
-        let has_more = !needs.is_empty() || wait.unlooked() > 0;
+        wait.located.store(located, Relaxed);
+        let has_more = !needs.is_empty() || wait.unlocated() > 0;
         if has_more && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
             *lock(&wait.along) = fetched;
             wait.hold(pages(&needs).count());

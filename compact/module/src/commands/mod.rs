@@ -101,14 +101,14 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let mut along = Fetched::none();
-        let (needs, looked) = match self.fetched.is_empty() {
+        let (needs, located) = match self.fetched.is_empty() {
             true => set.first_unread(ids, &mut along),
             false => (set.unread(ids.iter().copied(), self.fetched), ids.len()),
         };
-        if (needs.is_empty() && looked == ids.len()) || self.mode() == Mode::Apply {
+        if (needs.is_empty() && located == ids.len()) || self.mode() == Mode::Apply {
             return Ok(());
         }
-        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, looked, ids: ids.to_vec() })))
+        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, located, ids: ids.to_vec() })))
     }
 
     /// Why a command on one id stops: its page is to be read, or the set refuses.
@@ -207,13 +207,13 @@ fn may_block(context: &Context<'_>) -> bool {
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
 fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
-    let Unread { shared, mut needs, along, looked, ids } = unread;
+    let Unread { shared, mut needs, along, located, ids } = unread;
     if pages(&needs).count() > IN_PLACE_MAX {
         return too_many.reply(context);
     }
     fetched.append(along);
     if let Some(mut held) = shared.lock() {
-        if looked < ids.len() {
+        if located < ids.len() {
             needs = held.set().gather(ids.into_iter(), fetched);
         }
         if pages(&needs).count() > IN_PLACE_MAX {

@@ -38,16 +38,16 @@ pub(crate) struct Unread {
     pub(crate) needs: Vec<Need>,
     /// What the cache has for the other ids of the command.
     pub(crate) along: Fetched,
-    /// How many of the ids these are for: of many, the others are looked at while it waits.
-    pub(crate) looked: usize,
-    /// The ids of the command, to look again at what it needs.
+    /// How many of the ids these are for: of many, the others are located while it waits.
+    pub(crate) located: usize,
+    /// The ids of the command, to locate them again.
     pub(crate) ids: Vec<u64>,
 }
 
 impl Unread {
     /// Whether the command needs pages, or may need them.
     pub(crate) fn has_more(&self) -> bool {
-        !self.needs.is_empty() || self.looked < self.ids.len()
+        !self.needs.is_empty() || self.located < self.ids.len()
     }
 }
 

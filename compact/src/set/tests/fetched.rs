@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cold::Need;
-use crate::set::LOOKED_MAX;
+use crate::set::LOCATED_MAX;
 
 fn search(disk: &Disk, needs: &[Need]) -> Fetched {
     let mut fetched = Fetched::none();
@@ -159,7 +159,7 @@ fn w3_a_command_takes_along_what_the_cache_has() {
     assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
 }
 
-/// A look at many cold ids would hold the engine: it takes place in parts, between which other commands run.
+/// To locate many cold ids at once would hold the engine: a command locates them in parts, between which other commands run.
 #[test]
 fn w3_a_command_looks_at_its_cold_ids_in_parts() {
     let mut disk = Disk::default();
@@ -170,17 +170,17 @@ fn w3_a_command_looks_at_its_cold_ids_in_parts() {
     // Ids in memory are not counted.
     let ids: Vec<u64> = (0..300).map(|n| n * 7 % 1_000).chain(69_000..69_700).chain([second + 5, 1]).collect();
     let mut fetched = Fetched::none();
-    let (needs, mut looked) = set.first_unread(&ids, &mut fetched);
-    assert!((LOOKED_MAX..LOOKED_MAX + 32).contains(&looked) && needs.len() <= looked, "{looked}");
+    let (needs, mut located) = set.first_unread(&ids, &mut fetched);
+    assert!((LOCATED_MAX..LOCATED_MAX + 32).contains(&located) && needs.len() <= located, "{located}");
     let (mut read, mut parts) = (search(&disk, &needs), 1);
-    while looked < ids.len() {
+    while located < ids.len() {
         assert!(!set.is_complete(&fetched));
         // Another command writes an id of this one.
         add(&mut set, 14..15);
-        let (needs, next) = set.gather_part(&ids, looked, &mut fetched);
-        assert!(next > looked && needs.len() < LOOKED_MAX + 32);
+        let (needs, next) = set.gather_part(&ids, located, &mut fetched);
+        assert!(next > located && needs.len() < LOCATED_MAX + 32);
         read.append(search(&disk, &needs));
-        (looked, parts) = (next, parts + 1);
+        (located, parts) = (next, parts + 1);
     }
     assert_eq!(parts, 3, "300 cold ids, then 700 in memory");
     assert!(!set.is_complete(&fetched), "nothing was read yet");
@@ -211,14 +211,14 @@ fn w3_a_command_looks_at_its_cold_ids_in_parts() {
     assert!(!set.is_complete(&fetched), "a part of the needs was not read");
 }
 
-/// A page that fails gives no records: the command looks again, and finds that the page is known.
+/// A page that fails gives no records: the command locates its ids again, and finds that the page is known.
 #[test]
 fn w3_a_command_whose_page_fails_is_complete_at_the_second_look() {
     let mut disk = Disk::default();
     let (mut set, _) = two_files(&mut disk);
     let mut fetched = Fetched::none();
-    let (needs, looked) = set.first_unread(&[1, 5], &mut fetched);
-    assert_eq!((needs.len(), looked), (2, 2));
+    let (needs, located) = set.first_unread(&[1, 5], &mut fetched);
+    assert_eq!((needs.len(), located), (2, 2));
     fetched.append(Fetched::of(needs[0].page, &needs, Err(PageFault::Checksum)));
     assert!(!set.is_complete(&fetched));
     assert_eq!(set.gather_part(&[1, 5], 0, &mut fetched), (Vec::new(), 2));
