@@ -1,9 +1,8 @@
-//! Whether a consumer group has given each partition to a member, and what happens otherwise.
+//! Whether a consumer group has assigned each partition to a member, and what happens otherwise.
 //!
-//! The leader of a group requests the partitions of its topics, and distributes those that Kafka names in that moment. Of a topic
-//! that is created again in that moment it distributes none. librdkafka joins the group again only if its own refresh of the metadata
-//! finds another number of partitions than the one before. If both refreshes find the topic, its partitions have no member until
-//! the group is distributed again for another reason.
+//! The leader of a group requests the partitions of its topics, and assigns those that Kafka names in that moment. Of a topic that is being
+//! created again it assigns none. librdkafka joins the group again only if its own refresh of the metadata finds another number of
+//! partitions than the refresh before. If both refreshes find the topic, its partitions have no member until another rebalance.
 
 use crate::error::KafkaConfigError;
 use crate::logging::{LogContext, log_client_error, log_line};
@@ -16,24 +15,35 @@ use rdkafka::groups::GroupInfo;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long one request waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the additional member waits until the group is distributed: longer than the members may need for it.
+/// How long the additional member waits for its assignment: longer than the members may need for a rebalance.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(70);
 const POLL: Duration = Duration::from_millis(100);
-/// After so many checks in a row that found a partition without a member, and no rebalance between them, the group is
-/// distributed again. A cooperative group is stable for a moment between the two steps of a rebalance.
-const FINDINGS: u32 = 2;
+/// The pause after a check that has learned nothing. It doubles each time.
+const UNKNOWN_MIN: Duration = Duration::from_secs(2);
+const UNKNOWN_MAX: Duration = Duration::from_secs(30);
+/// The pause after a rebalance that this member has triggered. It doubles each time: if the leader may not describe a topic, no rebalance
+/// helps, and each one stops the group for a moment.
+const TRIGGERED_MIN: Duration = Duration::from_secs(10);
+const TRIGGERED_MAX: Duration = Duration::from_secs(600);
+/// Members wait for up to so long, each for another time, and check once more: one rebalance is enough for all.
+const SPREAD_MS: u32 = 4_000;
 
 /// What is known of the group.
-#[derive(Default)]
 struct Known {
     rebalances: u64,
-    /// These two are of the time since the latest rebalance.
+    /// The next three are of the time since the latest rebalance.
     is_covered: bool,
-    findings: u32,
+    /// Since when each check has found a partition without a member.
+    uncovered_since: Option<Instant>,
+    unknown_pause: Duration,
+    next_at: Instant,
+    triggered_pause: Duration,
+    may_trigger_at: Instant,
     is_checking: bool,
 }
 
@@ -43,72 +53,124 @@ pub(crate) struct Coverage {
     topics: Vec<String>,
     /// The configuration of an additional member. It has no instance name.
     additional: ClientConfig,
+    /// For how long a partition is without a member before this member triggers a rebalance.
+    patience: Duration,
     known: Mutex<Known>,
 }
 
+/// Ends a check, also one that has panicked.
+struct Checking(Arc<Coverage>);
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        self.0.known().is_checking = false;
+    }
+}
+
 impl Coverage {
-    /// `member` is the configuration of the members.
-    pub(crate) fn new(group: &str, topics: &[String], member: &ClientConfig) -> Arc<Coverage> {
+    /// `member` is the configuration of the members. `patience`: a cooperative group is stable between the two steps of a rebalance, while a
+    /// member is slow to revoke its partitions.
+    pub(crate) fn new(group: &str, topics: &[String], member: &ClientConfig, patience: Duration) -> Arc<Coverage> {
         let mut additional = member.clone();
         additional.remove("group.instance.id");
         additional.remove("statistics.interval.ms");
         additional.set("enable.auto.commit", "false");
-        Arc::new(Coverage { group: group.to_owned(), topics: topics.to_vec(), additional, known: Mutex::default() })
+        let now = Instant::now();
+        let known = Known {
+            rebalances: 0,
+            is_covered: false,
+            uncovered_since: None,
+            unknown_pause: UNKNOWN_MIN,
+            next_at: now,
+            triggered_pause: TRIGGERED_MIN,
+            may_trigger_at: now,
+            is_checking: false,
+        };
+        let (group, topics) = (group.to_owned(), topics.to_vec());
+        Arc::new(Coverage { group, topics, additional, patience, known: Mutex::new(known) })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group gives partitions to this member, or takes them.
+    /// Notes a rebalance: the group has assigned partitions to this member, or revoked them.
     pub(crate) fn rebalanced(&self) {
         let mut known = self.known();
         known.rebalances += 1;
-        (known.is_covered, known.findings) = (false, 0);
+        (known.is_covered, known.uncovered_since) = (false, None);
+        (known.unknown_pause, known.next_at) = (UNKNOWN_MIN, Instant::now());
     }
 
     /// Checks the group if that is due. Call it every few seconds. Never blocks: another thread sends the requests.
     pub(crate) fn check(self: &Arc<Self>, client: Arc<BaseConsumer<LogContext>>) {
         let mut known = self.known();
-        if known.is_covered || known.is_checking {
+        if known.is_covered || known.is_checking || known.next_at > Instant::now() {
             return;
         }
         known.is_checking = true;
-        let (coverage, rebalances) = (Arc::clone(self), known.rebalances);
-        std::thread::spawn(move || {
-            match coverage.without_member(&client) {
-                Ok(Some(found)) => coverage.found(rebalances, &found),
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "the group is not known yet"),
+        drop(known);
+        let checking = Checking(Arc::clone(self));
+        let thread = std::thread::Builder::new().name("kafka-coverage".to_owned());
+        let spawned = thread.spawn(move || {
+            if checking.0.is_without_member_for_long(&client) {
+                checking.0.trigger(&client);
             }
-            coverage.known().is_checking = false;
         });
+        if let Err(error) = spawned {
+            tracing::debug!(%error, "the group is not checked now");
+        }
     }
 
-    /// Takes what a check has found that began after this many rebalances.
-    fn found(&self, rebalances: u64, without_member: &BTreeSet<(String, i32)>) {
+    /// Checks the group once. Returns whether this member is to trigger a rebalance.
+    fn is_without_member_for_long(&self, client: &BaseConsumer<LogContext>) -> bool {
+        let rebalances = self.known().rebalances;
+        let found = self.without_member(client);
+        let (mut known, now) = (self.known(), Instant::now());
+        if known.rebalances != rebalances {
+            return false;
+        }
+        let without_member = match found {
+            Ok(Some(without_member)) => without_member,
+            unknown => {
+                tracing::debug!(error = ?unknown.err(), "it is not known yet whether each partition has a member");
+                known.uncovered_since = None;
+                known.next_at = now + known.unknown_pause;
+                known.unknown_pause = (2 * known.unknown_pause).min(UNKNOWN_MAX);
+                return false;
+            }
+        };
+        if without_member.is_empty() {
+            (known.is_covered, known.triggered_pause) = (true, TRIGGERED_MIN);
+            return false;
+        }
+        let since = *known.uncovered_since.get_or_insert(now);
+        now - since >= self.patience && now >= known.may_trigger_at
+    }
+
+    /// Triggers a rebalance unless another member does so first.
+    fn trigger(self: &Arc<Self>, client: &BaseConsumer<LogContext>) {
+        let rebalances = self.known().rebalances;
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+        sleep(Duration::from_millis(u64::from(nanos / 1_000 % SPREAD_MS)));
+        let found = self.without_member(client);
         let mut known = self.known();
+        let Ok(Some(without_member)) = found else { return };
+        let Some((topic, partition)) = without_member.first() else { return };
         if known.rebalances != rebalances {
             return;
         }
-        let Some((topic, partition)) = without_member.first() else {
-            known.is_covered = true;
-            return;
-        };
-        known.findings += 1;
-        if known.findings < FINDINGS {
-            return;
-        }
-        known.findings = 0;
+        known.may_trigger_at = Instant::now() + known.triggered_pause;
+        known.triggered_pause = (2 * known.triggered_pause).min(TRIGGERED_MAX);
         drop(known);
         let count = without_member.len();
-        tracing::warn!(topic, partition, count, "partitions of the group have no member: distributing them again");
-        if let Err(error) = self.distribute_again() {
-            tracing::warn!(%error, "the group is not distributed again");
+        tracing::warn!(topic, partition, count, "partitions of the group have no member: triggering a rebalance");
+        if let Err(error) = self.rebalance() {
+            tracing::warn!(%error, "no rebalance was triggered");
         }
     }
 
-    /// The partitions that the group has given to no member. `None`: it is distributing them, or a topic is not there.
+    /// The partitions that the group has assigned to no member. `None`: a rebalance is under way, or a topic is not there.
     fn without_member(&self, client: &BaseConsumer<LogContext>) -> Result<Option<BTreeSet<(String, i32)>>, KafkaError> {
         let mut partitions = BTreeSet::new();
         for name in &self.topics {
@@ -124,15 +186,16 @@ impl Coverage {
         Ok(Some(&partitions - &assigned))
     }
 
-    /// Joins the group with an additional member, and leaves it when the leader has distributed the partitions. Kafka distributes them
-    /// each time.
-    fn distribute_again(&self) -> Result<(), KafkaConfigError> {
+    /// Joins the group with an additional member, which leaves it when it has its assignment. Kafka rebalances the group both times.
+    fn rebalance(self: &Arc<Self>) -> Result<(), KafkaConfigError> {
         let member: BaseConsumer<Additional> = self.additional.create_with_context(Additional::default())?;
         let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
         member.subscribe(&topics)?;
         let give_up_at = Instant::now() + JOIN_TIMEOUT;
-        while !member.context().is_assigned.load(Ordering::SeqCst) && Instant::now() < give_up_at {
-            // Records that it may read are read again by the member that gets the partition.
+        // The reader holds one of these, and so does this thread. If the reader is closed, it is not to be followed by this member.
+        let is_open = || Arc::strong_count(self) > 1;
+        while is_open() && !member.context().is_assigned.load(Ordering::SeqCst) && Instant::now() < give_up_at {
+            // The member that gets the partition reads again what this one reads.
             let _ = member.poll(POLL);
         }
         Ok(())
@@ -163,7 +226,7 @@ impl ConsumerContext for Additional {
     }
 }
 
-/// The partitions that the members of a group have. `None`: one of them has a text that is no assignment.
+/// The partitions that the members of a group have. `None`: one of them has an assignment that cannot be decoded.
 fn assigned(group: &GroupInfo) -> Option<BTreeSet<(String, i32)>> {
     let assignments = group.members().iter().filter_map(|member| member.assignment());
     let assigned = assignments.map(read_assignment).collect::<Option<Vec<_>>>()?;

@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// For how long a partition may have no member. Between the two steps of a rebalance, a member may be slow.
+const UNCOVERED_MAX: Duration = Duration::from_secs(20);
 /// How long [`GroupReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -60,7 +62,7 @@ impl<O: ReaderObserver> GroupReader<O> {
         let verifier = Arc::new(Verifier::new(options, group)?);
         let (positions, waits) = (Mutex::default(), Mutex::default());
         let (silences, is_paused) = (Mutex::default(), AtomicBool::new(false));
-        let coverage = Coverage::new(group, std::slice::from_ref(&topic), &config);
+        let coverage = Coverage::new(group, std::slice::from_ref(&topic), &config, UNCOVERED_MAX);
         let context = ReaderContext {
             observer,
             topic: topic.clone(),

@@ -58,7 +58,7 @@ impl Verifier {
         Ok(Verifier { topic: options.topic.clone(), consumer, verifying: Mutex::new(()) })
     }
 
-    /// Its client, for other requests of the group's members.
+    /// The verifier's client, which the check of the group (`coverage`) also uses.
     pub(crate) fn client(&self) -> Arc<BaseConsumer<LogContext>> {
         self.consumer.current()
     }

@@ -47,9 +47,10 @@ async fn n17_a_topic_that_is_created_again_while_no_process_runs_counts_once() {
     }
 }
 
-/// The leader of the group gave no partition to any member, as one does that requests the partitions while the topic is not there.
+/// The leader of the group gave no partition to any member, like a leader that requests the partitions while the topic does not
+/// exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn n17_partitions_without_a_member_are_distributed_again() {
+async fn n17_partitions_that_the_leader_of_the_group_gave_to_no_member_are_read() {
     let mut random = rng();
     for instance in [None, Some("one")] {
         let mut stage = Stage::start("leaderless", 3, 1_500).await;
@@ -58,7 +59,7 @@ async fn n17_partitions_without_a_member_are_distributed_again() {
         let join = move || ForeignLeader::join(&topics.brokers, &topics.group(), &topics.source, "range");
         let leader = tokio::task::spawn_blocking(join).await.expect("a leader");
         stage.ingest(instance).await;
-        tokio::task::spawn_blocking(move || leader.withhold_from(1)).await.expect("the group is distributed again");
+        tokio::task::spawn_blocking(move || leader.withhold_from(1)).await.expect("a member triggers a rebalance");
         stage.assert_exact().await;
     }
 }

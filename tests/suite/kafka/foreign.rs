@@ -15,7 +15,10 @@ const REBALANCE_IN_PROGRESS: i16 = 27;
 const NOT_READY: [i16; 3] = [14, 15, 16];
 /// The longest session that Kafka allows by default: the leader sends no heartbeats while it waits for a rebalance.
 const SESSION_MS: i32 = 1_800_000;
-const DEADLINE: Duration = Duration::from_secs(60);
+/// A loaded machine may need minutes for a rebalance.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// How long Kafka waits for the members of the group in a rebalance.
+const REBALANCE_MS: i32 = 60_000;
 const POLL: Duration = Duration::from_millis(50);
 /// Version 0, no topic, and nothing that an assignor adds.
 const NOTHING: [u8; 10] = [0, 0, 0, 0, 0, 0, 255, 255, 255, 255];
@@ -57,7 +60,7 @@ impl ForeignLeader {
         let metadata = [&[0, 0, 0, 0, 0, 1][..], &text(&self.topic), &[255; 4]].concat();
         let join = [
             text(&self.group),
-            [SESSION_MS, DEADLINE.as_millis() as i32].map(i32::to_be_bytes).concat(),
+            [SESSION_MS, REBALANCE_MS].map(i32::to_be_bytes).concat(),
             text(&self.member),
             text("consumer"),
             1_i32.to_be_bytes().to_vec(),

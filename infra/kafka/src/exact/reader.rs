@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+/// For how long a partition may have no member: two checks.
+const UNCOVERED_MAX: Duration = Duration::from_secs(4);
 /// How long [`ExactReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -69,7 +71,7 @@ impl<O: ExactObserver> ExactReader<O> {
         let verifiers = options.topics.iter().map(verifier).collect::<Result<_, _>>()?;
         let positions = Positions { topics: options.topics.clone(), decided, verifiers };
         let waits = Mutex::new(options.topics.iter().map(|_| ValidationWaits::default()).collect());
-        let coverage = Coverage::new(&options.group, &options.topics, &config);
+        let coverage = Coverage::new(&options.group, &options.topics, &config, UNCOVERED_MAX);
         let context = ExactContext { observer, positions, coverage, assignment: Mutex::default(), waits };
         let consumer: BaseConsumer<ExactContext<O>> = config.create_with_context(context)?;
         let topics: Vec<&str> = options.topics.iter().map(String::as_str).collect();
