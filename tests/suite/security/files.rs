@@ -60,6 +60,8 @@ async fn s1_silent_connections_shut_no_caller_out() {
 async fn s1_an_accept_that_finds_no_free_file_waits_and_makes_room() {
     const SPARE: usize = 10;
     const SILENT: usize = 300;
+    /// What closing one connection in each pause of 100 ms would take.
+    const ONE_BY_ONE: Duration = Duration::from_millis(100 * (SILENT - SPARE) as u64);
     // What the calls and the connections may take in addition to half of a processor.
     const BUSY: Duration = Duration::from_millis(200);
     let victim = Victim::start("first_bytes_ms = 60000", 1_000).await;
@@ -78,6 +80,7 @@ async fn s1_an_accept_that_finds_no_free_file_waits_and_makes_room() {
     works(&innocent, "meanwhile").await;
     let (lasted, cpu) = (attacked.elapsed(), victim.cpu() - cpu_before);
     println!("{SILENT} silent connections and {SPARE} files: {lasted:?}, {cpu:?} of a processor");
+    assert!(lasted < ONE_BY_ONE, "it closed one connection in each pause: {lasted:?}");
     assert!(cpu < lasted / 2 + BUSY, "the accept repeats without a pause: {cpu:?} of a processor in {lasted:?}");
     drop(silent);
     let refused = victim.metric("tallystone_connections_refused_total{reason=\"open_files\"}").await;

@@ -19,8 +19,10 @@ use tonic::transport::server::Connected;
 
 /// The pause after an accept for which the process has no file left.
 const NO_FILES_PAUSE: Duration = Duration::from_millis(100);
-/// How many silent connections make room meanwhile: a caller may wait behind hundreds of them.
+/// How many silent connections are closed before each pause: a caller may wait behind hundreds of them. Those after the first one must be
+/// so old: a caller whose connection has just been accepted is about to make its request.
 const NO_FILES_CLOSED: usize = 16;
+const SILENT_MIN: Duration = Duration::from_millis(250);
 
 /// The connections of a listener that are admitted.
 pub(crate) fn accept(
@@ -50,9 +52,8 @@ async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> (TcpStream, Admis
             },
             Err(error) if is_without_files(&error) => {
                 bounds.note_refused(Refused::Files);
-                for _ in 0..NO_FILES_CLOSED {
-                    bounds.make_room();
-                }
+                bounds.make_room(Duration::ZERO);
+                (1..NO_FILES_CLOSED).for_each(|_| bounds.make_room(SILENT_MIN));
                 sleep(NO_FILES_PAUSE).await;
             }
             Err(error) => tracing::debug!(%error, "a connection that ended before it was accepted"),

@@ -71,6 +71,7 @@ struct Shares {
 
 struct Quiet {
     peer: IpAddr,
+    since: Instant,
     evicted: CancellationToken,
 }
 
@@ -101,20 +102,21 @@ impl Bounds {
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, Refused> {
         let address = peer.to_canonical();
         let peer = site_of(address);
-        if FILE_PLACES.are_full_for(peer) && !self.evict_on_any_port(Some(peer)) {
+        if FILE_PLACES.are_full_for(peer) && !self.evict_on_any_port(Some(peer), Duration::ZERO) {
             return Err(Refused::PeerConnections);
         }
         let mut open = self.open();
-        if open.of_peer(peer) >= self.limits.peer_connections_max && !self.evict(&mut open, Some(peer)) {
+        if open.of_peer(peer) >= self.limits.peer_connections_max && !self.evict(&mut open, Some(peer), Duration::ZERO)
+        {
             return Err(Refused::PeerConnections);
         }
-        if open.connections >= self.limits.connections_max && !self.evict(&mut open, None) {
+        if open.connections >= self.limits.connections_max && !self.evict(&mut open, None, Duration::ZERO) {
             return Err(Refused::Connections);
         }
         // An evicted connection keeps its file until its task has run.
         let Some(file) = FILE_PLACES.take(peer) else {
             drop(open);
-            self.make_room();
+            self.make_room(Duration::ZERO);
             return Err(Refused::Files);
         };
         open.connections += 1;
@@ -124,7 +126,7 @@ impl Bounds {
         let number = open.next_number;
         open.next_number += 1;
         let evicted = CancellationToken::new();
-        open.quiet.insert(number, Quiet { peer, evicted: evicted.clone() });
+        open.quiet.insert(number, Quiet { peer, since: Instant::now(), evicted: evicted.clone() });
         drop(open);
         self.metrics.connections.increment(1.0);
         let caller = Arc::new(Caller {
@@ -142,22 +144,23 @@ impl Bounds {
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
-    /// Closes the oldest connection of this port that has made no request, or else one of another port.
-    pub(super) fn make_room(&self) {
-        self.evict_on_any_port(None);
+    /// Closes the oldest connection of this port that has made no request, or else one of another port, if it is at least so old.
+    pub(super) fn make_room(&self, age_min: Duration) {
+        self.evict_on_any_port(None, age_min);
     }
 
-    fn evict_on_any_port(&self, of: Option<IpAddr>) -> bool {
-        if self.evict(&mut self.open(), of) {
+    fn evict_on_any_port(&self, of: Option<IpAddr>, age_min: Duration) -> bool {
+        if self.evict(&mut self.open(), of, age_min) {
             return true;
         }
         let others: Vec<Arc<Bounds>> = locked(&self.siblings).iter().filter_map(Weak::upgrade).collect();
         // One lock at a time: another port may do the same.
-        others.iter().any(|other| other.evict(&mut other.open(), of))
+        others.iter().any(|other| other.evict(&mut other.open(), of, age_min))
     }
 
-    fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
+    fn evict(&self, open: &mut Open, of: Option<IpAddr>, age_min: Duration) -> bool {
         let oldest = open.quiet.iter().find(|(_, quiet)| of.is_none_or(|peer| quiet.peer == peer));
+        let oldest = oldest.filter(|(_, quiet)| quiet.since.elapsed() >= age_min);
         let Some(number) = oldest.map(|(number, _)| *number) else { return false };
         if let Some(quiet) = open.quiet.remove(&number) {
             open.leave(quiet.peer);
@@ -469,7 +472,7 @@ mod tests {
         let silent = other.admit(peer(1)).unwrap();
         let called = port.admit(peer(2)).unwrap();
         called.caller.calls();
-        port.make_room();
+        port.make_room(Duration::ZERO);
         assert!(silent.evicted.is_cancelled() && !called.evicted.is_cancelled());
     }
 }
