@@ -200,7 +200,11 @@ impl Archive {
     }
 
     /// When the first slice begins that has something, in Unix ms; `None`: the namespace has none.
+    ///
+    /// # Errors
+    /// [`ArchiveError::NoMark`]: a folder that is not mounted has no slices, which must not look as if retention had deleted them.
     pub async fn first_slice_ms(&self, namespace: &str) -> Result<Option<u64>, ArchiveError> {
+        self.gapless_from_ms(namespace).await?;
         Ok(self.slices(namespace).await?.first().copied())
     }
 
