@@ -114,14 +114,21 @@ impl<'a> Call<'a> {
     /// Why a command on one id stops: its page is to be read, or the set refuses.
     #[cold]
     pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &mut CounterSet, id: u64) -> Stop {
-        match (&refusal, self.check_read(shared, set, &[id])) {
-            (Refusal::Cold, Err(stop)) => stop,
-            _ => refusal.into(),
+        if refusal != Refusal::Cold || self.mode() == Mode::Apply {
+            return refusal.into();
+        }
+        match self.check_read(shared, set, &[id]) {
+            Err(stop) => stop,
+            // The cache took its record up only now. The command runs again, and finds it.
+            Ok(()) => {
+                let (needs, along) = (Vec::new(), Fetched::none());
+                Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, located: 1, ids: vec![id] }))
+            }
         }
     }
 
-    /// What follows a change: background work may be due, and watchers and other modules learn of it. These come last, and without the open
-    /// key: a module may delete the key when it learns of the change.
+    /// Runs after a change: schedules background work, then notifies watchers and other modules. It closes the key before it notifies,
+    /// because a module may delete the key then.
     #[inline]
     pub(crate) fn changed(&self, key: Key<'_>, event: &CStr) {
         if let Ok(shared) = key.set_in_any_state() {
@@ -200,7 +207,8 @@ fn attempt<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &Fetched
     C::run(&Call { context, args, fetched, mode: Cell::new(None) })
 }
 
-/// A replica that serves its counters while it loads those of its primary (`repl-diskless-load swapdb`) goes on with no client that waits.
+/// A replica that serves its counters while it loads those of its primary (`repl-diskless-load swapdb`) unblocks no client meanwhile, so a
+/// command must not block.
 fn may_block(context: &Context<'_>) -> bool {
     !background::is_loading() && context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
 }
