@@ -49,7 +49,7 @@ async fn leaves(counter_type: CounterType) {
     let shift = ClockShift::new();
     let house = House::on_any_clock(TestRedis::shifted(&shift).await).await;
     let config = namespace(counter_type);
-    // An ACCURATE counter expires where all its events are.
+    // An ACCURATE counter expires only if one bucket has all its events.
     let buckets_per_id = (counter_type == CounterType::Accurate).then_some(1);
     house.put(NS, NamespaceConfig { expire_after_ms: Some(EXPIRE_AFTER_MS), buckets_per_id, ..config }).await;
     let (store, dir) = (store(&house).await, TempDir::new().expect("a temporary folder"));
@@ -64,7 +64,7 @@ async fn leaves(counter_type: CounterType) {
         let is_expected = |entry: &CounterEntry| entry.count == count && entry.exact_to_ms > entry.last_write_ms;
         house.until_entry(NS, handle.counter(), is_expected).await;
     }
-    // The values are pulled ones, with a rollup.
+    // This pull returns counts that a rollup has computed.
     counters.pull().await.expect("a service that answers");
     for (handle, count) in all {
         let reading = until(async || handle.get(), |reading| reading.value == count).await;

@@ -22,7 +22,7 @@ const FOLDERS: u64 = 2;
 const STEPS: usize = 60;
 /// A life that does not come to its step, since it had nothing to push, ends after this.
 const STEP_WAIT: Duration = Duration::from_secs(2);
-/// More lives than this, beyond as many as have come to their step, do not miss it.
+/// How many more lives may miss their step than reach it.
 const MISSED_MAX: u64 = 20;
 
 /// How the lives of a folder have ended.
@@ -31,7 +31,7 @@ struct Ends {
     at_steps: u64,
     at_random: u64,
     before_open: u64,
-    /// Of `at_random`, lives that did not come to their step.
+    /// How many of `at_random` were to die at a step, and did not reach it.
     missed: u64,
 }
 
@@ -63,8 +63,8 @@ async fn kill_again_and_again(
     let mut until_settled = 1;
     let mut life = 0;
     while !kills.are_done(&ends) {
-        // Half of the lives aim at a step. With 1,000 kills at steps each step is the end of several lives; with 100
-        // kills, five of six steps are.
+        // Half of the lives are to die at a step. With 1,000 kills at steps, several lives end at each step; with 100
+        // kills, one life at five of six steps.
         let die_at = (life % 2 == 0).then_some((life / 2) as usize * FOLDERS as usize % STEPS + number as usize);
         let mut process = adder::start(url, folder.dir.path(), &folder.prefix, life, die_at);
         let give_up_at = Instant::now() + SOON;
