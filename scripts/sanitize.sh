@@ -19,7 +19,7 @@ module="$CARGO_TARGET_DIR/sanitized/$host/release/libtallystone_compact_module.s
 # The engine allocates by jemalloc, whose functions the sanitizer replaces only where they are in a library, as in Debian's Redis.
 engine=$(command -v "${TALLYSTONE_REDIS_SERVER:-redis-server}")
 wrapper="$CARGO_TARGET_DIR/sanitized/redis-server"
-# A test that has a disk that fails preloads it, too.
+# Tests of a failing disk preload another library, too.
 printf '#!/bin/sh\nLD_PRELOAD="%s${LD_PRELOAD:+:$LD_PRELOAD}" ASAN_OPTIONS=detect_leaks=0 exec %s "$@"\n' "$runtime" "$engine" >"$wrapper"
 chmod +x "$wrapper"
 

@@ -24,7 +24,7 @@ pub struct Options {
     pub key_bytes: u64,
     /// `FILL_PERCENT`: the share of used slots at which the next table begins.
     pub fill_percent: u64,
-    /// `PROBE_MAX`: groups of 16 slots that a search examines before the extend dictionary; at most [`Options::probes_max`] of them.
+    /// `PROBE_MAX`: how many groups of 16 slots a search examines before the extend dictionary. [`Options::probes_max`] bounds it.
     pub probe_max: u64,
     /// `TABLES_PREALLOCATED`: tables whose memory is taken before an id needs it.
     pub tables_preallocated: u64,
@@ -60,7 +60,7 @@ impl Default for Options {
 
 /// Groups that a search examines at most.
 pub(crate) const PROBES_MAX: u64 = 16;
-/// The same in a table with more slots than [`SMALL_SLOTS`]: each group is in another page, which the processor finds more slowly.
+/// The same in a table with more slots than [`SMALL_SLOTS`]: there, each group is in another page of memory, so each costs a TLB miss.
 const PROBES_MAX_LARGE: u64 = 8;
 const SMALL_SLOTS: u64 = 1 << 20;
 
@@ -118,8 +118,8 @@ impl Options {
         Ok(())
     }
 
-    /// Groups that a search examines at most. `PROBE_MAX` may be greater, because sets, logs and programs of earlier versions have it; then a
-    /// thousand searches of a full table would take milliseconds.
+    /// Groups that a search examines at most. `PROBE_MAX` may be greater, because sets, logs and clients of earlier versions use such
+    /// values. Without this bound, a thousand searches of a full table would take milliseconds.
     pub(crate) fn probes_max(&self) -> u64 {
         if self.table_slots > SMALL_SLOTS { PROBES_MAX_LARGE } else { PROBES_MAX }
     }

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- acquire: takes a partition over, unless another process has its lease (V3).
--- KEYS log state   ARGV now_ms (lib/clock), holder, lease_ms (no version grants a longer one)
+-- KEYS log state   ARGV now_ms (lib/clock), holder, lease_ms (no owner gets a longer one)
 -- RETURNS {OK, epoch, position, settled, late_settled} | {HELD, for_ms}
 -- WHY each takeover has a new epoch: what an earlier owner still sends is refused, also if it is of the same process.
--- WHY a longer lease is shortened: a clock has granted it that was set back since, or that of an earlier primary. An
--- owner that lives renews it in time, so it keeps its partition.
+-- WHY a longer remaining time is cut to lease_ms: the lease was granted under a clock that was set back since, or by an
+-- earlier primary with another clock. A live owner renews it in time, so it keeps its partition.
 --@include clock
 local lease_ms = tonumber(ARGV[3])
 local holder, expires_ms, epoch, position, settled, late_settled =

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- settle: drops a record of deltas, whose adds all have a definite answer; those that came too late become the late record (V3).
 -- KEYS log state deltas late
--- ARGV now_ms (lib/clock), epoch, is_late (1: the record is the late one), from, to, keep_from (of its stream),
---      again ('': none)
+-- ARGV now_ms (lib/clock), epoch, is_late (1: the record is the late one), from, to, keep_from (an id of the same stream),
+--      again (the new late record; '': none)
 -- RETURNS {OK} | {FENCED}: another process owns the partition
 -- WHY the new record counts once: its stream and id are another token, and the adds of the old one are certainly not counted.
 -- WHY it does not go to the end of the deltas: behind a long backlog it would be too late again, each time.

@@ -32,7 +32,8 @@ pub(super) struct Options {
     /// The percentage of used slots at which the next table begins, 10 to 95 [default of a new set: 90]
     #[arg(long, value_name = "PERCENT")]
     fill_percent: Option<u64>,
-    /// The maximum number of groups of 16 slots that a search examines, 1 to 64 (16 at most count) [default of a new set: 8]
+    /// The maximum number of groups of 16 slots that a search examines, 1 to 64 (more than 16 count as 16, and more than 8 as 8 if
+    /// --table-slots is above 1048576) [default of a new set: 8]
     #[arg(long, value_name = "N")]
     probe_max: Option<u64>,
     /// Tables that are allocated before an id needs them, 0 to 64 [default of a new set: 0]

@@ -47,9 +47,8 @@ impl Folder {
         if !Cells::exist_in(path) {
             create(path, &options)?;
         }
-        // What this process finds may be only in the memory of the machine: a killed one had no time to write it to
-        // disk. Names of files first: a push that is sent must not be missing after a loss of power, and one that was
-        // removed must not return.
+        // What this process finds may be only in the page cache: a process that was killed may not have synced it. The folder is synced
+        // first: after a loss of power, the file of a push that this process sends must be there, and a removed one must not return.
         files::sync_folder(path).when("write", path)?;
         options.steps.reach("files are on disk");
         let cells = Cells::open(path, options.slots_max, options.stripes_max)?;

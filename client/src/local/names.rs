@@ -112,7 +112,7 @@ impl Names {
         let file = OpenOptions::new().read(true).write(true).open(&path).when("open", &path)?;
         // What follows was being written when the process died; no slot of it was used.
         file.set_len(length).when("cut", &path)?;
-        // The mark in the cells, which says that these records are there, may be on disk soon.
+        // These records must be on disk before the mark in the cells that counts on them.
         file.sync_data().when("write", &path)?;
         let names: Vec<Given> = list.into_iter().flatten().collect();
         let live_bytes = names.iter().map(bytes_of).sum();
@@ -146,8 +146,8 @@ impl Names {
         self.sync_name()?;
         let written = self.file.write_all_at(record, self.length).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // The next process must not take a slot for free that this one continues to use. A failure of this, too,
-            // cannot be helped.
+            // Otherwise the next process could read this record and free a slot that is in use. If this fails, too, nothing more
+            // can be done.
             drop(self.file.set_len(self.length));
             return written;
         }

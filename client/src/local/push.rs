@@ -4,8 +4,8 @@
 //!
 //! 1. The totals are read. A crash: nothing has happened.
 //! 2. The cells are written to disk. From here on a loss of power leaves totals that are at least those of the push.
-//! 3. The push is written to disk, under its name. A crash: the next process sends it. If this fails once the push may
-//!    have its name, the push stays: it is written again as it was, and nothing of it is sent before.
+//! 3. The push is written to disk, under its name. A crash: the next process sends it. If this fails after the file may have got its name,
+//!    the push is kept: it is written again unchanged, and sent only then.
 //! 4. The adds are sent, in several calls at once. A crash: the next process sends those whose base was not set again, with the same token and
 //!    time, and they count once.
 //! 5. For each answer, the base of its slot is set to the number in the push; the slots need no order. A crash: the next process sets
@@ -37,11 +37,10 @@ const CALLS_MAX: usize = 8;
 pub(super) struct Pusher<S> {
     folder: Arc<Folder>,
     service: Arc<S>,
-    /// Those that have not ended, by namespace: each namespace has at most one, here or in `unsent`. Their files are on
-    /// disk.
+    /// Pushes that have not ended, by namespace. Each namespace has at most one, here or in `unsent`. The files of these are on disk.
     pub(super) pushes: BTreeMap<String, Push>,
-    /// Those whose files may have their names, which may not be on disk. Without them their slots could be freed, and
-    /// the next process would find a file whose counters are not those of the folder.
+    /// Pushes whose files may have been renamed, perhaps not durably. They are kept here so that their slots are not freed: otherwise the
+    /// next process would find a file whose counters are not those of the folder.
     unsent: BTreeMap<String, Push>,
     pub(super) types: Types,
 }
@@ -138,7 +137,7 @@ impl<S: Service> Pusher<S> {
             self.pushes.insert(push.namespace.clone(), push);
         }
         for push in written.unsent {
-            // If it was renewed, what it replaces has certainly not counted.
+            // If this is a renewed push, the push that it replaces has certainly not counted.
             self.pushes.remove(&push.namespace);
             self.unsent.insert(push.namespace.clone(), push);
         }

@@ -10,21 +10,21 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-/// What came of writing pushes.
+/// The outcome of writing pushes.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) on_disk: Vec<Push>,
-    /// Their files may have their names: a later step failed.
+    /// Their files may have got their names, but a later step failed.
     pub(super) unsent: Vec<Push>,
     pub(super) failed: Vec<String>,
 }
 
-/// The adds without a definite answer: the base of the others has been set.
+/// The adds that have no definite answer yet. The bases of the others are set.
 pub(super) fn rest<'a>(folder: &'a Folder, push: &'a Push) -> impl Iterator<Item = &'a Item> {
     push.items.iter().filter(|item| folder.cells.base(item.slot as usize) != item.base)
 }
 
-/// Step 1: a push for each namespace that has something to push and has no push that has not ended.
+/// Step 1: a push for each namespace that has unpushed adds and no unfinished push.
 pub(super) fn capture(folder: &Folder, held: &[String]) -> Vec<Push> {
     let mut pushes = Vec::new();
     for (namespace, slots) in folder.slots().iter().filter(|(namespace, _)| !held.contains(namespace)) {
@@ -48,7 +48,7 @@ fn new_event() -> (String, u64) {
     (uuid::Uuid::new_v4().simple().to_string(), unix_ms(SystemTime::now()))
 }
 
-/// Steps 2 and 3. A push that cannot be written holds up no other.
+/// Steps 2 and 3. A push that cannot be written does not delay the others.
 pub(super) fn write(folder: &Folder, pushes: Vec<Push>) -> Result<Written, LocalError> {
     let mut written = Written::default();
     if pushes.is_empty() {
@@ -108,10 +108,12 @@ pub(super) fn remove(folder: &Folder, namespaces: &[String]) -> Result<(), Local
         return Ok(());
     }
     folder.sync()?;
+    let mut removed = Ok(());
     for namespace in namespaces {
         let path = Push::path(&folder.path, namespace);
-        files::remove(&path).when("remove", &path)?;
+        // One that cannot be removed does not delay the others.
+        removed = removed.and(files::remove(&path).when("remove", &path));
         folder.options.steps.reach("a push is removed");
     }
-    folder.sync_files()
+    removed.and(folder.sync_files())
 }

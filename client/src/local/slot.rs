@@ -131,9 +131,9 @@ impl State {
     pub(super) fn pull(&mut self, pulled: Pulled) {
         let Counted { count, exact_to_ms, counter_type } = pulled.counted;
         let before = self.pushed.len();
-        // A counter of which a rollup was seen, and which answers as one that was never written: the service has
-        // expired or deleted it. An ACCURATE one may have adds since, whose sum is 0: then it is taken for gone too
-        // early, which changes no count.
+        // An earlier pull returned a rollup, and this one returns what a pull returns for a counter that was never written: the service has
+        // expired or deleted the counter. An ACCURATE counter may have had adds since whose sum is 0. It then counts as gone too early,
+        // which changes no count.
         let is_empty = (count, exact_to_ms) == (0, 0);
         let had_rollup = self.pulled.filter(|last| last.counted.exact_to_ms > 0);
         self.is_gone = is_empty && (self.is_gone || had_rollup.is_some());

@@ -86,8 +86,8 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Unresolved>, LocalError> {
     Ok(list)
 }
 
-/// Waits until the file is on disk: the process that appended to it may have been killed before. From here on no push
-/// has these adds.
+/// Waits until the file is on disk: the process that appended to it may have been killed before. After this call, these adds are
+/// removed from their pushes.
 pub(super) fn sync(folder: &Path) -> Result<(), LocalError> {
     let path = folder.join(NAME);
     File::open(&path).and_then(|file| file.sync_all()).when("write", &path)

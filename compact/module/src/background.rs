@@ -99,7 +99,7 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
     Err("the engine's events cannot be followed".to_owned())
 }
 
-/// Whether the engine loads a snapshot or its log: it runs no timers then, and goes on with no client that waits.
+/// Whether the engine loads a snapshot or its log: meanwhile it runs no timers, and unblocks no client.
 pub(crate) fn is_loading() -> bool {
     IS_LOADING.load(Relaxed)
 }

@@ -41,8 +41,8 @@ impl<'a> Key<'a> {
                 return Err(if self.is_empty() { Stop::NoSet } else { Stop::WrongType });
             }
             let value = (api().module_type_get_value)(self.raw);
-            // SAFETY: a value of our type. It stays while the key is open: other modules, which may delete it, learn of a change only after
-            // that ([`Call::changed`](crate::commands::Call::changed)).
+            // SAFETY: a value of our type. It stays valid while the key is open. Another module may delete it when it is notified of a
+            // change, but that is after the key is closed ([`Call::changed`](crate::commands::Call::changed)).
             Ok(&datatype::from_raw(value).shared)
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn with<T>(run: impl FnOnce(&mut Scratch) -> T) -> T {
             }
             result
         }
-        // Another module calls a command of ours when it learns what the outer one did.
+        // Another module was notified of the outer command's change, and calls one of our commands.
         Err(_) => run(&mut Scratch::default()),
     })
 }

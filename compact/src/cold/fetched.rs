@@ -22,8 +22,8 @@ pub struct Need {
 pub struct Fetched {
     pages: BTreeMap<PageRef, Result<Page, PageFault>>,
     records: HashTable<Found>,
-    /// The state of the files for which these are, and how many records there are once all were read. There are fewer if a page could not
-    /// be read, or if an id was counted twice.
+    /// The state of the files to which the records belong, and how many records are expected. Fewer come if a page could not be read, or
+    /// if an id was counted twice.
     awaited: Option<(Arc<()>, usize)>,
 }
 
@@ -77,7 +77,7 @@ impl Fetched {
         self.pages.insert(page, read);
     }
 
-    /// Adds what is known of other pages and ids. What is more of both stays where it is.
+    /// Adds other pages and records. The larger table of records is kept, and the smaller one is moved into it.
     pub fn append(&mut self, mut other: Fetched) {
         self.pages.append(&mut other.pages);
         if other.records.len() > self.records.len() {
@@ -112,12 +112,12 @@ impl Fetched {
         self.awaited = Some((files, self.records.len()));
     }
 
-    /// It goes on. In another state of the files, it never has all.
+    /// The command locates further ids. If the files are in another state, [`Fetched::has_all`] stays false.
     pub(crate) fn await_only(&mut self, files: &Arc<()>) {
         self.awaited.take_if(|(state, _)| !Arc::ptr_eq(state, files));
     }
 
-    /// So many records are to be added.
+    /// Expects this many further records.
     pub(crate) fn await_more(&mut self, count: usize) {
         self.awaited.iter_mut().for_each(|(_, awaited)| *awaited += count);
     }

@@ -51,9 +51,9 @@ impl Below {
 /// Where the record below the overlays is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Base<'a> {
-    /// The answer, or a refusal, is known.
+    /// No page is needed: the answer, or a refusal, is known.
     Known,
-    /// The cache has it, until another command is carried out.
+    /// The cache has it, at least until the next command runs.
     Cached(&'a Record),
     /// This page has to be read first.
     OnPage(PageRef),
@@ -63,7 +63,7 @@ pub(crate) enum Base<'a> {
 pub(crate) struct Source<'a> {
     pub(crate) fetched: &'a Fetched,
     pub(crate) cache: &'a mut RecordCache,
-    /// Whether the cache is to keep what was fetched: not of an id that is written, whose record is in the overlay from then on.
+    /// Whether the cache is to keep what was fetched: false for an id that is written, because its record is in the overlay from then on.
     pub(crate) keeps: bool,
 }
 

@@ -47,25 +47,25 @@ const PIECE_VALUES: usize = 4_096;
 /// A whole record becomes an entry of a dictionary, or is added to a page: as much work as so many values.
 const RECORD_VALUES: usize = 32;
 
-/// A record in a slot is as much work as so many values at least: its slot may be in a page of memory that was never used.
+/// A record in a slot costs at least as much work as this many values: its slot may be in a page that the system has not allocated yet.
 const SLOT_VALUES: usize = 4;
 
-/// The work that is left of what a restore does for one piece.
+/// How much more work a restore may do for one piece.
 pub(super) struct Work(usize);
 
 impl Work {
-    /// What the longest piece of a dump needs. What a primary has accepted is taken, and so are snapshots and logs of earlier versions: their
-    /// pieces are longer.
+    /// The work of the longest piece of a dump. There is no bound for what a primary has accepted, nor for snapshots and logs: pieces of
+    /// earlier versions may be longer.
     pub(super) fn most(mode: Mode) -> Work {
         Work(if mode == Mode::Decide { PIECE_VALUES + FIELD_NUMBERS_MAX } else { usize::MAX })
     }
 
-    /// Of a whole record with so many values, or of what is held for a damaged range.
+    /// The work of a whole record with so many values, or of what is held for a damaged range.
     pub(super) fn of_record(values: usize) -> usize {
         values.max(RECORD_VALUES)
     }
 
-    /// Of a record in a slot. One of another layout than that of the set becomes a whole record first.
+    /// The work of a record in a slot. A record whose layout is not that of the set becomes a whole record first.
     pub(super) fn of_slot(layout: &Layout, of_set: &Layout) -> usize {
         let values = layout.places().len();
         if layout == of_set { values.max(SLOT_VALUES) } else { Work::of_record(values) }

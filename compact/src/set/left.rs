@@ -27,8 +27,8 @@ impl Left {
         self.free(SEGMENTS_STEP)
     }
 
-    /// Frees a table of one segment, or a part of one: for a command that has left a table behind. In the background alone, a set that leaves
-    /// small tables faster than it frees them would take more and more memory.
+    /// Frees a table of one segment, or a part of a larger one. Commands that replace a table call it: the background alone might free
+    /// small tables more slowly than commands replace them, and memory would grow without a bound.
     pub(crate) fn free_little(&mut self) {
         self.free(2);
     }

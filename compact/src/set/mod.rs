@@ -68,7 +68,7 @@ pub struct CounterSet {
     /// The greatest serial of a table that may have an older layout than that of the schema. Such tables are converted in the background.
     behind: Option<u32>,
     restoring: Restoring,
-    /// Another one whenever an id may need a page that it did not need: what a command has gathered is then incomplete.
+    /// Replaced by a new one whenever an id may need a page that it did not need before. What a command has gathered is incomplete then.
     files: Arc<()>,
 }
 
@@ -140,10 +140,10 @@ impl Tables {
 /// A record that the cache has.
 type Cached<'a> = (FileId, u64, &'a Record);
 
-/// Ids whose memory is on its way at the same time.
+/// How many ids are prefetched together.
 pub(crate) const BATCH: usize = 32;
 
-/// Cold ids that are located without a pause, at least: a batch may have more.
+/// After this many cold ids a step ends, with the batch that it has begun.
 const LOCATED_MAX: usize = 128;
 
 /// Where the records of some ids are.
@@ -189,9 +189,9 @@ impl CounterSet {
         &self.options
     }
 
-    /// The pages to read before these ids can be read or written, with the ids to search on each; in order, each once. Empty at once
-    /// where nothing is cold, or all was gathered for these ids. The cache takes up what earlier commands read, so that it does not
-    /// change while the command of these ids runs.
+    /// The pages to read before these ids can be read or written, with the ids to search on each; in order, each once. Empty, without a
+    /// search, if no table is in a file, or if everything was gathered for these ids. Pending records of earlier commands are added to
+    /// the cache first, so that it does not change while the command of these ids runs.
     pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<Need> {
         if fetched.has_all(&self.files) || !self.tables.have_files() {
             return Vec::new();
@@ -200,8 +200,8 @@ impl CounterSet {
         self.locate(ids, fetched, IDS_MAX).needs
     }
 
-    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were located: of many
-    /// cold ones, [`CounterSet::gather_part`] locates the others. A command that has to wait takes along what the cache has for it,
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were located: if there
+    /// are many cold ones, [`CounterSet::gather_part`] locates the rest. `along` gets what the cache has for a command that has to wait,
     /// because the cache may forget that before the command runs.
     pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> (Vec<Need>, usize) {
         if !self.tables.have_files() {
@@ -236,8 +236,8 @@ impl CounterSet {
         (needs, from + located)
     }
 
-    /// Whether all is known for the ids of a command that was gathered. No id is located for that: nothing that is known
-    /// is forgotten before a file is replaced.
+    /// Whether all is known for the ids of a command that was gathered. This locates no id: what was gathered stays complete until
+    /// `files` is replaced.
     pub fn is_complete(&self, fetched: &Fetched) -> bool {
         fetched.has_all(&self.files)
     }
@@ -247,7 +247,7 @@ impl CounterSet {
         cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
     }
 
-    /// What these ids need, until so many were cold.
+    /// Locates these ids, batch by batch, until `most` of them were cold.
     fn locate(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Location<'_> {
         let mut location = Location::default();
         let Tables::Rising(rising) = &self.tables else { return location };

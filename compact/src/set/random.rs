@@ -49,13 +49,13 @@ pub(crate) enum Node {
 pub(crate) struct Random {
     pub(crate) root: Node,
     pub(crate) leaves: u64,
-    /// Rises by two with each split: it stays far below what a cursor holds, since a set has few tables.
+    /// Rises by two with each split: it stays far below the maximum of a cursor, because a set has few tables and they never merge.
     pub(crate) next_serial: u32,
     /// A hash that leads to the table of each serial: a walk goes from serial to serial.
     paths: BTreeMap<u32, Hash>,
     /// The serials of the tables that are being split.
     splitting: BTreeSet<u32>,
-    /// Tables whose records have moved.
+    /// Tables whose records have moved, to be freed.
     pub(crate) left: Left,
 }
 

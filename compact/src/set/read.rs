@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Approach, Table, touch_lines};
 
-/// Groups of a search that are touched. In a full table, a search passes all that it may.
+/// Groups of a search that are touched. In a full table, a search examines as many groups as it may.
 const WARM_GROUPS: u64 = PROBES_MAX;
 
 impl CounterSet {
@@ -84,7 +84,7 @@ impl CounterSet {
     /// slots. The places are computed before: a processor looks only some hundred instructions ahead, so that loads overlap only if
     /// little lies between them.
     ///
-    /// What was fetched is far away, too: another thread has written it.
+    /// This includes fetched records: another thread has written them, so they are not in this core's cache.
     pub fn warm(&self, ids: &[u64], fetched: &Fetched) {
         if !fetched.is_empty() {
             self.warm_fetched(ids, fetched);

@@ -155,7 +155,7 @@ impl CounterSet {
         let first = reader.number()?;
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
-        // Each record looks for a slot again, so that the table may have a lower bound than the one that was dumped.
+        // The restore searches for the slot of each record again, so the table may have a lower bound than the dumped one.
         let probes = probe_max.clamp(1, self.options.probes_max() as u32);
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes);
         let part = Part { first, serial, body: Body::Hot(table) };

@@ -232,8 +232,8 @@ impl Rising {
         }
     }
 
-    /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild. A set
-    /// that has done so very often does so no more, and these ids stay strays: serials are left for later ids.
+    /// Begins the last table again for ids below its origin, if these are many now and it has few others: the first ids were wild. From
+    /// serial `SERIALS_LOWER` on, a set no longer does so, and these ids stay strays: the other serials are for tables of later ids.
     fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
         let may_begin = may_roll && self.next_serial < SERIALS_LOWER;
         let Some(late) = self.below.excess.checked_sub(shape.strays_max).filter(|_| may_begin) else { return };

@@ -175,7 +175,7 @@ impl CounterSet {
 
     /// Visits the records of one group, up to `FOLD_STEP` of one page with what was written to its ids, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> WalkStep {
-        // No table has a greater serial. If one had, its cursor would be one of an earlier table, and the walk would have no end.
+        // No table has a serial of `SERIALS_MAX` or more: its cursor would be that of an earlier table, and the walk would never end.
         let met = self.shelf_from(from.serial()).filter(|met| met.serial < SERIALS_MAX);
         let Some(Met { serial, shelf, next: next_serial, .. }) = met else { return WalkStep::End };
         let shelf = &shelf;

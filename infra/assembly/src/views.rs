@@ -81,7 +81,7 @@ async fn attach_to_kafka(
         if stopping.run_until_cancelled(prepared).await.is_none() {
             return Ok(());
         }
-        // No health follows it: deltas wait while the counters are unavailable.
+        // No health status depends on the sink: deltas wait while the counters are unavailable.
         let (is_serving, _) = watch::channel(false);
         run(options, counters, is_serving, stopping).await
     }));

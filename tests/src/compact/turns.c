@@ -1,5 +1,5 @@
 /* Writes the longest processor time that the main thread took between two waits for events, in nanoseconds, to the file that
-   TALLYSTONE_TEST_TURNS names. The file has eight bytes; a test that writes zeros to it begins again. */
+   TALLYSTONE_TEST_TURNS names. The file has eight bytes; a test that writes zeros to it resets it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

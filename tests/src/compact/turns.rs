@@ -1,18 +1,18 @@
-//! How long an engine serves no other client: a small library that the C compiler makes and the process preloads takes the time of each
-//! turn of its event loop.
+//! How long an engine serves no other client: the process preloads a small library, which the C compiler makes and which measures each
+//! iteration of the event loop.
 
 use super::unread::compile;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The longest turn of an engine's event loop.
+/// The longest iteration of an engine's event loop.
 pub struct Turns {
     dir: TempDir,
 }
 
 impl Turns {
-    /// Nothing was timed yet.
+    /// Nothing was measured yet.
     #[expect(clippy::new_without_default, reason = "it is a compiled library, not a value")]
     pub fn new() -> Turns {
         let turns = Turns { dir: TempDir::new().expect("a temporary folder") };
@@ -21,7 +21,7 @@ impl Turns {
         turns
     }
 
-    /// A program that starts this one, and times its turns.
+    /// A program that starts this one, and measures its iterations.
     pub fn program(&self, program: &Path) -> PathBuf {
         let [path, library, longest] = ["redis-server", "turns.so", "longest"].map(|name| self.dir.path().join(name));
         let (library, longest) = (library.display(), longest.display());
@@ -31,16 +31,16 @@ impl Turns {
         path
     }
 
-    /// Begins again.
+    /// Forgets what was measured.
     pub fn reset(&self) {
         use std::io::Write;
         let path = self.dir.path().join("longest");
-        // The process has the file in its memory, so it keeps its length.
+        // The process maps the file, so the file is not truncated.
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
         file.and_then(|mut file| file.write_all(&[0; 8])).expect("a file");
     }
 
-    /// The longest turn since then, in microseconds of the main thread's processor time.
+    /// The longest iteration since the last [`Turns::reset`], in microseconds of the main thread's processor time.
     pub fn longest_us(&self) -> i64 {
         let bytes = std::fs::read(self.dir.path().join("longest")).expect("a file");
         i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes")) / 1_000

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 use tallystone_tests::compact::{Engine, Setup, eventually};
 
-/// With and without cold tables: of each engine twice as many.
+/// The kills of each test. Each engine has two tests: with and without cold tables.
 const ROUNDS: u32 = 25;
-/// In one of so many rounds the log is rewritten when the kill comes. Other kills meet rewrites by chance.
+/// In one of this many rounds the test starts a rewrite right before the kill. Other kills meet a rewrite by chance.
 const REWRITE_EVERY: u32 = 5;
 
 fn kill_at_random_moments(name: &str, engine: Engine, options: &str) {

@@ -207,7 +207,7 @@ fn state(node: &Node) -> State {
     KINDS.iter().map(|(key, _)| node.scan(key)).collect()
 }
 
-/// Starts the engine on its damaged file: it refuses, or has all, and knows the tokens that have counted.
+/// Starts the engine on its damaged file: it must refuse the file, or have all values and know the tokens that have counted.
 fn judge(node: &mut Node, before: &State, once: &[Once], what: &str) -> bool {
     node.kill();
     let has_started = node.try_start().is_ok();
@@ -265,7 +265,7 @@ fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
                 started += u32::from(judge(&mut node, &before, &once, &what));
                 flip(&path, at, bit);
             }
-            // The name of a command is the same in capitals.
+            // A flipped bit may change only the case of a command's name.
             assert!(started <= 2, "{started} of 10 went unnoticed");
             node.start_again();
             assert_eq!(state(&node), before);
@@ -273,8 +273,8 @@ fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
     }
 }
 
-/// What the documentation says of the log of commands, which is the engine's: a bit of its structure is found, and one of an argument is not.
-/// It changes what that command counts, and nothing else.
+/// The log of commands is the engine's. As the documentation says, the engine finds a flipped bit of the structure, but not one of an
+/// argument. The latter changes the id or the number of that command, and nothing else.
 #[test]
 fn w4_a_flipped_bit_of_the_log_of_commands_changes_one_command_at_most() {
     for engine in Engine::ALL {

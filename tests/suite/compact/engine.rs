@@ -339,7 +339,7 @@ fn w1_transactions_and_scripts() {
     }
 }
 
-/// Of a transaction and of a script of which a part is refused, a replica and the log get what has counted.
+/// If a part of a transaction or script is refused, the replica and the log get the part that has counted.
 #[test]
 fn w4_transactions_and_scripts_reach_replicas_and_the_log() {
     for engine in Engine::ALL {
@@ -357,7 +357,7 @@ fn w4_transactions_and_scripts_reach_replicas_and_the_log() {
         let replies = wire.run("EXEC");
         assert_eq!(replies.items()[1].items()[1].code(), Some("OVERFLOW"), "{replies}");
         assert_eq!((replies.items()[2].code(), replies.items()[3].int()), (Some("OVERFLOW"), 1), "{replies}");
-        // A Valkey takes an error within a reply for one of the call.
+        // Valkey takes an error inside a reply as an error of the call.
         let script = "redis.pcall('CT.MINCRBY', KEYS[1], 0, 'likes', 2, 4, 'likes', -1, 5, 'likes', 6) \
                       redis.pcall('CT.INCRBY', KEYS[1], 4, 'likes', -1) \
                       return redis.call('CT.GET', KEYS[1], 0)";

@@ -190,7 +190,7 @@ impl Fuzzer {
         args
     }
 
-    /// Restores a payload of which a piece has other content, with all the checksums that fit it: the engine gives it to the module.
+    /// Restores a payload with a changed piece and matching checksums, so that the engine passes it to the module.
     fn restore(&mut self) -> Vec<Vec<u8>> {
         let (payload, places) = self.payloads.choose(&mut self.random).expect("payloads");
         let (mut payload, piece) = (payload.clone(), places.choose(&mut self.random).expect("pieces").clone());
@@ -266,7 +266,7 @@ pub(super) fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
 }
 
 fn fuzz(engine: Engine) {
-    // So that the payload of a set has its pieces as they are.
+    // Without compression, the payload of a set contains its pieces unchanged.
     let args = "--aof-use-rdb-preamble no --rdbcompression no";
     let mut node = Setup::new(engine).without_fsync().args(args).start();
     let mut wire = node.wire();

@@ -21,9 +21,12 @@ const SHARED_IDS: u64 = 100;
 /// Ids that one worker sets and deletes.
 pub(super) const SET_IDS: std::ops::Range<u64> = 200..300;
 const GIVE_UP: Duration = Duration::from_secs(90);
-/// After so many commands, a worker repeats one of the latest.
+/// What a command has added (id, field, by how much), and its words.
+type Sent = (Vec<(u64, u8, i32)>, Vec<Vec<u8>>);
+
+/// A worker repeats one of its latest commands after this many.
 const REPEAT_EVERY: u64 = 4;
-/// So many of the latest: their tokens are remembered.
+/// How many latest commands it chooses from: the set still remembers their tokens.
 const LATEST: usize = 32;
 
 /// What counts of an id, by field.
@@ -92,11 +95,11 @@ impl Load {
         let mut sums = Sums::new();
         let mut route = Route { load: self, wire: None };
         let mut serial = 0_u64;
-        let mut latest: VecDeque<(Vec<(u64, u8, i32)>, Vec<Vec<u8>>)> = VecDeque::new();
+        let mut latest: VecDeque<Sent> = VecDeque::new();
         while !self.stop.load(Relaxed) {
             serial += 1;
             if serial.is_multiple_of(REPEAT_EVERY) {
-                // Any of them: the older ones may have been acknowledged by a process that was killed since.
+                // Any of the latest commands: a process that was killed since may have acknowledged the older ones.
                 let (items, command) = &latest[random.random_range(0..latest.len())];
                 check(&route.until_done(command), items, command);
                 self.repeated.fetch_add(1, Relaxed);

@@ -43,7 +43,7 @@ fn held_us(turns: &Turns, wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
     turns.reset();
     let reply = wire.call(command);
     assert_eq!(reply.code(), None, "{reply:.200}");
-    // The engine has ended what it did for the reply, too.
+    // The engine answers this after the iteration that sent the first reply, so that iteration is measured as a whole.
     wire.done("PING");
     turns.longest_us()
 }
@@ -161,8 +161,9 @@ fn fill_cold(node: &Node) {
 /// The words of a command on these ids, in this run.
 type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
 
-/// The engine's part of commands on as many ids as they may have, each on another page: the longest of the times until the client is
-/// blocked, in each step that locates ids, and once the pages were read and searched. And of the commands that make, alter and repair sets.
+/// Commands on as many ids as they may have, each on another page. The test measures the longest time for which one holds the engine: until
+/// the client is blocked, in each step that locates ids, and after the pages were searched. It also measures the commands that create,
+/// alter, repair, scan and check sets.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
@@ -247,7 +248,7 @@ fn w4_no_piece_of_a_dump_takes_the_engine_a_millisecond() {
     }
 }
 
-/// A client may send pieces that no dump has, as long as a command takes: of many small records, and of too many fields.
+/// A client may send forged pieces as long as a command accepts, with many small records or too many fields.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w4_no_piece_that_is_refused_takes_the_engine_a_millisecond() {

@@ -1,4 +1,5 @@
-/* A module that learns of each change of a counter set, and at that moment reads the set, or deletes its key: by the name of the key. */
+/* A module that learns of each change of a counter set, and at that moment reads the set, or deletes its key. The name of the key
+   selects which. */
 #include <stddef.h>
 #include <string.h>
 

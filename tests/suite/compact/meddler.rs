@@ -1,5 +1,5 @@
 //! Another module of the engine learns of a change, and at that moment reads the set or deletes its key (W1). The sanitizer runs this test:
-//! without it, memory that was freed is mostly as it was.
+//! without it, freed memory mostly keeps its content, and the test would pass.
 
 use std::process::Command;
 use tallystone_tests::compact::{Engine, Setup};

@@ -83,8 +83,8 @@ fn w4_a_replica_of_a_loaded_primary_ends_equal() {
     assert_eq!(primary.digest("k"), replica.digest("k"));
 }
 
-/// With `swapdb`, a replica serves its counters while it loads those of its primary. It runs no timers then, and goes on with no client that
-/// waits: a command reads its few pages at once, or says that it cannot.
+/// With `swapdb`, a replica serves its counters while it loads those of its primary. It runs no timers then, and unblocks no client: a
+/// command reads its few pages immediately, or is refused (`COLD`).
 #[test]
 fn w3_a_replica_that_loads_answers_commands_on_cold_ids() {
     const KEYS: usize = 4_000;
@@ -100,7 +100,8 @@ fn w3_a_replica_that_loads_answers_commands_on_cold_ids() {
         replica.follow(&primary);
         until_cold(&replica, "k");
         let mut wire = replica.wire();
-        // It misses more than the primary keeps for it, so that it loads all again: slowly, and with clients between the keys.
+        // The replica misses more writes than the backlog holds, so it needs a full synchronization. It loads slowly, and serves
+        // clients between the keys.
         wire.done(&format!("REPLICAOF 127.0.0.1 {}", lasting_port()));
         fill("b");
         wire.done("CONFIG SET key-load-delay 5000");

@@ -27,11 +27,11 @@ const SEPARATE: &[(&str, &str)] = &[
     ("+ct.alter", PAGE),
 ];
 
-/// Where the name of a command is a variable: the file, how many such places it has, and the commands that they send.
-/// Their callers give the words. The search finds those, see [`NAMING`] and [`WALK`], and checks them like the others.
+/// Calls whose command is a variable: the file, how many such calls it has, and the commands that they send. Their
+/// callers pass the names. The search finds those, see [`NAMING`] and [`WALK`], and checks them like the others.
 const VARIABLE: [(&str, usize, &[&str]); 4] = [
     ("counters/src/redis/crossings.rs", 1, &["XRANGE", "XREVRANGE"]),
-    // The call of a script again, with the time of now.
+    // The repeated call of a script, with the current time.
     ("infra/link/src/clock.rs", 1, &["EVALSHA"]),
     ("infra/link/src/link.rs", 1, &["HSCAN", "SCAN", "SSCAN", "ZSCAN"]),
     ("lua/lib/check/walk.lua", 1, &["HSCAN", "ZSCAN"]),
@@ -172,7 +172,7 @@ fn of_script(text: &str) -> (Vec<Called>, usize) {
             }
         }
     }
-    // The search knows the function as `call`. By another name it would miss its calls.
+    // The search finds the name `call` only: an alias of another name counts as a variable.
     for (at, function) in ["redis.call", "redis.pcall"].into_iter().flat_map(|function| code.match_indices(function)) {
         let is_called = code[at + function.len()..].starts_with('(');
         let line = code[..at].lines().last().unwrap_or_default();

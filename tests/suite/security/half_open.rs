@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 const CONNECTIONS: usize = 50;
 const STREAMS: usize = 20;
 const OPEN: &str = "tallystone_request_streams";
-/// What a client sends first, with a frame of settings that has none.
+/// What a client sends first, with an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The head of a frame with a ping that is no answer.
 const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0];
@@ -33,12 +33,12 @@ async fn half_open(address: SocketAddr) -> (Vec<u8>, Duration) {
     tcp.write_all(PREFACE).await.expect("room in a new connection");
     let (began, mut received) = (Instant::now(), Vec::new());
     let end = timeout(SOON, tcp.read_to_end(&mut received)).await;
-    // It may be a reset.
+    // The end may be a reset.
     let _ = end.expect("the server closes the connection");
     (received, began.elapsed())
 }
 
-/// A connection whose client neither reads nor writes any more once it gets the word, and leaves it open.
+/// A connection whose client stops reading and writing at the signal, and keeps the connection open.
 async fn connection_that_stops(victim: &Victim) -> (SendRequest<Bytes>, oneshot::Sender<()>) {
     let tcp = TcpStream::connect(victim.address).await.expect("a connection");
     let (calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");

@@ -45,7 +45,8 @@ async fn o3_every_port_of_every_verb_answers_probes_and_has_no_unknown_path() {
     }
 }
 
-/// Each is ready first: a process that has not tried to reach anything is not ready either, and would show nothing.
+/// Each is ready first: a process that has not yet tried to reach its stores is not ready either, so the test would
+/// prove nothing.
 #[tokio::test]
 async fn o3_every_port_of_a_process_is_ready_with_its_redis_and_its_queue_and_not_without() {
     let (place, mut redis) = (Secured::new().await, Redis::start().await);

@@ -61,7 +61,7 @@ impl Victim {
         peak_memory_kib(self.process.pid())
     }
 
-    /// The time of processors that it has taken.
+    /// The processor time that it has used.
     pub(super) fn cpu(&self) -> Duration {
         // The unit in which the system shows times, whatever its own clock has.
         const TICKS_PER_S: u64 = 100;
@@ -77,7 +77,7 @@ impl Victim {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.pid())).expect("it runs").count()
     }
 
-    /// From now on the system lets it open so many files. It has read its limit at its start, so it does not know this.
+    /// From now on the system lets it open so many files. It has read its limit at its start, so it does not notice.
     pub(super) async fn limit_files(&self, files_max: usize) {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.process.pid().to_string(), &format!("--nofile={files_max}:{files_max}")]);
@@ -95,7 +95,7 @@ impl Victim {
         self.redis_info("memory").await.get("used_memory").expect("a number")
     }
 
-    /// The time of processors that its Redis has taken.
+    /// The processor time that its Redis has used.
     pub(super) async fn redis_cpu(&self) -> Duration {
         let info = self.redis_info("cpu").await;
         let seconds = |name: &str| info.get::<f64>(name).expect("a number");

@@ -100,7 +100,7 @@ async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
     }
 }
 
-/// The bounds of the server are those of all queues together, so the refused callers are of an empty queue.
+/// The bounds hold for all queues of a server together, so the test also refuses callers of another, empty queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_callers_that_wait_at_one_server_are_bounded_and_what_is_runnable_is_served() {
     let victim = Victim::start("waiting_dequeues_max = 2\nsubscriptions_max = 1", FILES).await;

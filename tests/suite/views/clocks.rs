@@ -11,11 +11,11 @@ use tallystone_views::log::{Acquired, OwnerError, ViewLog};
 use tokio::time::{Instant, sleep};
 
 const HOUR_MS: i64 = 3_600_000;
-/// For how long the clock is wrong. An owner renews its lease more often.
+/// How long the clock is wrong: longer than the interval at which an owner renews its lease.
 const WRONG_FOR: Duration = Duration::from_secs(2);
 /// Between two posts meanwhile.
 const POST_EVERY: Duration = Duration::from_millis(50);
-/// That of an owner.
+/// The lease of an owner.
 const LEASE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,8 @@ async fn v3_x6_a_clock_of_the_log_that_is_wrong_for_a_moment_delays_no_count_aft
     }
 }
 
-/// Nothing is refused here: the clocks are not compared. So it is within the bound, and after all clocks were set back.
+/// The clocks are not compared here, so nothing is refused. It is the same within the bound, and if all clocks were set
+/// back.
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_a_lease_of_a_clock_that_was_set_back_ends_in_time() {
     let shift = ClockShift::new();

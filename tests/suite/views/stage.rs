@@ -94,7 +94,7 @@ impl Stage {
         Stage::start_with(house, volatile(log), views).await
     }
 
-    /// The same, and no process compares the clock of its log with another one.
+    /// As above, but no process compares the clock of its log with another one.
     pub(super) async fn start_on_any_clock(house: House, log: &str, views: ViewsConfig) -> Stage {
         Stage::start_with(house, any_clock(log), views).await
     }

@@ -191,11 +191,11 @@ mod tests {
             pair[4..].copy_from_slice(&high.to_le_bytes());
             pair
         };
-        // One process, and several that take the partition over.
+        // Without a takeover, and with one every 59,999 views.
         for restart_every in [u32::MAX, 59_999] {
             let mut oracle = Oracle { window: window.clone(), began: HashMap::new() };
             let (mut pairs, mut at_ms) = (Pairs::new(&window), 1_790_000_000_000_u64);
-            // What a process writes, and the next one reads.
+            // The pairs that one process writes and the next one reads.
             let (mut written, mut most_full) = (Vec::new(), 0_usize);
             // Some 12,000 new pairs for each generation; later pauses, after which generations are missing, and bursts.
             for view in 0..400_000_u32 {

@@ -11,8 +11,8 @@ use tallystone_link::{Clock, Link, Room, ScriptReply, StreamId};
 use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
 use tallystone_model::Refusal;
 
-/// An owner that has not committed for this long may be replaced. `acquire` shortens a longer lease, so no other
-/// version may grant longer ones.
+/// An owner that has not committed for this long may be replaced. `acquire` shortens longer leases, so a later version must not grant
+/// them.
 const LEASE: Duration = Duration::from_secs(5);
 
 /// One partition.
@@ -24,7 +24,7 @@ pub struct Partition {
     appending: Link,
     /// Of the owner: its large reads do not delay appends.
     owning: Link,
-    /// With this process's clock as its witness: times that Redis writes under a clock that is ahead stay ahead.
+    /// This process's clock is the witness: a time that Redis writes while its clock is ahead cannot be corrected later.
     clock: Clock,
     room: Room,
 }

@@ -242,13 +242,13 @@ impl Owner {
 }
 
 impl Sending {
-    /// Deltas of this time are sent now; `None`: none wait.
+    /// Sets the deltas that are sent now; `None`: no deltas wait.
     fn begin(&self, at_ms: Option<u64>) {
         *self.lock() = at_ms.map(|at_ms| OldestDeltas { at_ms, since: Instant::now() });
     }
 
-    /// How long the oldest deltas have waited, by this machine's clock. Deltas of a time that is yet to come wait since
-    /// they were sent first: the counters refuse them until then.
+    /// How long the oldest deltas have waited, by this machine's clock. Deltas with a time in the future have waited since
+    /// they were first sent: the counters refuse them until that time.
     fn oldest(&self) -> Option<Duration> {
         let OldestDeltas { at_ms, since } = (*self.lock())?;
         Some(Duration::from_millis(wall_ms().saturating_sub(at_ms)).max(since.elapsed()))
@@ -266,7 +266,7 @@ where
 {
     loop {
         match call().await {
-            // Under a wrong clock nothing has changed. The witness has logged it.
+            // A refusal because of the clock has changed nothing, and the witness has logged it.
             Err(OwnerError::Log(refusal @ (Refusal::Unavailable { .. } | Refusal::ClockSkew { .. }))) => {
                 tracing::debug!(%refusal, "the log of views does not answer, or its clock is wrong");
                 sleep(PAUSE).await;

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// For how long it is known that a namespace counts each token once. Only a deletion changes that, and the sink need not notice
 /// it: another process may have created the namespace again.
 const KNOWN: Duration = Duration::from_secs(10);
-/// Between two warnings at least.
+/// The minimum time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// Sends deltas.
@@ -25,7 +25,7 @@ pub(crate) struct Sink {
     counters: CounterClient,
     /// Namespaces that count each token once, and since when that is known.
     ready: Mutex<HashMap<String, Instant>>,
-    /// When the log of this process has said last that adds come too early.
+    /// When this process last warned that adds come too early.
     warned_at: Mutex<Option<Instant>>,
 }
 
@@ -39,7 +39,7 @@ enum DeltaOutcome {
     Unresolved(String),
     /// The same bytes may have another answer later.
     Later(String),
-    /// The same: the clock of the counters has not come to the time of the add.
+    /// As `Later`: the counters' clock has not reached the time of the add.
     Early(String),
 }
 

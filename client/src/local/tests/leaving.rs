@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 const THREADS: usize = 3;
-/// Some half a second.
+/// They take about half a second.
 const PUSHES: usize = 5_000;
 /// More counters than slots: each slot serves several.
 const COUNTERS: usize = 9;

@@ -37,7 +37,7 @@ fn options() -> LocalOptions {
     }
 }
 
-/// `None`: the process has died over it.
+/// `None`: the process died during it.
 async fn open_or_die(folder: &Path, fake: &Fake, options: LocalOptions) -> Option<LocalCounters> {
     loop {
         let (folder, fake, options) = (folder.to_owned(), fake.clone(), options.clone());

@@ -69,7 +69,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// With names and files of a folder at rest.
+    /// A machine with a folder that has names, files and nothing to push.
     async fn at_rest(path: &Path, fake: &Fake) -> Machine {
         let counters = open(path, fake).await;
         names().iter().for_each(|name| drop(handle(&counters, name)));
@@ -123,8 +123,8 @@ impl Machine {
         has_died()
     }
 
-    /// The machine loses its power where its last process has died. What the next process counts is what was added,
-    /// except what was not on disk. Each seed finds other parts of what was not.
+    /// The machine loses its power where its last process has died. The next process counts what was added, except what was not on disk.
+    /// Each seed keeps other parts of the data that were not on disk.
     async fn lose_power(&self, fake: &Fake, seed: u64, which: &str) {
         let (now, added) = self.at_end.lock().expect("no panic").take().expect("a process that has died");
         let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ added.cast_unsigned();
@@ -184,14 +184,14 @@ async fn l2_a_loss_of_power_loses_only_what_came_after_the_last_write_and_double
     assert!(losses > 500, "{losses} losses");
 }
 
-/// What a killed process has not written to disk is there for the next one, and is not there after the loss.
+/// The next process still finds what a killed process has not synced. A loss of power can remove it afterwards.
 #[tokio::test]
 async fn l2_a_loss_of_power_soon_after_a_kill_doubles_nothing() {
     let mut losses = 0;
     for answers in answers() {
         for kill in 0.. {
             let mut was_killed = false;
-            // Those of opening and of the first push, which takes over; all of them after some kills.
+            // Steps of `open`, and of the push that this process takes over. Over all kills, each of these steps is used.
             for (number, step) in [0, 1, 2 + kill % 3, 5 + kill % 4, 9 + kill % 11].into_iter().enumerate() {
                 let (folder, fake) = (folder(), Fake::answering(&answers));
                 let machine = Machine::at_rest(folder.path(), &fake).await;

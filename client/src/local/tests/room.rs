@@ -92,7 +92,7 @@ async fn l2_what_cannot_be_kept_for_an_operator_is_not_sent_with_a_new_token() {
     assert_eq!(counters.unresolved().expect("a file").len(), 1);
 }
 
-/// The counters of the other namespaces go up, down, and out of the folder meanwhile.
+/// The counters of the other namespaces rise, fall and leave the folder meanwhile.
 #[tokio::test]
 async fn l2_a_push_that_cannot_be_written_holds_up_no_other_and_leaves_no_file_behind() {
     let (folder, fake) = (folder(), Fake::default());
@@ -118,7 +118,7 @@ async fn l2_a_push_that_cannot_be_written_holds_up_no_other_and_leaves_no_file_b
     assert_eq!(unpushed, 0, "the others were pushed");
 }
 
-/// A folder that is away from the moment on when a push of this number gets its name: names cannot be written to disk.
+/// Moves the folder away when the push with this number gets its name: from then on, the name cannot be synced.
 fn moving(path: &Path, number: usize) -> (LocalOptions, PathBuf) {
     let (away, path) = (path.with_extension("away"), path.to_owned());
     let (named, moved) = (Arc::new(AtomicUsize::new(0)), away.clone());

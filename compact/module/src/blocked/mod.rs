@@ -1,11 +1,11 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Of many cold ids, a command locates the first ones, and the others in [`steps`] while readers read. Then it
-//! runs again from its start with what was found. A file never changes, so that is true whatever happened to the set meanwhile: what was
-//! written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread, [`on_ready`]
-//! checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover), nothing may
-//! be replicated.
+//! the engine. Of many cold ids, a command locates the first ones, and the others in [`steps`] while readers read. Then it runs again from
+//! its start with the records that were found. A file never changes, so these records stay valid, whatever happened to the set meanwhile:
+//! what was written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread,
+//! [`on_ready`] checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover),
+//! nothing may be replicated.
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
 
@@ -28,7 +28,8 @@ use tallystone_compact::{Fetched, Need};
 const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
-/// So many times it locates its ids again in steps. If files are replaced so often that this does not end, it then locates all ids at once.
+/// How many times a command locates its ids again in steps. If files are replaced so often that this does not end, it then locates all ids
+/// at once.
 const ROUNDS_IN_STEPS: u32 = 2;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
@@ -54,14 +55,15 @@ struct Wait {
     /// Its part of [`PAGES_HELD`].
     held: AtomicUsize,
     is_write: bool,
-    /// Pages that are being read, and one while there are ids to locate.
+    /// The number of pages that are being read, plus 1 while there are ids to locate.
     missing: AtomicUsize,
     /// How many of its ids were located. The main thread alone uses it.
     located: AtomicUsize,
     rounds: AtomicU32,
-    /// What is known since its ids were located. Only the main thread takes the lock: readers may hold the other one for long.
+    /// What the main thread had, and found in the cache, when it located the ids. Only the main thread takes the lock: readers may hold
+    /// the other one for long.
     along: Mutex<Fetched>,
-    /// What readers have found since.
+    /// What readers have found since then.
     fetched: Mutex<Fetched>,
 }
 
@@ -89,7 +91,7 @@ impl Drop for Ready {
         PAGES_HELD.fetch_sub(self.held, Relaxed);
         if let Some(shared) = self.shared.upgrade() {
             shared.ready.fetch_sub(1, Relaxed);
-            // The cache takes up what was read.
+            // The background adds what was read to the cache.
             background::wake(&shared);
         }
     }
@@ -160,7 +162,7 @@ pub(crate) fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
     needs.chunk_by(|one, next| one.page == next.page)
 }
 
-/// What a command holds when it begins to read: an id that was not located may need a page.
+/// The pages that a command reserves when it begins to read. Each id that is not located yet may need one.
 fn room(needs: &[Need], wait: &Wait) -> usize {
     pages(needs).count() + wait.unlocated() + wait.ids.len() / PAGE_RECORDS
 }
@@ -213,7 +215,7 @@ impl Wait {
         self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
     }
 
-    /// Ids that were not located.
+    /// How many ids are not located yet.
     fn unlocated(&self) -> usize {
         self.ids.len().saturating_sub(self.located.load(Relaxed))
     }
@@ -262,7 +264,7 @@ fn locate_more(wait: Arc<Wait>) {
             return locate_later(wait);
         }
     }
-    // The set is gone, or all ids were located.
+    // The set is gone, the client has waited for too long, or all ids are located.
     if wait.missing.fetch_sub(1, AcqRel) == 1 {
         go_on(wait);
     }

@@ -24,7 +24,7 @@ pub(super) fn later(step: Step) {
     }
 }
 
-/// Runs one step: all at once would hold the engine.
+/// Runs one step. All steps at once would hold the engine for too long.
 unsafe extern "C" fn on_step(_ctx: *mut raw::Ctx, _data: *mut c_void) {
     guard::or((), || {
         let mut waiting = steps();

@@ -36,9 +36,10 @@ pub(crate) struct Unread {
     pub(crate) shared: Arc<Shared>,
     /// In order of files and pages. Either each has an id, or none has.
     pub(crate) needs: Vec<Need>,
-    /// What the cache has for the other ids of the command.
+    /// What the cache has for the located ids that need no page.
     pub(crate) along: Fetched,
-    /// How many of the ids these are for: of many, the others are located while it waits.
+    /// How many of the ids were located for `needs` and `along`. If the command has more cold ids, the others are
+    /// located while it waits.
     pub(crate) located: usize,
     /// The ids of the command, to locate them again.
     pub(crate) ids: Vec<u64>,

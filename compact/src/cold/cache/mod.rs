@@ -18,9 +18,9 @@ const BLOCK_SETS: usize = 512;
 const FIRST_SETS: usize = 256;
 /// Sets that one step gives back.
 const STEP_SETS: usize = 64;
-/// Records that are taken up at once: each of a large cache takes the time of a dozen reads of memory.
+/// How many pending records one call of [`RecordCache::settle`] adds to the cache: in a large cache, each costs about a dozen cache misses.
 const SETTLED_MAX: usize = 32;
-/// Records that wait to be taken up at most.
+/// How many records may be pending.
 const KEPT_MAX: usize = 16 * SETTLED_MAX;
 /// A capacity above this is used up to here. Even the list of its blocks grows in a short time.
 const CAPACITY_MAX: usize = 1 << 36;
@@ -51,7 +51,7 @@ pub(crate) struct RecordCache {
     /// The block of these that is given back now.
     leaving: Vec<Set>,
     old_bytes: usize,
-    /// Records that the next command remembers.
+    /// Pending records, which [`RecordCache::settle`] adds to the cache.
     kept: Vec<(FileId, u64, Record)>,
     kept_bytes: usize,
     hits: u64,
@@ -109,7 +109,8 @@ impl RecordCache {
         set.position(file, id, tag(hash)).map(|found| &set.items[found].record)
     }
 
-    /// Reads the line of memory that says whether the cache has a record, so that it is near when [`RecordCache::peek`] needs it.
+    /// Reads the line of memory that says whether the cache has a record, so that it is in the processor's cache when [`RecordCache::peek`]
+    /// needs it.
     pub(crate) fn touch(&self, file: FileId, id: u64) {
         if let Some(place) = self.place(hash(file, id)) {
             std::hint::black_box(self.set(place).tags[0]);
@@ -127,8 +128,8 @@ impl RecordCache {
         set.items.last().map(|item| &item.record)
     }
 
-    /// The cache did not have this record. If it keeps it, it remembers it later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
-    /// Of very many, some are not remembered: their pages are read again.
+    /// Counts a miss. If `keeps`, the record is added to the cache at a later [`RecordCache::settle`]: until then, a command may rely on
+    /// what the cache had when the command began. Of very many, some are not added: their pages are read again.
     pub(crate) fn missed(&mut self, file: FileId, id: u64, record: &Record, keeps: bool) {
         self.misses += 1;
         if keeps && self.sets_max > 0 && self.kept.len() < KEPT_MAX {
@@ -144,7 +145,7 @@ impl RecordCache {
         (self.hits, self.misses)
     }
 
-    /// Remembers records of the commands before, a bounded number of them. Returns whether there are more.
+    /// Adds pending records to the cache, a bounded number of them. Returns whether there are more.
     pub(crate) fn settle(&mut self) -> bool {
         let mut kept = std::mem::take(&mut self.kept);
         for (file, id, record) in kept.drain(..kept.len().min(SETTLED_MAX)) {

@@ -7,9 +7,9 @@ use crate::record::Record;
 pub(super) const SET_BYTES: usize = 2048;
 /// Records of a set at most: as many as have a tag in the cache line of the set.
 const ITEMS_MAX: usize = 38;
-/// Items that a set has room for beyond those it has, at most.
+/// The maximum number of unused places in the list of a set.
 pub(super) const SPARE_ITEMS: usize = 4;
-/// What the allocator rounds a block up by.
+/// Bytes by which the allocator rounds up a block, at most.
 pub(super) const BLOCK_BYTES: usize = 8;
 
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl Item {
     }
 }
 
-/// The items that a part of the hash leads to; the one that was used last is at the end. It fills one cache line, which says of most ids
-/// that their record is not here: to search the items would read all their lines.
+/// The items that a part of the hash leads to; the one that was used last is at the end. The set fills one cache line. For most ids, its
+/// tags show that the record is not here, so a search need not read the lines of the items.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Set {
@@ -54,7 +54,7 @@ impl Set {
         usize::from(self.bytes)
     }
 
-    /// Memory that the set has taken, its own place excepted.
+    /// Memory of the set, except the struct itself.
     pub(super) fn taken_bytes(&self) -> usize {
         self.bytes() + (self.items.capacity() - self.items.len()) * size_of::<Item>()
     }
@@ -104,7 +104,7 @@ impl Set {
     }
 }
 
-/// The byte by which a set finds an item. Its place depends on the other end of the hash.
+/// The byte by which a set finds an item. The place of the set depends on the other end of the hash.
 pub(super) fn tag(hash: u64) -> u8 {
     (hash >> 56) as u8
 }

@@ -150,7 +150,7 @@ fn w3_a_command_takes_along_what_the_cache_has() {
     let others: Vec<u64> = (10_000..11_000).collect();
     let read = found(&mut set, &disk, &others);
     values(&mut set, &others, &read).unwrap();
-    // The cache takes up what was read in steps.
+    // Each step adds pending records to the cache.
     (0..20).for_each(|_| {
         set.step(0);
     });
@@ -161,7 +161,7 @@ fn w3_a_command_takes_along_what_the_cache_has() {
 
 /// To locate many cold ids at once would hold the engine: a command locates them in parts, between which other commands run.
 #[test]
-fn w3_a_command_looks_at_its_cold_ids_in_parts() {
+fn w3_a_command_locates_its_cold_ids_in_parts() {
     let mut disk = Disk::default();
     let (mut set, second) = two_files(&mut disk);
     set.alter(Change::Option(b"CACHE_BYTES".to_vec(), b"65536".to_vec())).unwrap();
@@ -185,7 +185,7 @@ fn w3_a_command_looks_at_its_cold_ids_in_parts() {
     assert_eq!(parts, 3, "300 cold ids, then 700 in memory");
     assert!(!set.is_complete(&fetched), "nothing was read yet");
     fetched.append(read);
-    // The id that comes twice was counted twice, if its record was not known.
+    // If its record was not known, the repeated id was counted twice.
     if !set.is_complete(&fetched) {
         assert_eq!(set.gather_part(&ids, 0, &mut fetched).0, []);
         assert!(set.gather(ids.iter().copied(), &mut fetched).is_empty());
@@ -200,7 +200,7 @@ fn w3_a_command_looks_at_its_cold_ids_in_parts() {
     for (id, values) in ids.iter().zip(all.chunks(2)) {
         assert_eq!(values, expected(*id, &mut set), "{id}");
     }
-    // Of a file that is replaced, not all is known.
+    // After a file is replaced, the command is incomplete.
     add(&mut set, 0..5_000);
     let job = set.next_job().expect("a merge");
     assert!(disk.run(&mut set, job));
@@ -213,7 +213,7 @@ fn w3_a_command_looks_at_its_cold_ids_in_parts() {
 
 /// A page that fails gives no records: the command locates its ids again, and finds that the page is known.
 #[test]
-fn w3_a_command_whose_page_fails_is_complete_at_the_second_look() {
+fn w3_a_command_whose_page_fails_is_complete_when_it_locates_its_ids_again() {
     let mut disk = Disk::default();
     let (mut set, _) = two_files(&mut disk);
     let mut fetched = Fetched::none();

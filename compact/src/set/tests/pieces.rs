@@ -79,7 +79,8 @@ fn w1_a_header_of_too_many_fields_is_refused() {
     assert!(refused.to_string().contains("at most 256 fields"), "{refused}");
 }
 
-/// What a dump has is what a restore takes: also of records that wait for their new layout, of wide ones and of damaged ranges.
+/// A restore accepts every piece that a dump writes, also with records that wait for their new layout, wide records and damaged
+/// ranges.
 #[test]
 fn w4_a_dump_has_no_piece_that_a_restore_refuses() {
     for order in [Order::Rising, Order::Random] {
@@ -96,7 +97,8 @@ fn w4_a_dump_has_no_piece_that_a_restore_refuses() {
     }
 }
 
-/// Sets of earlier versions have up to 64; a search of a full table would take milliseconds for the ids of one command.
+/// Sets of earlier versions have a `PROBE_MAX` of up to 64. With 64 groups, searches of a full table for the ids of one command
+/// would take milliseconds.
 #[test]
 fn w1_a_search_examines_a_bounded_number_of_groups() {
     let probes = |set: &CounterSet| match &set.tables {

@@ -1,5 +1,5 @@
-//! Serials rise with each table of a set, and a cursor has room for so many (W4). A set that begins its range again and again takes one each
-//! time.
+//! Serials rise with each table of a set, and a cursor has 24 bits for a serial (W4). A set that begins its range again and again takes one
+//! each time.
 
 use super::bounds::piece;
 use super::*;
@@ -64,7 +64,7 @@ fn copy(set: &CounterSet, mode: Mode) -> CounterSet {
 
 #[test]
 fn w4_a_set_whose_range_begins_again_and_again_can_be_loaded() {
-    // As after so many begins; the first one as of an earlier version, which had no bound.
+    // The serials of a set that has begun its range this often. Only an earlier version, without a bound, reaches the first value.
     for from in [SERIALS_MAX - 300, SERIALS_LOWER - 300] {
         let mut set = falling();
         fall(&mut set, 0..500);
@@ -143,7 +143,7 @@ fn w4_a_set_gets_no_table_whose_serial_a_cursor_cannot_hold() {
     assert_eq!(records(&copy).len() as u64, full + 500);
 }
 
-/// A snapshot of any bytes may bring as many tables as one may have, from the greatest serial that stays on.
+/// A forged snapshot may have the maximum number of tables, the first with the greatest serial that a restore keeps.
 #[test]
 fn w4_serials_that_are_restored_leave_room_for_all_tables() {
     let last = (0..RESTORED_TABLES_MAX).fold(SERIALS_KEPT - 1, |last, _| restored(last + 1, Some(last)));

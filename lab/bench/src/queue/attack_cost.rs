@@ -9,7 +9,7 @@ use crate::sample::{Samples, median};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// The attack stands when the schedule of the innocent caller begins.
+/// How long the attack runs before the schedule of the innocent caller begins.
 pub(super) const LEAD: Duration = Duration::from_secs(1);
 const RATIO_MAX: f64 = 5.0;
 
@@ -18,14 +18,15 @@ const RATIO_MAX: f64 = 5.0;
 pub(super) struct Measured {
     pub(super) before: Samples,
     pub(super) during: Samples,
-    /// Of the attacked process, and of Redis.
+    /// The growth of the attacked process.
     growth_mib: Vec<f64>,
+    /// The growth of Redis.
     redis_growth_mib: Vec<f64>,
-    /// The part of a core that Redis takes during the attack, for the innocent caller as well.
+    /// The share of a core that Redis uses during the attack, the innocent caller included.
     redis_cores: Vec<f64>,
 }
 
-/// What the processes have taken at a moment.
+/// What the processes have used so far.
 pub(super) struct Footprint {
     at: Instant,
     resident_mib: f64,

@@ -64,7 +64,7 @@ async fn sample(plan: &QueuePlan, rig: &Rig, attack: Attack, measured: &mut Meas
     program.stop().await
 }
 
-/// The server, with so many files, or as many as this process may open.
+/// Starts the server. It may open `files_max` files, or as many as this process.
 async fn serve(dir: &Path, rig: &Rig, files_max: Option<u32>) -> Result<(Program, String)> {
     let redis = rig.url();
     let server = ["server", "--redis-url", redis.as_str()];

@@ -25,9 +25,9 @@ const STREAMS: usize = 1_000;
 const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// Below the bound of connections per address, which the innocent callers share.
 const SILENT: usize = 900;
-/// A process with so many files takes connections into four fifths of them, and half of those from one address.
+/// The limit of open files. The server uses four fifths of it for connections, and half of these for one address.
 const FILES_MAX: u32 = 400;
-/// What a client of HTTP/2 sends first, with a frame of settings that has none.
+/// What a client of HTTP/2 sends first, with an empty SETTINGS frame.
 const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const WAITERS: usize = 2_000;
 const WAITER_CONNECTIONS: usize = 8;
@@ -44,7 +44,7 @@ pub(super) enum Attack {
     Unfinished,
     /// Connections that say nothing.
     Silent,
-    /// The same, more than the process has files for.
+    /// More silent connections than the process may open files.
     Files,
     /// Connections that begin HTTP/2 and then say nothing, not even to pings.
     HalfOpen,

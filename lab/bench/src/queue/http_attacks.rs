@@ -29,7 +29,7 @@ const JSON: &str = "application/json";
 pub(super) enum HttpAttack {
     /// Configurations of a namespace whose `scope` nests.
     Nested,
-    /// Adds of pages in a browser: of another origin with a plain text, and under a name that was rebound.
+    /// Adds that foreign web pages send: cross-origin as plain text, and through a rebound DNS name.
     Foreign,
 }
 
@@ -43,7 +43,7 @@ impl HttpAttack {
         }
     }
 
-    /// Its call of this number.
+    /// The call with this number.
     fn request(self, http: &Client, url: &str, n: usize) -> RequestBuilder {
         let add = |content_type: &str| post(http, url).header(CONTENT_TYPE, content_type);
         match self {
@@ -72,7 +72,7 @@ fn nested() -> String {
     ARTICLE_EXAMPLE.replacen(r#""id": "CACHE","#, &scope, 1)
 }
 
-/// An add, without its type.
+/// An add without a Content-Type.
 fn post(http: &Client, url: &str) -> RequestBuilder {
     http.post(format!("{url}/v1/add_count")).body(ADD)
 }
@@ -85,7 +85,7 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
     let (mut program, url) = Program::serve(None, dir.path(), &arguments).await?;
     CounterClient::connect(&url).await?.put_namespace(NAMESPACE, NamespaceConfig::default()).await?;
     let http = Client::builder().no_proxy().build()?;
-    // All of them are refused. Else they would be no attack, but load.
+    // The server must refuse all of them: accepted calls would be load, not an attack.
     for n in 0..2 {
         let status = attack.request(&http, &url, n).send().await?.status();
         ensure!(status.is_client_error(), "{}: {status}", attack.name());

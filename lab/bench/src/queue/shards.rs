@@ -15,7 +15,7 @@ use tallystone_proto::queue::v1::QueueConfig;
 
 const SHARDS: i32 = 8;
 const GOAL: f64 = 0.85;
-/// Messages to waiting workers: so few that the queue is empty before each.
+/// Messages to waiting workers, at a rate so low that the queue is empty before each.
 const WAITED_PER_S: u64 = 200;
 const WAITED_GOAL: f64 = 1.5;
 

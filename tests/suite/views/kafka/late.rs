@@ -18,8 +18,8 @@ const DELTA: u64 = 2;
 const HOUR_MS: i64 = 3_600_000;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// As a member that deduplicates has written them while the sink was unavailable: of the hour before the last minute,
-/// and of the hour before that. The former are sent and refused as too old; the latter are too old for any namespace.
+/// Deltas as a member writes them while the sink is unavailable. Half have times of the hour before the last minute,
+/// half of the hour before that. The former are sent and refused as too old; the latter are too old for any namespace.
 fn deltas() -> Vec<Written> {
     let (begin_ms, step_ms) = (now_ms() - 60_000 - 2 * HOUR_MS, 2 * HOUR_MS / RECORDS as i64);
     let delta = |number: usize| {

@@ -47,7 +47,7 @@ async fn v3_a_process_may_die_at_any_step_of_a_transaction() {
     }
 }
 
-/// It stops at the step of this number, and another process does everything meanwhile. Then it goes on.
+/// A process is stopped (SIGSTOP) at the step with this number. Another process does all the work. Then the first one continues.
 async fn loses_its_partitions_at(number: usize) {
     let mut stage = Stage::start(TestKafka::shared().await, &format!("fenced-{number}"), 2, "").await;
     // From here on the group has positions: see above.
