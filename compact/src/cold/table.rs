@@ -247,6 +247,11 @@ impl ColdTable {
         }
     }
 
+    /// Whether an id of a page is known to be damaged.
+    pub(crate) fn has_fault(&self, page: u32) -> bool {
+        self.index.range(page).is_some_and(|(first, last)| self.faults.has_page(self.file, page, first, last))
+    }
+
     /// Adds what a repair of a range would change, until it is too much for one command. Returns whether it is anything.
     pub(crate) fn count_repair(&self, first: u64, last: u64, work: &mut RepairWork) -> bool {
         let before = work.ranges;

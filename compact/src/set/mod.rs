@@ -143,8 +143,9 @@ type Cached<'a> = (FileId, u64, &'a Record);
 /// How many ids are prefetched together.
 pub(crate) const BATCH: usize = 32;
 
-/// After this many cold ids a step ends, with the batch that it has begun.
-const LOCATED_MAX: usize = 128;
+/// After this many ids that need pages a step ends, with the batch that it has begun. Ids that need none have no such bound: the command
+/// could run at once, and a command has at most 1,024.
+const NEEDED_MAX: usize = 512;
 
 /// Where the records of some ids are.
 #[derive(Default)]
@@ -208,7 +209,7 @@ impl CounterSet {
             return (Vec::new(), ids.len());
         }
         self.cache.settle();
-        let Location { located, cached, needs } = self.locate(ids.iter().copied(), along, LOCATED_MAX);
+        let Location { located, cached, needs } = self.locate(ids.iter().copied(), along, NEEDED_MAX);
         if located < ids.len() || !needs.is_empty() {
             along.await_first(self.files.clone());
             self.take_along(&needs, cached, along);
@@ -226,7 +227,7 @@ impl CounterSet {
 
     /// As [`CounterSet::gather`], from the `from`th id on, for a bounded number of cold ids. Also returns where to go on.
     pub fn gather_part(&self, ids: &[u64], from: usize, fetched: &mut Fetched) -> (Vec<Need>, usize) {
-        let Location { located, needs, cached } = self.locate(ids[from..].iter().copied(), fetched, LOCATED_MAX);
+        let Location { located, needs, cached } = self.locate(ids[from..].iter().copied(), fetched, NEEDED_MAX);
         if from == 0 {
             fetched.await_first(self.files.clone());
         } else {
@@ -247,13 +248,12 @@ impl CounterSet {
         cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
     }
 
-    /// Locates these ids, batch by batch, until `most` of them were cold.
+    /// Locates these ids, batch by batch, until `most` of them need pages.
     fn locate(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Location<'_> {
         let mut location = Location::default();
         let Tables::Rising(rising) = &self.tables else { return location };
         let mut ids = ids.take(IDS_MAX);
-        let mut cold_ids = 0;
-        while cold_ids < most {
+        while location.needs.len() < most {
             // The cache misses of a batch overlap.
             let mut batch = [(0, None); BATCH];
             let mut count = 0;
@@ -268,7 +268,6 @@ impl CounterSet {
             }
             for (id, cold) in batch.into_iter().take(count) {
                 let Some(cold) = cold else { continue };
-                cold_ids += 1;
                 match cold.base_of(id, fetched, &self.cache) {
                     Base::Known => {}
                     Base::Cached(record) => location.cached.push((cold.file(), id, record)),

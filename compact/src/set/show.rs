@@ -287,10 +287,13 @@ impl CounterSet {
         if let Some(Body::Cold(cold)) = self.tables.part_mut(place) {
             let page = from.page_of(serial, cold);
             if let Some(read) = fetched.get(page) {
+                let was_damaged = cold.has_fault(page.page);
                 // The walk has reported it.
                 let _ = cold.check(page.page, read, marks);
-                // The page may be read again.
-                self.files = Arc::default();
+                if was_damaged {
+                    // The page may be read again.
+                    self.files = Arc::default();
+                }
             }
         }
         Some((place, serial))
