@@ -150,14 +150,6 @@ pub(crate) fn begin() {
     }
 }
 
-/// Calls a function of the main thread when it has served other clients.
-pub(crate) fn soon(callback: raw::TimerFunc) {
-    if let Some(Detached(raw)) = TIMERS.get() {
-        // SAFETY: this context stays, and this is the main thread. The callback uses no data.
-        unsafe { (api().create_timer)(*raw, 0, callback, std::ptr::null_mut()) };
-    }
-}
-
 fn arm(context: &Context<'_>, is_work: bool) {
     if !ARMED[usize::from(is_work)].swap(true, Relaxed) {
         let period = if is_work { PERIOD_MS } else { IDLE_PERIOD_MS };

@@ -98,10 +98,16 @@ pub(crate) struct PageFile {
     file: File,
 }
 
+/// Memory for a page. `Box::new([0; PAGE_BYTES])` may be compiled to a copy from the stack, which took readers longer than the page itself.
+fn zeroed() -> Box<[u8; PAGE_BYTES]> {
+    let bytes: Result<Box<[u8; PAGE_BYTES]>, _> = vec![0; PAGE_BYTES].into_boxed_slice().try_into();
+    bytes.unwrap_or_else(|_| unreachable!("it has this many bytes"))
+}
+
 impl PageFile {
     /// Reads and verifies a page.
     pub(crate) fn read(&self, page: PageRef) -> Result<Page, PageFault> {
-        let mut bytes = Box::new([0; PAGE_BYTES]);
+        let mut bytes = zeroed();
         let read = self.file.read_exact_at(&mut bytes[..], page.offset());
         read.map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => PageFault::Missing,

@@ -112,11 +112,6 @@ impl Fetched {
         self.awaited = Some((files, self.records.len()));
     }
 
-    /// The command locates further ids. If the files are in another state, [`Fetched::has_all`] stays false.
-    pub(crate) fn await_only(&mut self, files: &Arc<()>) {
-        self.awaited.take_if(|(state, _)| !Arc::ptr_eq(state, files));
-    }
-
     /// Expects this many further records.
     pub(crate) fn await_more(&mut self, count: usize) {
         self.awaited.iter_mut().for_each(|(_, awaited)| *awaited += count);

@@ -143,14 +143,9 @@ type Cached<'a> = (FileId, u64, &'a Record);
 /// How many ids are prefetched together.
 pub(crate) const BATCH: usize = 32;
 
-/// After this many ids that need pages a step ends, with the batch that it has begun. Ids that need none have no such bound: the command
-/// could run at once, and a command has at most 1,024.
-const NEEDED_MAX: usize = 512;
-
 /// Where the records of some ids are.
 #[derive(Default)]
 struct Location<'a> {
-    located: usize,
     needs: Vec<Need>,
     /// Records that the cache has.
     cached: Vec<Cached<'a>>,
@@ -198,43 +193,28 @@ impl CounterSet {
             return Vec::new();
         }
         self.cache.settle();
-        self.locate(ids, fetched, IDS_MAX).needs
+        self.locate(ids, fetched).needs
     }
 
-    /// As [`CounterSet::unread`], for a command about which nothing is known yet. Also returns how many of its ids were located: if there
-    /// are many cold ones, [`CounterSet::gather_part`] locates the rest. `along` gets what the cache has for a command that has to wait,
-    /// because the cache may forget that before the command runs.
-    pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> (Vec<Need>, usize) {
+    /// As [`CounterSet::unread`], for a command about which nothing is known yet. `along` gets what the cache has for a command that has to
+    /// wait, because the cache may forget that before the command runs.
+    pub fn first_unread(&mut self, ids: &[u64], along: &mut Fetched) -> Vec<Need> {
         if !self.tables.have_files() {
-            return (Vec::new(), ids.len());
+            return Vec::new();
         }
         self.cache.settle();
-        let Location { located, cached, needs } = self.locate(ids.iter().copied(), along, NEEDED_MAX);
-        if located < ids.len() || !needs.is_empty() {
-            along.await_first(self.files.clone());
+        let Location { cached, needs } = self.locate(ids.iter().copied(), along);
+        if !needs.is_empty() {
             self.take_along(&needs, cached, along);
         }
-        (needs, located)
+        needs
     }
 
     /// As [`CounterSet::unread`], for a command that waits: it takes along what the cache has for it.
     pub fn gather(&self, ids: impl Iterator<Item = u64>, fetched: &mut Fetched) -> Vec<Need> {
-        let Location { needs, cached, .. } = self.locate(ids, fetched, IDS_MAX);
-        fetched.await_first(self.files.clone());
+        let Location { needs, cached } = self.locate(ids, fetched);
         self.take_along(&needs, cached, fetched);
         needs
-    }
-
-    /// As [`CounterSet::gather`], from the `from`th id on, for a bounded number of cold ids. Also returns where to go on.
-    pub fn gather_part(&self, ids: &[u64], from: usize, fetched: &mut Fetched) -> (Vec<Need>, usize) {
-        let Location { located, needs, cached } = self.locate(ids[from..].iter().copied(), fetched, NEEDED_MAX);
-        if from == 0 {
-            fetched.await_first(self.files.clone());
-        } else {
-            fetched.await_only(&self.files);
-        }
-        self.take_along(&needs, cached, fetched);
-        (needs, from + located)
     }
 
     /// Whether all is known for the ids of a command that was gathered. This locates no id: what was gathered stays complete until
@@ -244,16 +224,17 @@ impl CounterSet {
     }
 
     fn take_along(&self, needs: &[Need], cached: Vec<Cached<'_>>, fetched: &mut Fetched) {
+        fetched.await_first(self.files.clone());
         fetched.await_more(needs.len());
         cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
     }
 
-    /// Locates these ids, batch by batch, until `most` of them need pages.
-    fn locate(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched, most: usize) -> Location<'_> {
+    /// Locates these ids.
+    fn locate(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Location<'_> {
         let mut location = Location::default();
         let Tables::Rising(rising) = &self.tables else { return location };
         let mut ids = ids.take(IDS_MAX);
-        while location.needs.len() < most {
+        loop {
             // The cache misses of a batch overlap.
             let mut batch = [(0, None); BATCH];
             let mut count = 0;
@@ -274,7 +255,6 @@ impl CounterSet {
                     Base::OnPage(page) => location.needs.push(Need { page, id: Some(id) }),
                 }
             }
-            location.located += count;
             if count < BATCH {
                 break;
             }

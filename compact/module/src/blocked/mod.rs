@@ -1,15 +1,12 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Of many cold ids, a command locates the first ones, and the others in [`steps`] while readers read. Then it runs again from
-//! its start with the records that were found. A file never changes, so these records stay valid, whatever happened to the set meanwhile:
+//! the engine. Then it runs again from its start with the records that were found. A file never changes, so these records stay valid, whatever happened to the set meanwhile:
 //! what was written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread,
 //! [`on_ready`] checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover),
 //! nothing may be replicated.
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
-
-mod steps;
 
 use crate::commands::Unread;
 use crate::context::{Context, is_paused};
@@ -28,9 +25,6 @@ use tallystone_compact::{Fetched, Need};
 const TIMEOUT_MS: i64 = 30_000;
 /// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
-/// How many times a command locates its ids again in steps. If files are replaced so often that this does not end, it then locates all ids
-/// at once.
-const ROUNDS_IN_STEPS: u32 = 2;
 
 /// Pages of all commands together, at most: 64 MiB. A command that is alone may have more.
 const PAGES_MAX: usize = 16_384;
@@ -55,10 +49,8 @@ struct Wait {
     /// Its part of [`PAGES_HELD`].
     held: AtomicUsize,
     is_write: bool,
-    /// The number of pages that are being read, plus 1 while there are ids to locate.
+    /// The number of pages that are being read.
     missing: AtomicUsize,
-    /// How many of its ids were located. The main thread alone uses it.
-    located: AtomicUsize,
     rounds: AtomicU32,
     /// What the main thread had, and found in the cache, when it located the ids. Only the main thread takes the lock: readers may hold
     /// the other one for long.
@@ -131,7 +123,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         (api().measure_time_start)(client);
         client
     };
-    let Unread { shared, needs, along, located, ids } = unread;
+    let Unread { shared, needs, along, ids } = unread;
     let wait = Arc::new(Wait {
         client: Client(client),
         since: Instant::now(),
@@ -140,7 +132,6 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
         held: AtomicUsize::new(0),
         is_write,
         missing: AtomicUsize::new(0),
-        located: AtomicUsize::new(located),
         rounds: AtomicU32::new(0),
         along: Mutex::new(along),
         fetched: Mutex::default(),
@@ -149,7 +140,7 @@ pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resume
     let is_next = lock(&QUEUE).is_empty() && has_room(room);
     if is_next && let Some(held) = shared.lock() {
         wait.hold(room);
-        return begin(&wait, &held, &needs);
+        return read(&wait, &held, &needs);
     }
     let needs = if wait.ids.is_empty() { needs } else { Vec::new() };
     *lock(&wait.along) = Fetched::none();
@@ -162,9 +153,9 @@ pub(crate) fn pages(needs: &[Need]) -> impl Iterator<Item = &[Need]> {
     needs.chunk_by(|one, next| one.page == next.page)
 }
 
-/// The pages that a command reserves when it begins to read. Each id that is not located yet may need one.
+/// The pages that a command reserves when it begins to read.
 fn room(needs: &[Need], wait: &Wait) -> usize {
-    pages(needs).count() + wait.unlocated() + wait.ids.len() / PAGE_RECORDS
+    pages(needs).count() + wait.ids.len() / PAGE_RECORDS
 }
 
 fn has_room(room: usize) -> bool {
@@ -189,19 +180,16 @@ fn read_queued() {
         match shared.as_ref().and_then(|shared| shared.lock()).filter(|_| !wait.is_late()) {
             Some(mut held) => {
                 let mut fetched = Fetched::none();
-                wait.located.store(wait.ids.len(), Relaxed);
                 if !wait.ids.is_empty() {
                     // Files may have been replaced meanwhile.
-                    let located;
-                    (needs, located) = held.set().gather_part(&wait.ids, 0, &mut fetched);
-                    wait.located.store(located, Relaxed);
+                    needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
                 }
-                if needs.is_empty() && wait.unlocated() == 0 {
+                if needs.is_empty() {
                     unblock(&wait, fetched);
                 } else {
                     *lock(&wait.along) = fetched;
                     wait.hold(room(&needs, &wait));
-                    begin(&wait, &held, &needs);
+                    read(&wait, &held, &needs);
                 }
             }
             None => unblock(&wait, Fetched::none()),
@@ -213,11 +201,6 @@ impl Wait {
     /// Whether the engine has answered its client, or would not run the command any more.
     fn is_late(&self) -> bool {
         self.since.elapsed() >= Duration::from_millis(TIMEOUT_MS.cast_unsigned())
-    }
-
-    /// How many ids are not located yet.
-    fn unlocated(&self) -> usize {
-        self.ids.len().saturating_sub(self.located.load(Relaxed))
     }
 
     fn hold(&self, room: usize) {
@@ -236,37 +219,6 @@ impl Wait {
     fn free_pages(&self) {
         PAGES_HELD.fetch_sub(self.held.swap(0, Relaxed), Relaxed);
         reaper::free_pages(self.take_fetched());
-    }
-}
-
-/// Begins to read, and to locate the other ids of the command.
-fn begin(wait: &Arc<Wait>, held: &Held, needs: &[Need]) {
-    if wait.unlocated() > 0 {
-        wait.missing.fetch_add(1, Relaxed);
-        locate_later(wait.clone());
-    }
-    read(wait, held, needs);
-}
-
-fn locate_later(wait: Arc<Wait>) {
-    steps::later(Box::new(|| locate_more(wait)));
-}
-
-/// Locates some more ids of a command.
-fn locate_more(wait: Arc<Wait>) {
-    let shared = wait.shared.upgrade().filter(|_| !wait.is_late());
-    if let Some(mut held) = shared.as_ref().and_then(|shared| shared.lock()) {
-        let from = wait.located.load(Relaxed);
-        let (needs, located) = held.set().gather_part(&wait.ids, from, &mut lock(&wait.along));
-        wait.located.store(located, Relaxed);
-        read(&wait, &held, &needs);
-        if wait.unlocated() > 0 {
-            return locate_later(wait);
-        }
-    }
-    // The set is gone, the client has waited for too long, or all ids are located.
-    if wait.missing.fetch_sub(1, AcqRel) == 1 {
-        go_on(wait);
     }
 }
 
@@ -329,16 +281,11 @@ fn go_on(wait: Arc<Wait>) {
         && !held.set().is_complete(&fetched)
         && !wait.is_late()
     {
-        let (needs, located) = match wait.rounds.load(Relaxed) < ROUNDS_IN_STEPS {
-            true => held.set().gather_part(&wait.ids, 0, &mut fetched),
-            false => (held.set().gather(wait.ids.iter().copied(), &mut fetched), wait.ids.len()),
-        };
-        wait.located.store(located, Relaxed);
-        let has_more = !needs.is_empty() || wait.unlocated() > 0;
-        if has_more && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
+        let needs = held.set().gather(wait.ids.iter().copied(), &mut fetched);
+        if !needs.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
             *lock(&wait.along) = fetched;
             wait.hold(pages(&needs).count());
-            begin(&wait, &held, &needs);
+            read(&wait, &held, &needs);
             return;
         }
     }

@@ -164,13 +164,7 @@ impl Command for Scan {
 fn ahead(shared: &Arc<Shared>, page: PageRef) -> Stop {
     let pages = (page.page..page.page.saturating_add(PAGES_AHEAD)).map(|number| PageRef { page: number, ..page });
     let needs = pages.map(|page| Need { page, id: None }).collect();
-    Stop::Unread(Box::new(Unread {
-        shared: shared.clone(),
-        needs,
-        along: Fetched::none(),
-        located: 0,
-        ids: Vec::new(),
-    }))
+    Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along: Fetched::none(), ids: Vec::new() }))
 }
 
 fn reply(call: &Call<'_>, figures: &Figures) {

@@ -101,14 +101,14 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         let mut along = Fetched::none();
-        let (needs, located) = match self.fetched.is_empty() {
+        let needs = match self.fetched.is_empty() {
             true => set.first_unread(ids, &mut along),
-            false => (set.unread(ids.iter().copied(), self.fetched), ids.len()),
+            false => set.unread(ids.iter().copied(), self.fetched),
         };
-        if (needs.is_empty() && located == ids.len()) || self.mode() == Mode::Apply {
+        if needs.is_empty() || self.mode() == Mode::Apply {
             return Ok(());
         }
-        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, located, ids: ids.to_vec() })))
+        Err(Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, ids: ids.to_vec() })))
     }
 
     /// Why a command on one id stops: its page is to be read, or the set refuses.
@@ -122,7 +122,7 @@ impl<'a> Call<'a> {
             // The cache took its record up only now. The command runs again, and finds it.
             Ok(()) => {
                 let (needs, along) = (Vec::new(), Fetched::none());
-                Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, located: 1, ids: vec![id] }))
+                Stop::Unread(Box::new(Unread { shared: shared.clone(), needs, along, ids: vec![id] }))
             }
         }
     }
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) if unread.has_more() && may_block(&context) => {
+        Err(Stop::Unread(unread)) if !unread.needs.is_empty() && may_block(&context) => {
             blocked::wait(&context, *unread, C::IS_WRITE, entry_resumed::<C>)
         }
         Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), *unread, Stop::Cold),
@@ -215,18 +215,12 @@ fn may_block(context: &Context<'_>) -> bool {
 
 /// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
 fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
-    let Unread { shared, mut needs, along, located, ids } = unread;
+    let Unread { shared, needs, along, .. } = unread;
     if pages(&needs).count() > IN_PLACE_MAX {
         return too_many.reply(context);
     }
     fetched.append(along);
-    if let Some(mut held) = shared.lock() {
-        if located < ids.len() {
-            needs = held.set().gather(ids.into_iter(), fetched);
-        }
-        if pages(&needs).count() > IN_PLACE_MAX {
-            return too_many.reply(context);
-        }
+    if let Some(held) = shared.lock() {
         for needs in pages(&needs) {
             fetched.append(Fetched::of(needs[0].page, needs, held.files.read(needs[0].page)));
         }

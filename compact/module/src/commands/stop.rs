@@ -38,18 +38,8 @@ pub(crate) struct Unread {
     pub(crate) needs: Vec<Need>,
     /// What the cache has for the located ids that need no page.
     pub(crate) along: Fetched,
-    /// How many of the ids were located for `needs` and `along`. If the command has more cold ids, the others are
-    /// located while it waits.
-    pub(crate) located: usize,
     /// The ids of the command, to locate them again.
     pub(crate) ids: Vec<u64>,
-}
-
-impl Unread {
-    /// Whether the command needs pages, or may need them.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.needs.is_empty() || self.located < self.ids.len()
-    }
 }
 
 impl std::fmt::Debug for Unread {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::cold::Need;
-use crate::set::NEEDED_MAX;
 
 fn search(disk: &Disk, needs: &[Need]) -> Fetched {
     let mut fetched = Fetched::none();
@@ -159,37 +158,21 @@ fn w3_a_command_takes_along_what_the_cache_has() {
     assert_eq!(values(&mut set, &ids, &fetched), Ok(vec![2, 0, 5_001, 0]));
 }
 
-/// To locate many cold ids at once would hold the engine: a command locates them in parts, between which other commands run.
+/// A command that has waited locates its ids once: it is complete when all that it needed was read, unless a file was replaced meanwhile.
 #[test]
-fn w3_a_command_locates_its_cold_ids_in_parts() {
+fn w3_a_command_is_complete_when_all_was_read_and_no_file_was_replaced() {
     let mut disk = Disk::default();
     let (mut set, second) = two_files(&mut disk);
     set.alter(Change::Option(b"CACHE_BYTES".to_vec(), b"65536".to_vec())).unwrap();
     let first = found(&mut set, &disk, &[1, 2, 3]);
     values(&mut set, &[1, 2, 3], &first).unwrap();
-    // Ids in memory are not counted.
     let ids: Vec<u64> = (0..700).map(|n| n * 7 % 1_000).chain(69_000..69_300).chain([second + 5, 1]).collect();
     let mut fetched = Fetched::none();
-    let (needs, mut located) = set.first_unread(&ids, &mut fetched);
-    assert!((NEEDED_MAX..NEEDED_MAX + 32).contains(&needs.len()) && located < 700, "{located}");
-    let (mut read, mut parts) = (search(&disk, &needs), 1);
-    while located < ids.len() {
-        assert!(!set.is_complete(&fetched));
-        // Another command writes an id of this one.
-        add(&mut set, 14..15);
-        let (needs, next) = set.gather_part(&ids, located, &mut fetched);
-        assert!(next > located && needs.len() < NEEDED_MAX + 32);
-        read.append(search(&disk, &needs));
-        (located, parts) = (next, parts + 1);
-    }
-    assert_eq!(parts, 2, "700 cold ids, then 300 in memory");
-    assert!(!set.is_complete(&fetched), "nothing was read yet");
-    fetched.append(read);
-    // If its record was not known, the repeated id was counted twice.
-    if !set.is_complete(&fetched) {
-        assert_eq!(set.gather_part(&ids, 0, &mut fetched).0, []);
-        assert!(set.gather(ids.iter().copied(), &mut fetched).is_empty());
-    }
+    let needs = set.first_unread(&ids, &mut fetched);
+    assert!(needs.len() > 600 && !set.is_complete(&fetched), "nothing was read yet");
+    // Another command writes an id of this one.
+    add(&mut set, 14..15);
+    fetched.append(search(&disk, &needs));
     assert!(set.is_complete(&fetched) && set.unread(ids.iter().copied(), &fetched).is_empty());
     let expected = |id: u64, set: &mut CounterSet| {
         let alone = set.unread([id].into_iter(), &Fetched::none());
@@ -200,15 +183,14 @@ fn w3_a_command_locates_its_cold_ids_in_parts() {
     for (id, values) in ids.iter().zip(all.chunks(2)) {
         assert_eq!(values, expected(*id, &mut set), "{id}");
     }
-    // After a file is replaced, the command is incomplete.
     add(&mut set, 0..5_000);
     let job = set.next_job().expect("a merge");
     assert!(disk.run(&mut set, job));
     assert!(!set.is_complete(&fetched));
-    set.gather_part(&ids, 0, &mut fetched);
-    let (needs, _) = set.gather_part(&ids, 200, &mut fetched);
+    let needs = set.gather(ids.iter().copied(), &mut fetched);
+    assert!(!needs.is_empty() && !set.is_complete(&fetched));
     fetched.append(search(&disk, &needs));
-    assert!(!set.is_complete(&fetched), "a part of the needs was not read");
+    assert!(set.is_complete(&fetched));
 }
 
 /// A page that fails gives no records: the command locates its ids again, and finds that the page is known.
@@ -217,11 +199,11 @@ fn w3_a_command_whose_page_fails_is_complete_when_it_locates_its_ids_again() {
     let mut disk = Disk::default();
     let (mut set, _) = two_files(&mut disk);
     let mut fetched = Fetched::none();
-    let (needs, located) = set.first_unread(&[1, 5], &mut fetched);
-    assert_eq!((needs.len(), located), (2, 2));
+    let needs = set.first_unread(&[1, 5], &mut fetched);
+    assert_eq!(needs.len(), 2);
     fetched.append(Fetched::of(needs[0].page, &needs, Err(PageFault::Checksum)));
     assert!(!set.is_complete(&fetched));
-    assert_eq!(set.gather_part(&[1, 5], 0, &mut fetched), (Vec::new(), 2));
+    assert_eq!(set.gather([1, 5].into_iter(), &mut fetched), []);
     assert!(set.is_complete(&fetched));
     assert!(matches!(set.read_field(1, 0, &fetched), Err(Refusal::Damaged(_))));
 }
