@@ -24,7 +24,8 @@ pub struct Options {
     pub key_bytes: u64,
     /// `FILL_PERCENT`: the share of used slots at which the next table begins.
     pub fill_percent: u64,
-    /// `PROBE_MAX`: how many groups of 16 slots a search examines before the extend dictionary. [`Options::probes_max`] bounds it.
+    /// `PROBE_MAX`: how many groups of 16 slots a search examines before the extend dictionary. More than 16 count as 16, and more than 8 as
+    /// 8 in tables of more than 2^20 slots.
     pub probe_max: u64,
     /// `TABLES_PREALLOCATED`: tables whose memory is taken before an id needs it.
     pub tables_preallocated: u64,
