@@ -84,7 +84,9 @@ impl Topics {
         let admin: AdminClient<DefaultClientContext> = self.config().create().expect("a client");
         let options = AdminOptions::new().operation_timeout(Some(DEADLINE));
         let topic = NewTopic::new(&self.source, self.partitions, TopicReplication::Fixed(1))
-            .set("message.timestamp.after.max.ms", "9223372036854775807");
+            .set("message.timestamp.after.max.ms", "9223372036854775807")
+            // Kafka deletes records whose times are older than its retention, 30 s after its start and then every five minutes.
+            .set("retention.ms", "-1");
         while admin.create_topics([&topic], &options).await.expect("a response")[0].is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
