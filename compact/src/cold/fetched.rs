@@ -102,19 +102,12 @@ impl Fetched {
 
     /// Adds a record that the cache has.
     pub(crate) fn add_cached(&mut self, file: FileId, id: u64, record: &Record) {
-        let before = self.records.len();
         self.add(Found { file, id, record: Ok(record.clone()), is_cached: true });
-        self.await_more(self.records.len() - before);
     }
 
-    /// A command begins to locate its ids, while the files are in this state.
-    pub(crate) fn await_first(&mut self, files: Arc<()>) {
-        self.awaited = Some((files, self.records.len()));
-    }
-
-    /// Expects this many further records.
-    pub(crate) fn await_more(&mut self, count: usize) {
-        self.awaited.iter_mut().for_each(|(_, awaited)| *awaited += count);
+    /// A command has located its ids, while the files are in this state: this many further records are to be read.
+    pub(crate) fn await_more(&mut self, files: Arc<()>, count: usize) {
+        self.awaited = Some((files, self.records.len() + count));
     }
 
     /// Whether all was read that a command needs, while the files are in this state.

@@ -224,9 +224,8 @@ impl CounterSet {
     }
 
     fn take_along(&self, needs: &[Need], cached: Vec<Cached<'_>>, fetched: &mut Fetched) {
-        fetched.await_first(self.files.clone());
-        fetched.await_more(needs.len());
         cached.into_iter().for_each(|(file, id, record)| fetched.add_cached(file, id, record));
+        fetched.await_more(self.files.clone(), needs.len());
     }
 
     /// Locates these ids.

@@ -1,10 +1,10 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. Readers read them and search them for its ids, because the search of many pages would hold
-//! the engine. Then it runs again from its start with the records that were found. A file never changes, so these records stay valid, whatever happened to the set meanwhile:
-//! what was written since is in memory, and a file that has replaced another one is read again. Before that, on the main thread,
-//! [`on_ready`] checks whether a file was replaced, and whether the engine lets the command write: while clients are paused (a failover),
-//! nothing may be replicated.
+//! the engine. Then the command runs again from its start with the records that were found. A file never changes, so these records stay
+//! valid, whatever happened to the set meanwhile: what was written since is in memory, and a file that has replaced another one is read
+//! again. Before that, on the main thread, [`on_ready`] checks whether a file was replaced, and whether the engine lets the command
+//! write: while clients are paused (a failover), nothing may be replicated.
 //!
 //! The pages of all commands together have a bound. A command beyond it is in a queue, which has a bound, too.
 
