@@ -113,8 +113,12 @@ impl Coverage {
         let checking = Checking(Arc::clone(self));
         let thread = std::thread::Builder::new().name("kafka-coverage".to_owned());
         let spawned = thread.spawn(move || {
-            if checking.0.is_without_member_for_long(&client) {
-                checking.0.trigger(&client);
+            if checking.0.uncovered_for_long(&client).is_some() {
+                spread();
+                // Another member may have triggered a rebalance meanwhile.
+                if let Some(without_member) = checking.0.uncovered_for_long(&client) {
+                    checking.0.trigger(&without_member);
+                }
             }
         });
         if let Err(error) = spawned {
@@ -122,13 +126,13 @@ impl Coverage {
         }
     }
 
-    /// Checks the group once. Returns whether this member is to trigger a rebalance.
-    fn is_without_member_for_long(&self, client: &BaseConsumer<LogContext>) -> bool {
+    /// Checks the group once. Returns the partitions without a member if this member is to trigger a rebalance.
+    fn uncovered_for_long(&self, client: &BaseConsumer<LogContext>) -> Option<BTreeSet<(String, i32)>> {
         let rebalances = self.known().rebalances;
         let found = self.without_member(client);
         let (mut known, now) = (self.known(), Instant::now());
         if known.rebalances != rebalances {
-            return false;
+            return None;
         }
         let without_member = match found {
             Ok(Some(without_member)) => without_member,
@@ -137,29 +141,20 @@ impl Coverage {
                 known.uncovered_since = None;
                 known.next_at = now + known.unknown_pause;
                 known.unknown_pause = (2 * known.unknown_pause).min(UNKNOWN_MAX);
-                return false;
+                return None;
             }
         };
         if without_member.is_empty() {
             (known.is_covered, known.triggered_pause) = (true, TRIGGERED_MIN);
-            return false;
+            return None;
         }
         let since = *known.uncovered_since.get_or_insert(now);
-        now - since >= self.patience && now >= known.may_trigger_at
+        (now - since >= self.patience && now >= known.may_trigger_at).then_some(without_member)
     }
 
-    /// Triggers a rebalance unless another member does so first.
-    fn trigger(self: &Arc<Self>, client: &BaseConsumer<LogContext>) {
-        let rebalances = self.known().rebalances;
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
-        sleep(Duration::from_millis(u64::from(nanos / 1_000 % SPREAD_MS)));
-        let found = self.without_member(client);
-        let mut known = self.known();
-        let Ok(Some(without_member)) = found else { return };
+    fn trigger(self: &Arc<Self>, without_member: &BTreeSet<(String, i32)>) {
         let Some((topic, partition)) = without_member.first() else { return };
-        if known.rebalances != rebalances {
-            return;
-        }
+        let mut known = self.known();
         known.may_trigger_at = Instant::now() + known.triggered_pause;
         known.triggered_pause = (2 * known.triggered_pause).min(TRIGGERED_MAX);
         drop(known);
@@ -200,6 +195,12 @@ impl Coverage {
         }
         Ok(())
     }
+}
+
+/// Waits for up to [`SPREAD_MS`], in each member for another time.
+fn spread() {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+    sleep(Duration::from_millis(u64::from(nanos / 1_000 % SPREAD_MS)));
 }
 
 /// The context of the additional member.
