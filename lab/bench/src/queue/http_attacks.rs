@@ -3,11 +3,11 @@
 
 use super::attack_cost::{Footprint, LEAD, Measured};
 use super::attacks::paced;
-use super::innocent::PER_S;
+use super::innocent::Schedule;
 use super::plan::QueuePlan;
 use crate::program::Program;
 use crate::rig::Rig;
-use crate::sample::{CallStats, Sample};
+use crate::sample::Sample;
 use anyhow::{Result, ensure};
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use reqwest::{Client, RequestBuilder};
@@ -99,23 +99,17 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
     program.stop().await
 }
 
-/// Adds at a steady rate. Each counts from its scheduled time until its answer.
+/// Adds at a steady rate.
 async fn p99(url: &str, begins: Instant, lasts: Duration) -> Result<Sample> {
     let http = Client::builder().no_proxy().build()?;
-    let (mut calls, mut due) = (JoinSet::new(), begins);
-    while due < begins + lasts {
-        tokio::time::sleep_until(due.into()).await;
+    let calls = Schedule { begins, lasts }.calls(|_| {
         let add = post(&http, url).header(CONTENT_TYPE, JSON);
-        calls.spawn(async move {
+        async move {
             let status = add.send().await?.status();
             ensure!(status.is_success(), "an add of the innocent caller: {status}");
-            Ok(due.elapsed())
-        });
-        due += Duration::from_secs(1) / PER_S;
-    }
-    let mut stats = CallStats::new();
-    while let Some(call) = calls.join_next().await {
-        stats.note(1, call??);
-    }
+            Ok(())
+        }
+    });
+    let stats = calls.await?;
     Ok(stats.sample(stats.quantile_ms(0.99).unwrap_or_default()))
 }

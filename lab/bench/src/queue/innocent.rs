@@ -27,27 +27,39 @@ impl Schedule {
     pub(super) async fn run(self, url: &str) -> Result<CallStats> {
         let clients = clients_of(url, INNOCENT, CONNECTIONS, CONNECTIONS).await?;
         let mut source = Traffic::plain().source(u64::MAX);
-        let interval = Duration::from_secs(1) / PER_S;
-        let mut rounds = JoinSet::new();
-        let (mut due, mut number) = (self.begins, 0);
-        while due < self.begins + self.lasts {
-            tokio::time::sleep_until(due.into()).await;
+        let calls = self.calls(|number| {
             let client = &clients[number as usize % clients.len()];
             let (calls, queue, worker) = (client.calls.clone(), client.queue.clone(), client.worker.clone());
             let (mut client, draft) = (OurClient { calls, queue, worker }, source.draft(number));
-            rounds.spawn(async move {
+            async move {
                 client.enqueue(vec![draft]).await?;
                 let held = client.dequeue(1).await?;
                 ensure!(held.len() == 1, "a message of the innocent queue was not there");
-                client.complete(held).await?;
-                Ok(due.elapsed())
+                client.complete(held).await
+            }
+        });
+        calls.await
+    }
+
+    /// Makes the call with each number at its time, whatever the earlier ones do.
+    pub(super) async fn calls<F: Future<Output = Result<()>> + Send + 'static>(
+        self,
+        mut call: impl FnMut(u64) -> F,
+    ) -> Result<CallStats> {
+        let (mut under_way, mut due, mut number) = (JoinSet::new(), self.begins, 0);
+        while due < self.begins + self.lasts {
+            tokio::time::sleep_until(due.into()).await;
+            let call = call(number);
+            under_way.spawn(async move {
+                call.await?;
+                anyhow::Ok(due.elapsed())
             });
             number += 1;
-            due += interval;
+            due += Duration::from_secs(1) / PER_S;
         }
         let mut stats = CallStats::new();
-        while let Some(round) = rounds.join_next().await {
-            stats.note(1, round??);
+        while let Some(call) = under_way.join_next().await {
+            stats.note(1, call??);
         }
         Ok(stats)
     }
