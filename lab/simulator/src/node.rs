@@ -55,9 +55,15 @@ impl SimulatedRedis {
     }
 
     /// What a restart and a failover do in addition to what they lose: it forgets its scripts, and has another replication id.
-    pub fn begin_timeline(&self) {
+    /// Returns the timeline of before.
+    pub fn begin_timeline(&self) -> u32 {
         self.forget_scripts();
-        self.timeline.fetch_add(1, Ordering::Relaxed);
+        self.timeline.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// From now on it shows this timeline. Returns the one of before.
+    pub(crate) fn show_timeline(&self, timeline: u32) -> u32 {
+        self.timeline.swap(timeline, Ordering::Relaxed)
     }
 
     fn forget_scripts(&self) {
@@ -111,7 +117,8 @@ impl SimulatedRedis {
                 Ok(Value::Okay)
             }
             b"INFO" if arguments.is(1, "REPLICATION") => {
-                let id = self.timeline.load(Ordering::Relaxed);
+                // Redis draws its replication ids: two in a row have no digits in common.
+                let id = self.timeline.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b1);
                 let info = format!("role:master\r\nmaster_replid:{id:08x}{:032}\r\nmaster_replid2:{:040}\r\n", 0, 0);
                 Ok(Value::BulkString(info.into_bytes()))
             }

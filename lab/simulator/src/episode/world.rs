@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 /// When an episode begins: a time in 2026, Unix ms.
 const BEGIN_MS: i64 = 1_780_000_000_000;
-/// Steps that a report shows.
-const TRACED: usize = 60;
+/// The last steps that a report shows: an episode has some hundreds.
+const TRACED: usize = 2_000;
 /// Steps of a clock keep it within this distance of the right time, so that two clocks stay within the bound.
 const OFFSET_MS_MAX: i64 = CLOCK_SKEW_MAX_MS as i64 / 3;
 
@@ -63,6 +63,12 @@ impl Met {
     }
 }
 
+/// A node that no longer has the slot. Its clock and its timeline are no others for that.
+struct FormerNode {
+    offset_ms: i64,
+    timeline: u32,
+}
+
 struct State {
     chance: StdRng,
     has_faults: bool,
@@ -76,8 +82,8 @@ struct State {
     deaths: [u64; SERVERS],
     /// Raised when all connections break.
     generation: u64,
-    /// The number of the node with the slot of the store. Connections to other nodes stay open.
-    node: u64,
+    /// The nodes that had the slot of the store, in order. Connections to them stay open.
+    former: Vec<FormerNode>,
     /// Until when (virtual ms) the slot moves, and by how much the clock of the other node differs.
     moving: Option<(u64, i64)>,
     down_until_ms: u64,
@@ -87,9 +93,14 @@ struct State {
 }
 
 impl State {
+    /// The number of the node with the slot.
+    fn node(&self) -> u64 {
+        self.former.len() as u64
+    }
+
     /// What a node answers about keys that it does not have, or not all of them; `None`: it executes the command.
     fn refusal_by(&mut self, node: u64) -> Option<&'static str> {
-        if node != self.node {
+        if node != self.node() {
             return Some(OF_MOVED_SLOTS);
         }
         self.moving?;
@@ -123,7 +134,7 @@ impl World {
             skew: None,
             deaths: [0; SERVERS],
             generation: 0,
-            node: 0,
+            former: Vec::new(),
             moving: None,
             down_until_ms: 0,
             journal: Journal::new(shards),
@@ -176,7 +187,7 @@ impl World {
 
     /// The node to which a new connection leads.
     pub(super) fn node(&self) -> u64 {
-        locked(&self.state).node
+        locked(&self.state).node()
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -231,12 +242,20 @@ impl World {
             return refusal(code);
         }
         state.skew = state.skew.filter(|(_, until_ms)| elapsed_ms < *until_ms);
-        let offset_ms = state.redis_offset_ms + state.skew.map_or(0, |(by_ms, _)| by_ms);
+        let former = state.former.get(node as usize);
+        let offset_ms = former.map_or_else(
+            || state.redis_offset_ms + state.skew.map_or(0, |(by_ms, _)| by_ms),
+            |former| former.offset_ms,
+        );
         let now_ms = BEGIN_MS + elapsed_ms as i64 + offset_ms;
         let now_us = now_ms as u64 * 1_000 + state.met.script_calls % 1_000;
         self.redis.keyspace().set_time(now_us);
         let is_script = super::names::is_script(command);
+        let timeline = former.map(|former| self.redis.show_timeline(former.timeline));
         let (reply, has_changed) = self.redis.execute(command);
+        if let Some(timeline) = timeline {
+            self.redis.show_timeline(timeline);
+        }
         state.met.script_calls += u64::from(is_script);
         let mut keyspace = self.redis.keyspace();
         // No caller waits on a server of an episode.
@@ -263,10 +282,10 @@ impl World {
     fn move_slot(&self, state: &mut State, elapsed_ms: u64) {
         let Some((_, clock_step_ms)) = state.moving.filter(|(until_ms, _)| *until_ms <= elapsed_ms) else { return };
         state.moving = None;
-        state.node += 1;
-        state.redis_offset_ms = moved(state.redis_offset_ms, clock_step_ms);
         state.met.slots_moved += 1;
-        self.redis.begin_timeline();
+        let timeline = self.redis.begin_timeline();
+        state.former.push(FormerNode { offset_ms: state.redis_offset_ms, timeline });
+        state.redis_offset_ms = moved(state.redis_offset_ms, clock_step_ms);
         self.add_line(state, || "** the slot is on another node".to_owned());
     }
 
