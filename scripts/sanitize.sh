@@ -32,4 +32,4 @@ tests=("$@")
 )
 # Valkey loads modules in a way (RTLD_DEEPBIND) that a sanitizer refuses, so the tests of both engines run on Redis.
 TALLYSTONE_COMPACT_MODULE="$module" TALLYSTONE_REDIS_SERVER="$wrapper" TALLYSTONE_VALKEY_SERVER="$wrapper" \
-  cargo test --release --locked --workspace --test suite -- "${tests[@]}"
+  cargo test --profile checked --locked --workspace --test suite -- "${tests[@]}"

@@ -92,7 +92,7 @@ fn x8_simulated_failovers_break_no_rule() {
     for (rule, (count, seed, text)) in &broken {
         let line = format!(
             "{rule:?}: {count} episodes, the first one {seed}:\n    {text}\n    repeat it: {SEED}={seed} cargo test \
-             --release --workspace --test episodes {TEST} -- --nocapture\n"
+             --profile checked --workspace --test episodes {TEST} -- --nocapture\n"
         );
         println!("{line}");
         if !BROKEN.contains(rule) {

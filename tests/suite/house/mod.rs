@@ -6,6 +6,7 @@ mod acl;
 mod circles;
 mod crates;
 mod dependencies;
+mod doc_tests;
 mod links;
 mod metadata;
 mod modules;

@@ -19,6 +19,8 @@ pub(super) struct Member {
     pub(super) uses: BTreeSet<String>,
     /// The first file of each of its targets: library, program, tests, examples.
     pub(super) roots: Vec<PathBuf>,
+    /// Whether the examples in its documentation are tests; `None`: it has no library, or one that Rust cannot link.
+    pub(super) has_doc_tests: Option<bool>,
 }
 
 impl Workspace {
@@ -65,14 +67,16 @@ impl Member {
         let dependencies = package["dependencies"].as_array().into_iter().flatten();
         let normal = dependencies.filter(|dependency| dependency["kind"].is_null());
         let uses = normal.map(|dependency| text(&dependency["name"])).filter(|name| names.contains(name));
-        let targets = package["targets"].as_array().into_iter().flatten();
+        let targets = || package["targets"].as_array().into_iter().flatten();
+        let library = targets().find(|target| target["kind"][0] == "lib");
         let roots =
-            targets.filter(|target| target["kind"][0] != "custom-build").map(|target| text(&target["src_path"]));
+            targets().filter(|target| target["kind"][0] != "custom-build").map(|target| text(&target["src_path"]));
         Member {
             name: text(&package["name"]).to_owned(),
             folder: folder.display().to_string(),
             uses: uses.map(str::to_owned).collect(),
             roots: roots.map(PathBuf::from).collect(),
+            has_doc_tests: library.and_then(|target| target["doctest"].as_bool()),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::dev::Dev;
 use super::program;
+use tallystone_tests::cargo_build;
 use tokio::process::Command;
 
 #[tokio::test]
 async fn the_first_program_in_rust_sends_each_mail_once() {
     let dev = Dev::start().await;
     // With the features of the whole workspace, so that cargo shares the build of the tests.
-    let path = program::build(&["--workspace", "--example", "first"]).join("examples/first");
+    let path = cargo_build(&["--workspace", "--example", "first"]).join("examples/first");
     let mut command = Command::new(path);
     command.arg(dev.url()).kill_on_drop(true);
     let ended = program::run(command, "").await;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tallystone_tests::cargo_build;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -28,35 +29,8 @@ pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_PROGRAM") {
         Some(path) => path.into(),
-        None => build(&["-p", "tallystone"]).join("tallystone"),
+        None => cargo_build(&["-p", "tallystone"]).join("tallystone"),
     })
-}
-
-/// Builds what these arguments of `cargo build` name; returns the folder of the programs.
-pub(crate) fn build(target: &[&str]) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = std::process::Command::new(cargo);
-    // Cargo sets variables for this test's own package. Some build scripts depend on them: they, and every crate above
-    // them, would be built again, which takes minutes.
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
-            command.env_remove(name);
-        }
-    }
-    let built = command
-        .args(["build", "--release", "--locked", "--quiet"])
-        .args(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "the program could not be built: cargo build --release {}",
-        target.join(" ")
-    );
-    // This test is target/release/deps/suite-….
-    let test = std::env::current_exe().expect("this test has a path");
-    let folder = test.ancestors().nth(2).expect("tests lie two folders deep");
-    folder.to_owned()
 }
 
 /// Polls until it holds.

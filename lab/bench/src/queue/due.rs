@@ -2,6 +2,7 @@
 //!
 //! The schedule is open: a call counts from its scheduled time until its answer.
 
+use super::innocent::{PER_S, Schedule};
 use super::plan::QueuePlan;
 use crate::load::{Draft, Source, Traffic};
 use crate::ours::{OurClient, Ours, new_message, simple_queue};
@@ -12,11 +13,8 @@ use crate::shape::{BATCH, CLIENTS, CONNECTIONS};
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tallystone_proto::queue::v1::{EnqueueRequest, ExtendLeaseRequest, LeaseExtension};
-use tokio::task::JoinSet;
 
 const QUEUE: &str = "due";
-/// Of each call.
-const PER_S: u32 = 100;
 /// The calls begin before the messages fall due.
 const LEAD: Duration = Duration::from_millis(500);
 /// How many messages can be enqueued in a second at least.
@@ -39,17 +37,14 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
+/// Each run has another Redis: a server that was stopped still watches the one that it had.
+pub(super) async fn measure(plan: &QueuePlan) -> Result<Vec<Row>> {
     let mut latencies = CALLS.map(|_| Samples::new());
     for _ in 0..plan.runs {
-        rig.flush().await?;
-        let ours = Ours::start(rig, plan.args.server_threads).await?;
-        ours.create_queue(QUEUE, simple_queue()).await?;
-        let stats = plan.profiled(rig, "while they fall due", sample(plan, &ours)).await?;
+        let stats = Rig::with_another(async |rig| run(plan, rig).await).await?;
         for (samples, stats) in latencies.iter_mut().zip(stats) {
             samples.push(stats.sample(stats.quantile_ms(0.99).unwrap_or_default()));
         }
-        ours.stop().await?;
     }
     let messages = grouped(plan.sizes.due);
     let row = |(samples, (_, name)): (&Samples, (Call, &str))| {
@@ -59,38 +54,33 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     Ok(latencies.iter().zip(CALLS).map(row).collect())
 }
 
-/// Fills the queue, and makes the calls while its messages fall due.
-async fn sample(plan: &QueuePlan, ours: &Ours) -> Result<[CallStats; 3]> {
+async fn run(plan: &QueuePlan, rig: &Rig) -> Result<Vec<CallStats>> {
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
+    ours.create_queue(QUEUE, simple_queue()).await?;
+    let stats = plan.profiled(rig, "while they fall due", sample(plan, &ours)).await?;
+    ours.stop().await?;
+    Ok(stats)
+}
+
+/// Fills the queue, and makes the calls while its messages fall due. Of each call its times.
+async fn sample(plan: &QueuePlan, ours: &Ours) -> Result<Vec<CallStats>> {
     let due_ms = now_ms() + 2_000 + plan.sizes.due * 1_000 / FILLED_PER_S;
     fill(plan, ours, due_ms).await?;
     let mut clients = ours.clients(QUEUE, CONNECTIONS, CONNECTIONS).await?;
     let held = hold(&mut clients[0]).await?;
     let left_ms = due_ms.checked_sub(now_ms()).context("the messages fell due before all were enqueued")?;
     let begins = Instant::now() + Duration::from_millis(left_ms).saturating_sub(LEAD);
-    let ends = begins + LEAD + plan.sizes.falling_due;
-    let mut source = Traffic::plain().source(u64::MAX);
-    let (mut calls, mut due, mut number) = (JoinSet::new(), begins, 0_u64);
-    while due < ends {
-        tokio::time::sleep_until(due.into()).await;
-        for (at, (call, _)) in CALLS.into_iter().enumerate() {
+    let schedule = Schedule { begins, lasts: LEAD + plan.sizes.falling_due };
+    let (clients, held) = (&clients, &held);
+    let calls = CALLS.into_iter().enumerate().map(|(at, (call, _))| {
+        let mut source = Traffic::plain().source(u64::MAX - at as u64);
+        schedule.calls(move |number| {
             let client = &clients[number as usize % clients.len()];
-            let client =
-                OurClient { calls: client.calls.clone(), queue: client.queue.clone(), worker: client.worker.clone() };
-            let (held, draft) = (held.clone(), source.draft(number));
-            calls.spawn(async move {
-                make(call, client, held, draft).await?;
-                anyhow::Ok((at, due.elapsed()))
-            });
-            number += 1;
-        }
-        due += Duration::from_secs(1) / PER_S;
-    }
-    let mut stats = CALLS.map(|_| CallStats::new());
-    while let Some(done) = calls.join_next().await {
-        let (at, latency) = done??;
-        stats[at].note(1, latency);
-    }
-    Ok(stats)
+            let (calls, queue, worker) = (client.calls.clone(), client.queue.clone(), client.worker.clone());
+            make(call, OurClient { calls, queue, worker }, held.clone(), source.draft(number))
+        })
+    });
+    futures::future::try_join_all(calls).await
 }
 
 /// Enqueues messages that all fall due at this time.
@@ -124,7 +114,7 @@ async fn fill_share(mut client: OurClient, mut source: Source, share: u64, due_m
 
 /// A lease that lasts.
 async fn hold(client: &mut OurClient) -> Result<LeaseExtension> {
-    let message = new_message(Traffic::plain().source(u64::MAX - 1).draft(0));
+    let message = new_message(Traffic::plain().source(u64::MAX - CALLS.len() as u64).draft(0));
     client.calls.enqueue(EnqueueRequest { queue: client.queue.clone(), messages: vec![message] }).await?;
     let mut request = client.request(1);
     request.lease_ms = Some(LEASE_MS);

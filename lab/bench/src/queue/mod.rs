@@ -83,7 +83,7 @@ impl Suite for QueueSuite {
             QueueFigure::Secured => secured::measure(plan, &rig).await,
             QueueFigure::Fair => fair::measure(plan, &rig).await,
             QueueFigure::Attacked => attacked::measure(plan, &rig).await,
-            QueueFigure::Due => due::measure(plan, &rig).await,
+            QueueFigure::Due => due::measure(plan).await,
             QueueFigure::Shards => shards::measure(plan, &rig).await,
             QueueFigure::Cluster => cluster::measure(plan, &rig).await,
         };
