@@ -103,13 +103,17 @@ impl Slice {
         let place = self.place(mark);
         let part = &mut self.parts[place];
         let before = part_bytes(part);
-        let Entry::Vacant(vacant) = part.entry(mark.high, is_same(mark), |mark| mark.high) else {
-            return (false, grown);
+        let is_new = match part.entry(mark.high, is_same(mark), |mark| mark.high) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(mark);
+                true
+            }
+            Entry::Occupied(_) => false,
         };
-        vacant.insert(mark);
+        // A full table grows before it is searched, so also for a token that it has.
         grown += part_bytes(part) - before;
-        self.len += 1;
-        (true, grown)
+        self.len += usize::from(is_new);
+        (is_new, grown)
     }
 
     /// Adds a part if the others have many tokens. Returns the bytes of it.
@@ -316,6 +320,8 @@ mod tests {
             let text = (step % 20_000).to_le_bytes();
             let token = Token { text: &text, time_ms: 1_000_000 + step / 2, content: &[b"1"] };
             let mark = tokens.mark(token, 7);
+            tokens.remember(token.time_ms, mark);
+            // A token that it has changes no count, though a full table grows.
             tokens.remember(token.time_ms, mark);
             if step % 10 == 0 {
                 tokens.forget(WINDOW_MS, token.time_ms);
