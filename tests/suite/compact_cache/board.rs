@@ -3,7 +3,6 @@
 use crate::counting::house::House;
 use crate::system::program::SOON;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tallystone_assembly::RollupWorker;
 use tallystone_client::{CounterClient, NamespaceConfig, PublishedTo};
 use tallystone_counters::publish::CounterSets;
@@ -12,10 +11,10 @@ use tallystone_link::{Clock, CompactConfig, RedisConfig};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_tests::compact::{Engine, Node, Setup};
-use tallystone_tests::volatile;
+use tallystone_tests::{Polling, volatile};
 use tallystone_workers::WorkerOptions;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 /// The key of the counter set.
@@ -42,9 +41,6 @@ pub(super) fn prompt() -> NamespaceConfig {
 pub(super) fn start_sets() -> Node {
     block_in_place(|| Setup::new(Engine::Redis).without_fsync().start())
 }
-
-/// How often a test checks for something that must come.
-const POLL: Duration = Duration::from_millis(20);
 
 /// Creates the counter set.
 pub(super) fn create(sets: &Node) {
@@ -117,7 +113,7 @@ pub(super) async fn until_published(sets: &Node, field: &str, expected: &BTreeMa
 
 /// Waits until nothing is wrong. How long that takes depends on the machine, so only a standstill fails.
 pub(super) async fn until_none(wrong: impl AsyncFn() -> Vec<String>) {
-    let (mut give_up_at, mut fewest) = (Instant::now() + SOON, usize::MAX);
+    let (mut give_up_at, mut fewest, polling) = (Instant::now() + SOON, usize::MAX, Polling::new());
     loop {
         let found = wrong().await;
         if found.is_empty() {
@@ -127,6 +123,6 @@ pub(super) async fn until_none(wrong: impl AsyncFn() -> Vec<String>) {
             (give_up_at, fewest) = (Instant::now() + SOON, found.len());
         }
         assert!(Instant::now() < give_up_at, "still {} are wrong: {}", found.len(), found[0]);
-        sleep(POLL).await;
+        polling.pause().await;
     }
 }

@@ -1,6 +1,5 @@
 //! Servers of counters within this process, on a separate Redis; with a queue and workers where a test needs rollups.
 
-use super::POLL;
 use super::machines::listed;
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
@@ -17,11 +16,11 @@ use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::store::{Clock, RedisStore};
 use tallystone_serving::{Host, Running};
-use tallystone_tests::{TestRedis, volatile};
+use tallystone_tests::{Polling, TestRedis, volatile};
 use tallystone_workers::{Record, Records, WorkerOptions};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::transport::Channel;
 
 /// Two servers of counters. All of it ends when it is dropped.
@@ -193,14 +192,14 @@ pub(crate) async fn calls(connection: &mut impl ConnectionLike, command: &str) -
 
 /// Reads until it is as expected.
 pub(crate) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
-    let give_up_at = Instant::now() + SOON;
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
     loop {
         let seen = read().await;
         if is_expected(&seen) {
             return seen;
         }
         assert!(Instant::now() < give_up_at, "still {seen:?}");
-        sleep(POLL).await;
+        polling.pause().await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is killed and stopped: one Redis, servers of the queue and of the counters, each on a port that it keeps, and
 //! worker processes that write down what they do.
 
-use super::POLL;
 use super::judge::Life;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::{self, Running, SOON};
@@ -15,9 +14,9 @@ use tallystone_client::{CounterClient, CounterEntry};
 use tallystone_counters::NamespaceName;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_link::Clock;
-use tallystone_tests::volatile;
+use tallystone_tests::{Polling, volatile};
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// Another server sweeps soon after a crash.
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n";
@@ -172,7 +171,7 @@ impl<R> Machines<R> {
     /// Waits until the rollups have reached these counts, and returns when. It reads no count, since that would hurry
     /// rollups on (N9, N11).
     pub(super) async fn until_rolled_up(&self, namespace: &str, expected: &BTreeMap<String, i64>) -> Instant {
-        let give_up_at = Instant::now() + SOON;
+        let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
         loop {
             let found = listed(&self.clients[0], namespace).await;
             let count = |counter: &String| found.get(counter).map_or(0, |entry| entry.count);
@@ -185,7 +184,7 @@ impl<R> Machines<R> {
                 let entry = found.get(counter);
                 panic!("{} of {} are not exact; {counter}: {count}, not {entry:?}", missing.len(), expected.len());
             }
-            sleep(POLL).await;
+            polling.pause().await;
         }
     }
 }

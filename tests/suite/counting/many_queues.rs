@@ -3,7 +3,7 @@
 use super::machines::listed;
 use super::{lasting_address, until_all};
 use crate::crash::machines::{Redis, Server};
-use crate::system::program::{self, Running, metrics_page};
+use crate::system::program::{self, Running, SOON, metrics_page};
 use std::time::Duration;
 use tallystone_client::{CounterClient, CounterEntry, NamespaceConfig, NewAdd};
 
@@ -24,7 +24,7 @@ async fn n8_the_counters_of_thousands_of_queues_are_rolled_up_over_a_few_streams
     let counters = Server::start_as(&args).await;
     let args = ["rollup-worker", "--redis-url", &url, "--server", &queue_url, "--log", "error"];
     let _worker = Running::start(program::command(&args));
-    let client = CounterClient::builder(counters.url()).connect().await.expect("a server that listens");
+    let client = CounterClient::builder(counters.url()).call_timeout(SOON).connect().await.expect("a server that listens");
 
     let names: Vec<String> = (0..NAMESPACES).map(|number| format!("wide{number}")).collect();
     for namespace in &names {
@@ -48,7 +48,7 @@ async fn n8_the_counters_of_thousands_of_queues_are_rolled_up_over_a_few_streams
         }
         exact
     };
-    until_all(NAMESPACES * COUNTERS, Duration::from_millis(200), exact).await;
+    until_all(NAMESPACES * COUNTERS, Duration::from_secs(2), exact).await;
     let page = metrics_page(&metrics).await;
     let streams = page.lines().find_map(|line| line.strip_prefix("tallystone_work_streams "));
     let streams: f64 = streams.and_then(|value| value.parse().ok()).expect("a metric");

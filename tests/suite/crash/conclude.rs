@@ -7,18 +7,16 @@ use crate::histories::history::{End, What};
 use crate::system::program::{self, SOON};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 use tallystone_client::{Client, Depth, Message, State};
 use tallystone_link::RedisConfig;
 use tallystone_model::{Cause, QueueName, Shard, Store};
 use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
+use tallystone_tests::Polling;
 use tallystone_tests::queue::follow;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-
-const POLL: Duration = Duration::from_millis(20);
+use tokio::time::{Instant, timeout};
 
 /// Waits for this number of further acknowledged completions in each queue.
 pub(crate) async fn progress(loads: &[Load], completions: usize) {
@@ -45,14 +43,14 @@ pub(crate) async fn check_invariants(clients: &[Client; 2], queue: &str) {
 }
 
 pub(crate) async fn until_empty(clients: &[Client; 2], queue: &str) {
-    let give_up_at = Instant::now() + SOON;
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
     loop {
         let depth = clients[0].depth(queue, None).await.expect("a Depth");
         if depth.live() == 0 {
             return;
         }
         assert!(Instant::now() < give_up_at, "{queue}: still {depth:?}");
-        sleep(POLL).await;
+        polling.pause().await;
     }
 }
 

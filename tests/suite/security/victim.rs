@@ -6,13 +6,11 @@ use std::process::Stdio;
 use std::time::Duration;
 use tallystone_client::{Client, NewMessage};
 use tallystone_proto::queue::v1::queue_client::QueueClient;
-use tallystone_tests::{TestRedis, lasting_port};
+use tallystone_tests::{Polling, TestRedis, lasting_port};
 use tempfile::TempDir;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-
-const POLL: Duration = Duration::from_millis(10);
 
 /// The process, and what it needs.
 pub(super) struct Victim {
@@ -120,14 +118,14 @@ impl Victim {
 
     /// Waits until a metric has this value.
     pub(super) async fn until(&self, name: &str, value: f64) {
-        let give_up_at = Instant::now() + SOON;
+        let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
         loop {
             let now = self.metric(name).await;
             if now == value {
                 return;
             }
             assert!(Instant::now() < give_up_at, "{name} is {now}, not {value}");
-            sleep(POLL).await;
+            polling.pause().await;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tallystone_tests::cargo_build;
+use tallystone_tests::{Polling, cargo_build};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -35,10 +35,10 @@ pub(crate) fn path() -> &'static Path {
 
 /// Polls until it holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let give_up_at = Instant::now() + SOON;
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
     while !holds().await {
         assert!(Instant::now() < give_up_at, "not in time: {what}");
-        sleep(POLL).await;
+        polling.pause().await;
     }
 }
 
