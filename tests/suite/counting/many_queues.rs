@@ -24,7 +24,8 @@ async fn n8_the_counters_of_thousands_of_queues_are_rolled_up_over_a_few_streams
     let counters = Server::start_as(&args).await;
     let args = ["rollup-worker", "--redis-url", &url, "--server", &queue_url, "--log", "error"];
     let _worker = Running::start(program::command(&args));
-    let client = CounterClient::builder(counters.url()).call_timeout(SOON).connect().await.expect("a server that listens");
+    let client =
+        CounterClient::builder(counters.url()).call_timeout(SOON).connect().await.expect("a server that listens");
 
     let names: Vec<String> = (0..NAMESPACES).map(|number| format!("wide{number}")).collect();
     for namespace in &names {
