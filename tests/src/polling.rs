@@ -15,8 +15,7 @@ pub struct Polling {
 
 impl Polling {
     /// From now on.
-    #[allow(clippy::new_without_default, reason = "it begins now")]
-    pub fn new() -> Polling {
+    pub fn begin() -> Polling {
         Polling { began: Instant::now() }
     }
 

@@ -116,6 +116,7 @@ pub(crate) fn exclusive_queue(key: &str) -> QueueConfig {
 }
 
 /// One client of one queue.
+#[derive(Clone)]
 pub(crate) struct OurClient {
     pub(crate) calls: QueueClient<Channel>,
     pub(crate) queue: String,

@@ -13,10 +13,8 @@ pub fn module() -> &'static Path {
     let of_program = || Some(Path::new(&std::env::var_os("TALLYSTONE_PROGRAM")?).with_file_name(FILE));
     PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_COMPACT_MODULE") {
         Some(path) => path.into(),
-        None => of_program().filter(|path| path.exists()).unwrap_or_else(build),
+        None => of_program()
+            .filter(|path| path.exists())
+            .unwrap_or_else(|| cargo_build(&["-p", "tallystone-compact-module"]).join(FILE)),
     })
-}
-
-fn build() -> PathBuf {
-    cargo_build(&["-p", "tallystone-compact-module"]).join(FILE)
 }

@@ -113,7 +113,7 @@ pub(super) async fn until_published(sets: &Node, field: &str, expected: &BTreeMa
 
 /// Waits until nothing is wrong. How long that takes depends on the machine, so only a standstill fails.
 pub(super) async fn until_none(wrong: impl AsyncFn() -> Vec<String>) {
-    let (mut give_up_at, mut fewest, polling) = (Instant::now() + SOON, usize::MAX, Polling::new());
+    let (mut give_up_at, mut fewest, polling) = (Instant::now() + SOON, usize::MAX, Polling::begin());
     loop {
         let found = wrong().await;
         if found.is_empty() {

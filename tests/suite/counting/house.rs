@@ -192,7 +192,7 @@ pub(crate) async fn calls(connection: &mut impl ConnectionLike, command: &str) -
 
 /// Reads until it is as expected.
 pub(crate) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
-    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
     loop {
         let seen = read().await;
         if is_expected(&seen) {

@@ -171,7 +171,7 @@ impl<R> Machines<R> {
     /// Waits until the rollups have reached these counts, and returns when. It reads no count, since that would hurry
     /// rollups on (N9, N11).
     pub(super) async fn until_rolled_up(&self, namespace: &str, expected: &BTreeMap<String, i64>) -> Instant {
-        let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
+        let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
         loop {
             let found = listed(&self.clients[0], namespace).await;
             let count = |counter: &String| found.get(counter).map_or(0, |entry| entry.count);

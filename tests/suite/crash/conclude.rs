@@ -43,7 +43,7 @@ pub(crate) async fn check_invariants(clients: &[Client; 2], queue: &str) {
 }
 
 pub(crate) async fn until_empty(clients: &[Client; 2], queue: &str) {
-    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
     loop {
         let depth = clients[0].depth(queue, None).await.expect("a Depth");
         if depth.live() == 0 {

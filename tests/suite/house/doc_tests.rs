@@ -23,9 +23,8 @@ fn has_examples(text: &str) -> bool {
 #[test]
 fn crates_with_examples_have_doc_tests_and_others_have_none() {
     let workspace = Workspace::read();
-    let mut wrong = Vec::new();
+    let (files, mut wrong) = (workspace.files(&["rs"]), Vec::new());
     for member in workspace.members.iter().filter(|member| member.has_doc_tests.is_some()) {
-        let files = workspace.files(&["rs"]);
         let sources = workspace.root.join(&member.folder).join("src");
         let texts = files.iter().filter(|file| file.starts_with(&sources));
         let has_examples =

@@ -118,7 +118,7 @@ impl Victim {
 
     /// Waits until a metric has this value.
     pub(super) async fn until(&self, name: &str, value: f64) {
-        let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
+        let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
         loop {
             let now = self.metric(name).await;
             if now == value {

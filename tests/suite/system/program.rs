@@ -35,7 +35,7 @@ pub(crate) fn path() -> &'static Path {
 
 /// Polls until it holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let (give_up_at, polling) = (Instant::now() + SOON, Polling::new());
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
     while !holds().await {
         assert!(Instant::now() < give_up_at, "not in time: {what}");
         polling.pause().await;

@@ -75,9 +75,7 @@ async fn sample(plan: &QueuePlan, ours: &Ours) -> Result<Vec<CallStats>> {
     let calls = CALLS.into_iter().enumerate().map(|(at, (call, _))| {
         let mut source = Traffic::plain().source(u64::MAX - at as u64);
         schedule.calls(move |number| {
-            let client = &clients[number as usize % clients.len()];
-            let (calls, queue, worker) = (client.calls.clone(), client.queue.clone(), client.worker.clone());
-            make(call, OurClient { calls, queue, worker }, held.clone(), source.draft(number))
+            make(call, clients[number as usize % clients.len()].clone(), held.clone(), source.draft(number))
         })
     });
     futures::future::try_join_all(calls).await

@@ -3,7 +3,7 @@
 //! The schedule is open: a message counts from its scheduled time until it is completed.
 
 use crate::load::{LoadClient, Traffic};
-use crate::ours::{OurClient, clients_of};
+use crate::ours::clients_of;
 use crate::sample::CallStats;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
@@ -28,9 +28,7 @@ impl Schedule {
         let clients = clients_of(url, INNOCENT, CONNECTIONS, CONNECTIONS).await?;
         let mut source = Traffic::plain().source(u64::MAX);
         let calls = self.calls(|number| {
-            let client = &clients[number as usize % clients.len()];
-            let (calls, queue, worker) = (client.calls.clone(), client.queue.clone(), client.worker.clone());
-            let (mut client, draft) = (OurClient { calls, queue, worker }, source.draft(number));
+            let (mut client, draft) = (clients[number as usize % clients.len()].clone(), source.draft(number));
             async move {
                 client.enqueue(vec![draft]).await?;
                 let held = client.dequeue(1).await?;
