@@ -3,45 +3,40 @@
 use super::now_ms;
 use tallystone_tests::compact::{Engine, Node, Reply, Setup, eventually};
 
-/// Name, whether it writes, whether it is fast, arity.
-const COMMANDS: &[(&str, bool, bool, i64)] = &[
-    ("ct.create", true, false, -5),
-    ("ct.alter", true, false, -4),
-    ("ct.incrby", true, true, -5),
-    ("ct.mincrby", true, false, -5),
-    ("ct.pincrby", true, false, -3),
-    ("ct.set", true, true, -5),
-    ("ct.del", true, false, -3),
-    ("ct.get", false, true, -3),
-    ("ct.mget", false, false, -3),
-    ("ct.pget", false, false, 3),
-    ("ct.psetnewer", true, false, 5),
-    ("ct.info", false, false, 2),
-    ("ct.tables", false, false, -2),
-    ("ct.check", false, false, -2),
-    ("ct.giveup", true, false, 3),
-    ("ct.scan", false, false, -3),
-    ("ct.repair", true, false, 5),
-    ("ct.restore", true, false, 3),
+/// Name, whether it writes, whether it is fast, arity, and the names of the arguments, as docs/compact.md has them, with what is within
+/// blocks and choices.
+const COMMANDS: &[(&str, bool, bool, i64, &str)] = &[
+    ("ct.create", true, false, -5, "key option(name value) schema(field width)"),
+    ("ct.alter", true, false, -4, "key change(add(field width) widen(field width) field option(name value))"),
+    ("ct.incrby", true, true, -5, "key id increment(field delta) token(token ms)"),
+    ("ct.mincrby", true, false, -5, "key increment(id field delta) token(token ms)"),
+    ("ct.pincrby", true, false, -3, "key packed token(token ms)"),
+    ("ct.set", true, true, -5, "key id assignment(field value)"),
+    ("ct.del", true, false, -3, "key id"),
+    ("ct.get", false, true, -3, "key id field"),
+    ("ct.mget", false, false, -3, "key id"),
+    ("ct.pget", false, false, 3, "key packed"),
+    ("ct.psetnewer", true, false, 5, "key field time_field packed"),
+    ("ct.info", false, false, 2, "key"),
+    ("ct.tables", false, false, -2, "key serial"),
+    ("ct.check", false, false, -2, "key cursor"),
+    ("ct.giveup", true, false, 3, "key cursor"),
+    ("ct.scan", false, false, -3, "key cursor count"),
+    ("ct.repair", true, false, 5, "key first last packed"),
+    ("ct.restore", true, false, 3, "key piece"),
 ];
 
-/// The names of the arguments, as docs/compact.md has them, and what is within blocks.
-const ARGUMENTS: &[(&str, &str)] = &[
-    ("ct.incrby", "key id increment(field delta) token(token ms)"),
-    ("ct.pincrby", "key packed token(token ms)"),
-    ("ct.psetnewer", "key field time_field packed"),
-    ("ct.tables", "key serial"),
-    ("ct.check", "key cursor"),
-    ("ct.giveup", "key cursor"),
-    ("ct.scan", "key cursor count"),
-    ("ct.repair", "key first last packed"),
-];
+/// Commands that may reply differently to the same arguments.
+const VARYING: [&str; 5] = ["ct.info", "ct.tables", "ct.check", "ct.giveup", "ct.scan"];
+
+/// Commands that only operators send.
+const DANGEROUS: [&str; 2] = ["ct.giveup", "ct.restore"];
 
 fn argument_names(arguments: &Reply) -> String {
     let name = |argument: &Reply| {
         let name = argument.field("name").text();
         match argument.field("type").text().as_str() {
-            "block" => format!("{name}({})", argument_names(argument.field("arguments"))),
+            "block" | "oneof" => format!("{name}({})", argument_names(argument.field("arguments"))),
             _ => name,
         }
     };
@@ -63,7 +58,7 @@ fn w1_commands_are_described_and_flagged() {
     for engine in Engine::ALL {
         let node = Setup::new(engine).without_log().start();
         let mut wire = node.wire();
-        for (name, is_write, is_fast, arity) in COMMANDS {
+        for (name, is_write, is_fast, arity, arguments) in COMMANDS {
             let info = wire.done(&format!("COMMAND INFO {name}"));
             let info = info.items()[0].items();
             assert_eq!((info[0].text(), info[1].int()), ((*name).to_owned(), *arity));
@@ -75,14 +70,14 @@ fn w1_commands_are_described_and_flagged() {
             let found = [has("write"), has("readonly"), has("fast"), has("denyoom"), has("module")];
             assert_eq!(found, expected, "{name}: {flags:?}");
             assert_eq!((info[3].int(), info[4].int(), info[5].int()), (1, 1, 1), "{name}");
+            let tips = if VARYING.contains(name) { "[nondeterministic_output]" } else { "[]" };
+            assert_eq!(info[7].to_string(), tips, "{name}");
             let docs = wire.done(&format!("COMMAND DOCS {name}"));
             let docs = docs.field(name);
             assert!(docs.field("summary").text().ends_with('.'), "{docs}");
             assert!(docs.field("complexity").text().starts_with("O("), "{docs}");
             assert_eq!(docs.field("arguments").items()[0].field("type").text(), "key", "{docs}");
-            for (_, arguments) in ARGUMENTS.iter().filter(|(known, _)| known == name) {
-                assert_eq!(argument_names(docs.field("arguments")), *arguments, "{name}");
-            }
+            assert_eq!(argument_names(docs.field("arguments")), *arguments, "{name}");
             let rest = if *arity > 0 { vec!["1"; *arity as usize - 2] } else { vec!["1"; 3] };
             let keys = wire.done(&format!("COMMAND GETKEYS {name} the-key {}", rest.join(" ")));
             assert_eq!(keys.to_string(), "[the-key]");
@@ -125,11 +120,19 @@ fn w1_a_reader_cannot_write() {
         assert_eq!(writer.run("CT.INCRBY k 0 likes 1").code(), Some("NOPERM"));
         assert_eq!(writer.run("CT.GET k 0").code(), Some("NOPERM"));
         if has_categories {
-            let [write, read, ours] =
-                ["write", "read", "compact"].map(|name| wire.done(&format!("ACL CAT {name}")).to_string());
+            let [write, read, ours, dangerous] =
+                ["write", "read", "compact", "dangerous"].map(|name| wire.done(&format!("ACL CAT {name}")).to_string());
             for (name, is_write, ..) in COMMANDS {
                 let is_in = |list: &str| list[1..list.len() - 1].split(' ').any(|known| known == *name);
                 assert_eq!((is_in(&write), is_in(&read), is_in(&ours)), (*is_write, !*is_write, true), "{name}");
+                assert_eq!(is_in(&dangerous), DANGEROUS.contains(name), "{name}");
+            }
+            wire.done("ACL SETUSER careful reset on nopass +@all -@dangerous ~k");
+            let mut careful = node.wire();
+            careful.done("AUTH careful any");
+            assert_eq!(careful.run("CT.INCRBY k 1 likes 1").code(), None);
+            for refused in ["CT.GIVEUP k 0", "CT.RESTORE k piece"] {
+                assert_eq!(careful.run(refused).code(), Some("NOPERM"), "{refused}");
             }
         }
     }

@@ -77,7 +77,13 @@ struct Row {
     summary: &'static CStr,
     complexity: &'static CStr,
     args: &'static [Arg],
+    /// What `COMMAND INFO` says to clients and proxies, separated by spaces.
+    tips: Option<&'static CStr>,
+    is_dangerous: bool,
 }
+
+/// The tip of commands that may reply differently to the same arguments on two nodes with the same records, or a second time.
+const VARIES: &CStr = c"nondeterministic_output";
 
 const WRITE: &CStr = c"write deny-oom";
 const WRITE_FAST: &CStr = c"write deny-oom fast";
@@ -96,14 +102,34 @@ const fn row<C: Command>(
     (summary, complexity): (&'static CStr, &'static CStr),
     args: &'static [Arg],
 ) -> Row {
-    let arity = -(C::ARGS_MIN as c_int);
-    Row { name, function: entry::<C>, is_write: C::IS_WRITE, flags, arity, key, summary, complexity, args }
+    Row {
+        name,
+        function: entry::<C>,
+        is_write: C::IS_WRITE,
+        flags,
+        arity: -(C::ARGS_MIN as c_int),
+        key,
+        summary,
+        complexity,
+        args,
+        tips: None,
+        is_dangerous: false,
+    }
 }
 
 impl Row {
     /// For a command whose number of arguments is fixed.
     const fn exact(self) -> Row {
         Row { arity: -self.arity, ..self }
+    }
+
+    const fn with_tips(self, tips: &'static CStr) -> Row {
+        Row { tips: Some(tips), ..self }
+    }
+
+    /// For a command that only operators send.
+    const fn dangerous(self) -> Row {
+        Row { is_dangerous: true, ..self }
     }
 }
 
@@ -189,7 +215,8 @@ const TABLE: [Row; 18] = [
         (c"Returns the schema, sizes and options of a counter set.", c"O(N) where N is the number of tables"),
         &[KEY],
     )
-    .exact(),
+    .exact()
+    .with_tips(VARIES),
     row::<inspect::Tables>(
         c"ct.tables",
         READ,
@@ -199,14 +226,16 @@ const TABLE: [Row; 18] = [
             c"O(N) where N is the number of tables returned, 256 at most",
         ),
         &[KEY, arg(c"serial", raw::ARG_INTEGER).after(c"FROM").optional()],
-    ),
+    )
+    .with_tips(VARIES),
     row::<inspect::Check>(
         c"ct.check",
         READ,
         ACCESS,
         (c"Verifies a part of a counter set, from a cursor on.", ONE),
         &[KEY, CURSOR.optional()],
-    ),
+    )
+    .with_tips(VARIES),
     row::<inspect::GiveUp>(
         c"ct.giveup",
         c"write",
@@ -214,14 +243,17 @@ const TABLE: [Row; 18] = [
         (c"Verifies as CT.CHECK does, and treats pages that cannot be read as damaged from then on.", ONE),
         &[KEY, CURSOR],
     )
-    .exact(),
+    .exact()
+    .with_tips(VARIES)
+    .dangerous(),
     row::<inspect::Scan>(
         c"ct.scan",
         READ,
         ACCESS,
         (c"Iterates over ids with their fields.", c"O(1) for every call"),
         &[KEY, CURSOR, arg(c"count", raw::ARG_INTEGER).after(c"COUNT").optional()],
-    ),
+    )
+    .with_tips(VARIES),
     row::<restore::Repair>(
         c"ct.repair",
         WRITE,
@@ -240,7 +272,8 @@ const TABLE: [Row; 18] = [
         ),
         &[KEY, arg(c"piece", raw::ARG_STRING)],
     )
-    .exact(),
+    .exact()
+    .dangerous(),
 ];
 
 /// Registers all commands.
@@ -272,7 +305,7 @@ fn register_row(context: &Context<'_>, row: &Row, has_category: bool) -> Result<
         complexity: row.complexity.as_ptr(),
         since: SINCE.as_ptr(),
         history: null_mut(),
-        tips: null(),
+        tips: row.tips.map_or(null(), CStr::as_ptr),
         arity: row.arity,
         key_specs: key_specs.as_mut_ptr(),
         args: lower(row.args, &mut kept),
@@ -285,7 +318,8 @@ fn register_row(context: &Context<'_>, row: &Row, has_category: bool) -> Result<
         let kind = if row.is_write { "write" } else { "read" };
         let speed = if row.flags.to_bytes().ends_with(b"fast") { "fast" } else { "slow" };
         let ours = if has_category { "compact " } else { "" };
-        let categories = CString::new(format!("{ours}{kind} {speed}")).unwrap_or_default();
+        let danger = if row.is_dangerous { " dangerous" } else { "" };
+        let categories = CString::new(format!("{ours}{kind} {speed}{danger}")).unwrap_or_default();
         // SAFETY: as above.
         if unsafe { set(command, categories.as_ptr()) } != raw::OK {
             return Err("the engine refuses its categories");
