@@ -112,6 +112,9 @@ pub(crate) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     details: Map<String, Value>,
+    /// Details that the table shows, too.
+    #[serde(skip)]
+    shown: Vec<String>,
 }
 
 impl Row {
@@ -152,6 +155,7 @@ impl Row {
             met: goal.met(our.value, ratio),
             note,
             details,
+            shown: Vec::new(),
         }
     }
 
@@ -171,6 +175,12 @@ impl Row {
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Row {
         self.details.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Adds a detail that the table shows, too. It is no separate row: two builds are compared only if they print the same rows.
+    pub(crate) fn with_shown(mut self, name: &str, value: f64) -> Row {
+        self.shown.push(format!("{name} {}", number(value)));
+        self.with(name, value)
     }
 }
 
@@ -216,9 +226,10 @@ fn table(rows: &[Row]) -> Table {
             (Some(name), None, note) => format!("{name}\n{}", note.as_deref().unwrap_or("")),
             _ => String::new(),
         };
+        let what: Vec<&str> = std::iter::once(&row.what).chain(&row.shown).map(String::as_str).collect();
         table.add_row([
             row.figure.clone(),
-            row.what.clone(),
+            what.join("\n"),
             row.ours.map_or(String::new(), |value| format!("{} {}", number(value), row.unit)),
             quantiles(row.ours_p50_ms, row.ours_p99_ms),
             reference,
@@ -292,6 +303,16 @@ mod tests {
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!((&json["met"], &json["reference"], &json["ratio"]), (&Value::Null, &Value::Null, &Value::Null));
         assert!(table(&[row]).to_string().contains("lab/bench/peers/install"));
+    }
+
+    #[test]
+    fn a_shown_detail_is_in_the_table_and_in_json() {
+        let row = Row::new("w", "/s", &samples(1.0), Reference::None, Goal::None);
+        let row = row.with("hidden", 5_678.0).with_shown("forks", 1_234.0);
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!((&json["details"]["forks"], json.get("shown")), (&Value::from(1_234.0), None));
+        let printed = table(&[row]).to_string();
+        assert!(printed.contains("1,234") && !printed.contains("5,678"), "{printed}");
     }
 
     #[test]

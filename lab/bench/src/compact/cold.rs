@@ -9,6 +9,7 @@ use super::requests::{Op, Store};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::sample::{Sample, Samples};
 use anyhow::{Result, ensure};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Commands that each connection has under way: a blocked client takes one at a time, and the next is there when it is answered.
@@ -24,40 +25,59 @@ struct ColdSet {
     index_bytes: f64,
 }
 
+/// Reads of pages that the disk gives for the files of a set, past the page cache.
+struct DiskReads {
+    samples: Samples,
+    is_direct: bool,
+}
+
+impl DiskReads {
+    fn new() -> DiskReads {
+        DiskReads { samples: Samples::new(), is_direct: true }
+    }
+
+    /// Measures one sample, with as many threads as the module has.
+    async fn sample(&mut self, plan: &CompactPlan, files: &[PathBuf]) -> Result<()> {
+        let (files, threads, time) = (files.to_vec(), plan.args.readers, plan.time);
+        let (value, is_direct) = tokio::task::spawn_blocking(move || reads_per_s(&files, threads, time)).await??;
+        eprintln!("  the disk gives {value:.0} reads/s");
+        self.samples.push(Sample { value, ..Sample::default() });
+        self.is_direct &= is_direct;
+        Ok(())
+    }
+}
+
 pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
     let ColdSet { engine, records, file_bytes, index_bytes } = generate(plan, plan.cold).await?;
     let files = cold_files(engine.dir())?;
     let load = Pipelines::new(Op::CtGet, COMMANDS, 0, records);
-    let (mut ours, mut cached, mut disk, mut is_direct) = (Side::default(), Side::default(), Samples::new(), true);
+    let (mut ours, mut cached, mut disk) = (Side::default(), Side::default(), DiskReads::new());
     for _ in 0..plan.runs {
         let evictor = Evictor::start(&files)?;
         sample(&engine, &load, CONNECTIONS, plan.warm_up).await?;
         ours.push(&sample(&engine, &load, CONNECTIONS, plan.time).await?);
-        let (of_disk, threads, time) = (files.clone(), plan.args.readers, plan.time);
-        let (value, direct) = tokio::task::spawn_blocking(move || reads_per_s(&of_disk, threads, time)).await??;
-        disk.push(Sample { value, ..Sample::default() });
-        is_direct &= direct;
+        disk.sample(plan, &files).await?;
         drop(evictor);
         cached.push(&sample(&engine, &load, CONNECTIONS, plan.time).await?);
-        eprintln!("  the disk gives {value:.0} reads/s");
     }
     engine.stop().await;
     let (objects, readers) = (grouped(records), plan.args.readers);
     let per_object = file_bytes / records as f64;
     let index_kb = index_bytes / records as f64 * 1e6 / 1e3;
     let what = format!("random cold reads, one object a command, {objects} cold objects, {readers} threads");
-    let way = if is_direct { "O_DIRECT" } else { "through the page cache" };
+    let way = if disk.is_direct { "O_DIRECT" } else { "through the page cache" };
     let name = format!("4 KiB reads of the same files, {readers} threads, {way}");
     let in_cache = format!("{what}; files in the page cache");
     Ok(vec![
         Row::once(format!("bytes on disk of a cold object, {objects} objects"), "B", per_object, Goal::AtMost(12.0)),
         Row::once("index in memory of a million cold objects", "KB", index_kb, Goal::AtMost(64.0)),
-        Row::new(what, "/s", &ours.samples, Reference::Measured(&name, &disk), Goal::RatioAtLeast(0.5)),
+        Row::new(what, "/s", &ours.samples, Reference::Measured(&name, &disk.samples), Goal::RatioAtLeast(0.5)),
         Row::new(in_cache, "/s", &cached.samples, Reference::None, Goal::None),
     ])
 }
 
-/// Hot reads at a steady rate, while cold reads keep the disk busy and without them.
+/// Hot reads at a steady rate, while cold reads keep the disk busy and without them. The row shows the rate of the cold reads, and what the
+/// disk gives: their share says whether the disk is saturated.
 pub(super) async fn hot_reads(plan: &CompactPlan) -> Result<Vec<Row>> {
     let objects = plan.many.max(2 * plan.memory_max / 18);
     let ColdSet { engine, records, .. } = generate(plan, objects).await?;
@@ -67,6 +87,7 @@ pub(super) async fn hot_reads(plan: &CompactPlan) -> Result<Vec<Row>> {
     let cold = Pipelines::new(Op::CtGet, 1, 0, records);
     let hot = Pipelines::new(Op::CtGet, 1, objects - (objects - records) / 2, (objects - records) / 2);
     let (mut with, mut without, mut cold_reads) = (Samples::new(), Samples::new(), Samples::new());
+    let mut disk = DiskReads::new();
     for _ in 0..plan.runs {
         without.push(paced(plan, &engine, &hot).await?);
         let _evictor = Evictor::start(&files)?;
@@ -77,13 +98,14 @@ pub(super) async fn hot_reads(plan: &CompactPlan) -> Result<Vec<Row>> {
         });
         with.push(latency?);
         cold_reads.push(load?.rate());
+        disk.sample(plan, &files).await?;
     }
     engine.stop().await;
-    let rate = cold_reads.median().unwrap_or_default().value;
-    eprintln!("  {rate:.0} cold reads/s meanwhile");
+    let rate = |samples: &Samples| samples.median().unwrap_or_default().value.round();
     let what = format!("hot reads at {}/s while cold ones keep the disk busy: p99", grouped(plan.hot_per_s));
     let row = Row::new(what, "ms", &with, Reference::Measured("without cold reads", &without), Goal::RatioAtMost(1.5));
-    Ok(vec![row.with("cold_reads_per_s", rate.round())])
+    let row = row.with_shown("cold_reads_per_s", rate(&cold_reads)).with_shown("disk_reads_per_s", rate(&disk.samples));
+    Ok(vec![row])
 }
 
 /// The p99 of reads at the plan's rate.

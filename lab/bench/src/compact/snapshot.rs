@@ -18,6 +18,8 @@ struct Kind {
     without: Side,
     during: Side,
     copied: Samples,
+    /// How long the engine's thread needed for each fork, in microseconds.
+    forks: Samples,
 }
 
 pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
@@ -29,8 +31,8 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
         }
         engine.fill(store, 0, plan.many).await?;
         let load = Pipelines::new(op, COMMANDS, 0, plan.many);
-        let (without, during, copied) = Default::default();
-        kinds.push(Kind { engine, load, without, during, copied });
+        let (without, during, copied, forks) = Default::default();
+        kinds.push(Kind { engine, load, without, during, copied, forks });
     }
     for _ in 0..plan.runs {
         for kind in &mut kinds {
@@ -43,8 +45,12 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
     let many = grouped(plan.many);
     let what = format!("one increment while a snapshot of {many} objects is written, appendfsync everysec");
     let same = |kind: &str| format!("{kind} while a snapshot is written: share of the rate without");
+    let fork = |kind: &Kind| kind.forks.median().unwrap_or_default().value;
     let rows = vec![
-        ours.during.row(what, "/s", "INCR, the same", &keys.during, Goal::RatioAtLeast(0.9)),
+        ours.during
+            .row(what, "/s", "INCR, the same", &keys.during, Goal::RatioAtLeast(0.9))
+            .with_shown("ours_latest_fork_usec", fork(&ours))
+            .with_shown("reference_latest_fork_usec", fork(&keys)),
         ours.during.row(same("ours"), "/s", "without a snapshot", &ours.without, Goal::None),
         keys.during.row(same("INCR"), "/s", "without a snapshot", &keys.without, Goal::None),
         Row::new(
@@ -90,8 +96,12 @@ impl Kind {
         let value = engine.info_number("persistence", "rdb_last_cow_size").await? / f64::from(1 << 20);
         let rate = |side: &Side| side.samples.median().unwrap_or_default().value;
         let (without, during) = (rate(&self.without), rate(&self.during));
-        eprintln!("  {without:.0}/s, during a snapshot {during:.0}/s ({parts} parts), {value:.0} MiB copied");
+        let fork_us = engine.info_number("stats", "latest_fork_usec").await?;
+        eprintln!(
+            "  {without:.0}/s, during a snapshot {during:.0}/s ({parts} parts), {value:.0} MiB copied, fork {fork_us:.0} µs"
+        );
         self.copied.push(Sample { value, ..Sample::default() });
+        self.forks.push(Sample { value: fork_us, ..Sample::default() });
         Ok(())
     }
 }
