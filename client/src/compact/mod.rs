@@ -16,7 +16,7 @@
 //! for group in group("posts", 1_024, FIELDS, &ids) {
 //!     let mut increments = Increments::new();
 //!     for id in &group.ids {
-//!         increments.push(*id, LIKES, 1).expect("at most 1,024 of them");
+//!         increments.push(*id, LIKES, 1).expect("at most 512 of them");
 //!     }
 //!     // send: CT.PINCRBY group.key increments.as_bytes()
 //!     // The reply is an array: how many counted, then the place and the error of each that was refused.
