@@ -4,7 +4,7 @@
 
 use super::cold::until_cold;
 use super::fuzz::pieces;
-use tallystone_tests::compact::{Engine, Node, Reply, Setup, Turns, Wire};
+use tallystone_tests::compact::{Engine, Node, Reply, Setup, Turns, Wire, eventually};
 
 const RUNS: usize = 15;
 /// Sets that get the same new ids.
@@ -137,16 +137,14 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
     }
 }
 
-/// Ids of the set whose tables are in files, of four values each: a page has about 340 of them.
-const COLD_IDS: u64 = 500_000;
-/// From one id of a command to the next: each is on another page.
-const STRIDE: u64 = 370;
+/// Ids of a cache that one command reads: as many as may wait for their place in it.
+const CACHED_IDS: u64 = 512;
 
-/// A set of which all tables but the last are in files, and nothing of them is in memory.
-fn fill_cold(node: &Node) {
+/// A set of four values for each id, of which all tables but the last are in files. A page has about 340 ids. The cache is half full.
+fn fill_cold(node: &Node, ids: u64, cache_bytes: i64) {
     let mut wire = node.wire();
-    wire.done("CT.CREATE cold TABLE_SLOTS 131072 CACHE_BYTES 0 SCHEMA a 24 b 24 c 24 d 24");
-    for first in (0..COLD_IDS).step_by(125) {
+    wire.done(&format!("CT.CREATE cold TABLE_SLOTS 131072 CACHE_BYTES {cache_bytes} SCHEMA a 24 b 24 c 24 d 24"));
+    for first in (0..ids).step_by(125) {
         let value = |id: u64, field: u8| ((id * 4 + u64::from(field)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 41) as i32;
         let item = |id: u64, field: u8| [&id.to_le_bytes()[..], &[field], &value(id, field).to_le_bytes()].concat();
         let packed: Vec<u8> =
@@ -158,80 +156,113 @@ fn fill_cold(node: &Node) {
     let tables = wire.run("CT.TABLES cold");
     let pages: i64 = tables.items().iter().rev().skip(1).map(|table| table.field("pages").int()).sum();
     assert!(pages > 1_024, "{pages} pages");
+    if cache_bytes == 0 {
+        return;
+    }
+    let memory = || node.wire().run("CT.INFO cold").field("memory_bytes").int();
+    let (enough, mut next) = (memory() + cache_bytes / 2, 0);
+    eventually("the cache is half full", || {
+        let some = (next..next + CACHED_IDS).map(|number| number * 23 % ids);
+        next += CACHED_IDS;
+        let read = wire.call(&[words("CT.PGET cold"), vec![some.flat_map(u64::to_le_bytes).collect()]].concat());
+        assert_eq!(read.code(), None, "{read:.200}");
+        memory() >= enough
+    });
 }
 
 /// The words of a command on these ids, in this run.
 type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
 
-/// Commands on as many ids as they may have, each on another page. The test measures the longest time for which one holds the engine: until
-/// the client is blocked, and after the pages were searched. It also measures the commands that create,
-/// alter, repair, scan and check sets.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
     for engine in Engine::ALL {
-        let (turns, plain) = (Turns::new(), Setup::new(engine).start());
-        let program = turns.program(plain.program());
-        drop(plain);
-        let node = Setup::new(engine).without_log().program(&program).start();
-        fill_cold(&node);
-        let mut wire = node.wire();
-        wire.done("CT.CREATE tables TABLE_SLOTS 16 SCHEMA a 8");
-        let is_full = |first: &u64| count(&node, "tables", *first..first + 5_000) > 0;
-        assert!((0..200_000).step_by(5_000).any(|first| is_full(&first)));
-        let fields: String = (0..200).map(|field| format!(" f{field} 1")).collect();
-        // Ids that no earlier command has written: what is written is in memory from then on.
-        let mut next = 0;
-        let mut measure = |name: &str, ids: u64, command: &Command<'_>| {
-            let runs = (0..RUNS).map(|run| {
-                next += 1;
-                let ids: Vec<u64> = (0..ids).map(|n| n * STRIDE + next % STRIDE).collect();
-                held_us(&turns, &mut wire, &command(&ids, run))
-            });
-            (runs.min().expect("a run"), name.to_owned())
-        };
-        let line = |head: &str, ids: &[u64], rest: &str| {
-            [words(head), ids.iter().flat_map(|id| words(&format!("{id}{rest}"))).collect()].concat()
-        };
-        let longest = [
-            measure("PGET", 1_024, &|ids, _| {
-                [words("CT.PGET cold"), vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()]].concat()
-            }),
-            measure("MGET", 1_024, &|ids, _| line("CT.MGET cold", ids, "")),
-            measure("PINCRBY", 512, &|ids, _| [words("CT.PINCRBY cold"), vec![packed(ids.iter().copied())]].concat()),
-            measure("MINCRBY", 512, &|ids, _| line("CT.MINCRBY cold", ids, " b 1")),
-            measure("DEL", 512, &|ids, _| line("CT.DEL cold", ids, "")),
-            measure("PSETNEWER", 512, &|ids, _| {
-                let item = |id: &u64| [*id, 1, 1 << 24].map(u64::to_le_bytes).concat();
-                [words("CT.PSETNEWER cold a b"), vec![ids.iter().flat_map(item).collect()]].concat()
-            }),
-            measure("REPAIR", 1, &|_, _| {
-                let item = |id: u64| [id, 1, 2, 3, 4].map(u64::to_le_bytes).concat();
-                [words("CT.REPAIR cold 0 1023"), vec![(0..1_024).flat_map(item).collect()]].concat()
-            }),
-            measure("SCAN", 1, &|_, _| words("CT.SCAN cold 0 COUNT 1024")),
-            measure("CHECK", 1, &|_, _| words("CT.CHECK cold")),
-            measure("CREATE", 1, &|_, run| words(&format!("CT.CREATE new{run} TABLE_SLOTS 67108864 SCHEMA{fields}"))),
-            measure("ALTER", 1, &|_, run| words(&format!("CT.ALTER tables ADD b{run} 8"))),
-        ];
-        println!("{engine:?}, in µs: {longest:?}");
-        assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
+        judge_cold_ids(engine, 500_000, 0, 370);
     }
 }
 
-/// A dump has pieces of bounded work, also where each record is an entry of a dictionary.
+/// As many tables, and a cache as large, as a set that is in use may have.
+#[test]
+#[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
+fn w3_no_command_on_cold_ids_of_a_large_set_takes_the_engine_a_millisecond() {
+    judge_cold_ids(Engine::Redis, 4_000_000, 16 << 20, 3_700);
+}
+
+/// Commands on as many ids as they may have, each on another page. Measures the longest time for which one holds the engine: until the client
+/// is blocked, and after the pages were searched. A script reads as many pages as it may, in place. Also measures the commands that create,
+/// alter, repair, scan and check sets. `stride`: from one id of a command to the next.
+fn judge_cold_ids(engine: Engine, ids: u64, cache_bytes: i64, stride: u64) {
+    let (turns, plain) = (Turns::new(), Setup::new(engine).start());
+    let program = turns.program(plain.program());
+    drop(plain);
+    let node = Setup::new(engine).without_log().program(&program).start();
+    fill_cold(&node, ids, cache_bytes);
+    let mut wire = node.wire();
+    wire.done("CT.CREATE tables TABLE_SLOTS 16 SCHEMA a 8");
+    let is_full = |first: &u64| count(&node, "tables", *first..first + 5_000) > 0;
+    assert!((0..200_000).step_by(5_000).any(|first| is_full(&first)));
+    let fields: String = (0..200).map(|field| format!(" f{field} 1")).collect();
+    // Ids that no earlier command has written: what is written is in memory from then on.
+    let mut next = 0;
+    let mut measure = |name: &str, ids: u64, command: &Command<'_>| {
+        let runs = (0..RUNS).map(|run| {
+            next += 1;
+            let ids: Vec<u64> = (0..ids).map(|n| n * stride + next % stride).collect();
+            held_us(&turns, &mut wire, &command(&ids, run))
+        });
+        (runs.min().expect("a run"), name.to_owned())
+    };
+    let line = |head: &str, ids: &[u64], rest: &str| {
+        [words(head), ids.iter().flat_map(|id| words(&format!("{id}{rest}"))).collect()].concat()
+    };
+    let longest = [
+        measure("PGET", 1_024, &|ids, _| {
+            [words("CT.PGET cold"), vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()]].concat()
+        }),
+        measure("MGET", 1_024, &|ids, _| line("CT.MGET cold", ids, "")),
+        measure("EVAL", 16, &|ids, _| {
+            let script = "return redis.call('CT.MGET', KEYS[1], unpack(ARGV))";
+            let head = ["EVAL", script, "1", "cold"].map(|word| word.as_bytes().to_vec());
+            head.into_iter().chain(ids.iter().map(|id| id.to_string().into_bytes())).collect()
+        }),
+        measure("PINCRBY", 512, &|ids, _| [words("CT.PINCRBY cold"), vec![packed(ids.iter().copied())]].concat()),
+        measure("MINCRBY", 512, &|ids, _| line("CT.MINCRBY cold", ids, " b 1")),
+        measure("DEL", 512, &|ids, _| line("CT.DEL cold", ids, "")),
+        measure("PSETNEWER", 512, &|ids, _| {
+            let item = |id: &u64| [*id, 1, 1 << 24].map(u64::to_le_bytes).concat();
+            [words("CT.PSETNEWER cold a b"), vec![ids.iter().flat_map(item).collect()]].concat()
+        }),
+        measure("REPAIR", 1, &|_, _| {
+            let item = |id: u64| [id, 1, 2, 3, 4].map(u64::to_le_bytes).concat();
+            [words("CT.REPAIR cold 0 1023"), vec![(0..1_024).flat_map(item).collect()]].concat()
+        }),
+        measure("SCAN", 1, &|_, _| words("CT.SCAN cold 0 COUNT 1024")),
+        measure("CHECK", 1, &|_, _| words("CT.CHECK cold")),
+        measure("CREATE", 1, &|_, run| words(&format!("CT.CREATE new{run} TABLE_SLOTS 67108864 SCHEMA{fields}"))),
+        measure("ALTER", 1, &|_, run| words(&format!("CT.ALTER tables ADD b{run} 8"))),
+    ];
+    println!("{engine:?}, {ids} ids, in µs: {longest:?}");
+    assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
+}
+
+/// A dump has pieces of bounded work, also where each record is an entry of a dictionary, or is in a file.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w4_no_piece_of_a_dump_takes_the_engine_a_millisecond() {
-    for order in ["RISING", "RANDOM"] {
+    const COLD: &str = "TABLE_SLOTS 16384 MEMORY_MAX 1";
+    for options in ["ORDER RISING", "ORDER RANDOM", COLD] {
         for (width, delta) in [(24, 1), (8, 1_000)] {
             let node = Setup::new(Engine::Redis).without_fsync().args("--aof-use-rdb-preamble no").start();
             let mut wire = node.wire();
-            wire.done(&format!("CT.CREATE k ORDER {order} SCHEMA a {width} b {width} c {width} d {width}"));
+            wire.done(&format!("CT.CREATE k {options} SCHEMA a {width} b {width} c {width} d {width}"));
             for first in (0..100_000_u64).step_by(500) {
                 let item = |id: u64| [&id.to_le_bytes()[..], &[0], &i32::to_le_bytes(delta)].concat();
                 let packed = (first..first + 500).flat_map(item).collect();
                 assert_eq!(wire.call(&[words("CT.PINCRBY k"), vec![packed]].concat()).items()[0].int(), 500);
+            }
+            if options == COLD {
+                until_cold(&node, "k");
+                assert!(wire.run("CT.INFO k").field("cold_tables").int() > 3);
             }
             let pieces = pieces(&node);
             wire.done("CONFIG SET slowlog-log-slower-than 0");
@@ -244,7 +275,7 @@ fn w4_no_piece_of_a_dump_takes_the_engine_a_millisecond() {
                 assert_eq!(node.digest(&format!("new{set}")), node.digest("k"));
             }
             let longest = shortest.iter().max().expect("a piece");
-            println!("{order} {width}: {} pieces, the longest takes {longest} µs", pieces.len());
+            println!("{options}, {width} bits: {} pieces, the longest takes {longest} µs", pieces.len());
             assert!(*longest < MOST_US, "{longest}");
         }
     }
