@@ -14,6 +14,12 @@ fn are_equal(primary: &Node, replica: &Node, how: &str) {
         assert_eq!(replica.scan(key), primary.scan(key), "{how}, {key}");
         assert_eq!(replica.digest(key), primary.digest(key), "{how}, {key}");
     }
+    assert_eq!(dataset_digest(replica), dataset_digest(primary), "{how}");
+}
+
+/// The digest of all keys, as the engine makes it of theirs.
+fn dataset_digest(node: &Node) -> String {
+    node.wire().done("DEBUG DIGEST").text()
 }
 
 fn write(node: &Node, round: u32) {
@@ -39,7 +45,9 @@ fn w4_a_full_and_a_partial_resync_end_equal() {
             let once = fill_all(&primary);
             replica.follow(&primary);
             are_equal(&primary, &replica, "full");
+            let before = dataset_digest(&primary);
             write(&primary, 1);
+            assert_ne!(dataset_digest(&primary), before);
             are_equal(&primary, &replica, "stream");
             let full = primary.info("stats", "sync_full");
             let partial: u64 = primary.info("stats", "sync_partial_ok").parse().expect("a number");

@@ -3,6 +3,7 @@
 use super::now_ms;
 use super::snapshots::Once;
 use tallystone_tests::compact::{Engine, Setup, eventually};
+use tallystone_tests::lasting_port;
 
 #[test]
 fn w4_tokens_go_with_copies_and_dumps() {
@@ -46,6 +47,31 @@ fn w4_a_repeated_token_is_not_replicated() {
     let before = bytes();
     (0..10).for_each(|_| once.again(&node, "k"));
     assert_eq!(bytes(), before);
+}
+
+/// An increment is lost with its token.
+#[test]
+fn w4_a_token_that_a_promoted_replica_never_got_counts_there_once() {
+    for engine in Engine::ALL {
+        let start = || Setup::new(engine).without_fsync().start();
+        let (mut primary, replica) = (start(), start());
+        primary.wire().done("CT.CREATE k SCHEMA likes 8");
+        let known = Once::count(&primary, "k", "known");
+        replica.follow(&primary);
+        let mut wire = replica.wire();
+        // Nothing listens there, so the link is cut.
+        wire.done(&format!("REPLICAOF 127.0.0.1 {}", lasting_port()));
+        let lost = format!("CT.INCRBY k 5 likes 4 TOKEN lost TIME {}", now_ms());
+        assert_eq!(primary.wire().run(&lost).to_string(), "[7]");
+        primary.kill();
+        wire.done("REPLICAOF NO ONE");
+        assert_eq!(wire.run("CT.GET k 5").to_string(), "[3]", "{engine:?}");
+        for _ in 0..2 {
+            assert_eq!(wire.run(&lost).to_string(), "[7]", "{engine:?}");
+        }
+        known.again(&replica, "k");
+        assert_eq!(wire.run("CT.GET k 5").to_string(), "[7]", "{engine:?}");
+    }
 }
 
 /// In a full set, new ids of the same command may have taken the place of a record that became 0.
