@@ -11,10 +11,19 @@ use tallystone_tests::compact::{Engine, Node, Setup, Wire};
 const STEPS: u32 = 6_000;
 /// Commands that are sent at once.
 const BATCH: u32 = 100;
+/// Bits of a field. Six of them have less than a record may have.
+const WIDTH_MAX: u32 = 40;
+
+struct Field {
+    name: String,
+    number: u8,
+    is_signed: bool,
+    width: u32,
+}
 
 struct Plain {
-    /// Name, number, and whether it is signed, in the order of a reply.
-    fields: Vec<(String, u8, bool)>,
+    /// In the order of a reply.
+    fields: Vec<Field>,
     next_number: u8,
     values: BTreeMap<u64, BTreeMap<u8, i64>>,
 }
@@ -25,7 +34,7 @@ impl Plain {
     }
 
     fn row(&self, id: u64) -> Vec<i64> {
-        self.fields.iter().map(|(_, number, _)| self.get(id, *number)).collect()
+        self.fields.iter().map(|field| self.get(id, field.number)).collect()
     }
 
     fn put(&mut self, id: u64, number: u8, value: i64) {
@@ -37,7 +46,7 @@ impl Plain {
         let mut sums = BTreeMap::new();
         let mut reply = Vec::new();
         for (place, delta) in deltas {
-            let (_, number, is_signed) = self.fields[*place];
+            let Field { number, is_signed, .. } = self.fields[*place];
             let before = sums.get(&number).copied().unwrap_or_else(|| self.get(id, number));
             let after = before.checked_add(*delta).filter(|sum| is_signed || *sum >= 0)?;
             sums.insert(number, after);
@@ -110,20 +119,21 @@ impl Player {
                 let (id, deltas) = (self.id(), self.deltas());
                 let mut line = format!("CT.INCRBY k {id}");
                 for (place, delta) in &deltas {
-                    line.push_str(&format!(" {} {delta}", self.plain.fields[*place].0));
+                    line.push_str(&format!(" {} {delta}", self.plain.fields[*place].name));
                 }
                 (args(&line), self.plain.add(id, &deltas).map(|values| list(&values)).ok_or("OVERFLOW"))
             }
             40..48 => {
                 let (id, place, value) =
                     (self.id(), self.random.random_range(0..self.plain.fields.len()), self.delta());
-                let (name, number, is_signed) = self.plain.fields[place].clone();
-                let is_right = is_signed || value >= 0;
+                let Field { name, number, is_signed, .. } = &self.plain.fields[place];
+                let line = format!("CT.SET k {id} {name} {value}");
+                let (number, is_right) = (*number, *is_signed || value >= 0);
                 if is_right {
                     self.plain.put(id, number, value);
                 }
                 let reply = if is_right { Ok("OK".to_owned()) } else { Err("OVERFLOW") };
-                (args(&format!("CT.SET k {id} {name} {value}")), reply)
+                (args(&line), reply)
             }
             48..60 => {
                 let id = self.id();
@@ -158,7 +168,7 @@ impl Player {
             let delta = i32::try_from(self.delta()).unwrap_or(3);
             if self.plain.add(id, &[(place, i64::from(delta))]).is_some() {
                 items.extend_from_slice(&id.to_le_bytes());
-                items.push(self.plain.fields[place].1);
+                items.push(self.plain.fields[place].number);
                 items.extend_from_slice(&delta.to_le_bytes());
             }
         }
@@ -171,22 +181,42 @@ impl Player {
 
     fn alter(&mut self) -> Step {
         let fields = self.plain.fields.len();
-        if self.plain.next_number < 200 && (fields < 3 || (fields < 6 && self.random.random_bool(0.5))) {
-            self.added += 1;
-            let (name, is_signed) = (format!("new{}", self.added), self.random.random_bool(0.5));
-            let width = format!("{}{}", if is_signed { 'i' } else { 'u' }, self.random.random_range(1..20));
-            self.plain.fields.push((name.clone(), self.plain.next_number, is_signed));
-            self.plain.next_number += 1;
-            return (args(&format!("CT.ALTER k ADD {name} {width}")), Ok("OK".to_owned()));
+        let may_add = self.plain.next_number < 200 && fields < 6;
+        match self.random.random_range(0..3) {
+            _ if may_add && fields < 3 => self.add_field(),
+            0 if may_add => self.add_field(),
+            1 if fields > 2 => self.retire_field(),
+            _ => self.widen_field(),
         }
-        if fields < 3 {
-            return (args("CT.GET none 1"), Err("NOSET"));
-        }
-        let (name, number, _) = self.plain.fields.remove(self.random.random_range(0..fields));
+    }
+
+    fn add_field(&mut self) -> Step {
+        self.added += 1;
+        let (name, number) = (format!("new{}", self.added), self.plain.next_number);
+        let (is_signed, width) = (self.random.random_bool(0.5), self.random.random_range(1..20));
+        let line = format!("CT.ALTER k ADD {name} {}{width}", if is_signed { 'i' } else { 'u' });
+        self.plain.fields.push(Field { name, number, is_signed, width });
+        self.plain.next_number += 1;
+        (args(&line), Ok("OK".to_owned()))
+    }
+
+    fn retire_field(&mut self) -> Step {
+        let place = self.random.random_range(0..self.plain.fields.len());
+        let Field { name, number, .. } = self.plain.fields.remove(place);
         self.plain.values.values_mut().for_each(|values| {
             values.remove(&number);
         });
         (args(&format!("CT.ALTER k RETIRE {name}")), Ok("OK".to_owned()))
+    }
+
+    /// No value changes. A width that is not greater is refused.
+    fn widen_field(&mut self) -> Step {
+        let place = self.random.random_range(0..self.plain.fields.len());
+        let (field, width) = (&mut self.plain.fields[place], self.random.random_range(1..=WIDTH_MAX));
+        let line = format!("CT.ALTER k WIDEN {} {}{width}", field.name, if field.is_signed { 'i' } else { 'u' });
+        let reply = if width > field.width { Ok("OK".to_owned()) } else { Err("ERR") };
+        field.width = field.width.max(width);
+        (args(&line), reply)
     }
 }
 
@@ -220,9 +250,10 @@ fn against_a_map(name: &str, engine: Engine, options: &str) {
     let node = Setup::new(engine).without_fsync().start();
     let mut wire = node.wire();
     wire.done(&format!("CT.CREATE k {options} SCHEMA likes 7 views u17 balance i9"));
-    let fields = [("likes", 0, false), ("views", 1, false), ("balance", 2, true)];
-    let fields = fields.map(|(name, number, is_signed)| (name.to_owned(), number, is_signed)).to_vec();
-    let plain = Plain { fields, next_number: 3, values: BTreeMap::new() };
+    let fields = [("likes", 0, false, 7), ("views", 1, false, 17), ("balance", 2, true, 9)];
+    let fields =
+        fields.map(|(name, number, is_signed, width)| Field { name: name.to_owned(), number, is_signed, width });
+    let plain = Plain { fields: fields.into(), next_number: 3, values: BTreeMap::new() };
     let mut player = Player { random: random(name), plain, top: 1_000_000, ids: Vec::new(), added: 0 };
     let steps = if is_long() { 50 * STEPS } else { STEPS };
     for batch in 0..steps / BATCH {
