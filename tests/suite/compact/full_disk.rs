@@ -5,8 +5,9 @@ use super::cold::cold_node;
 use super::load::{Load, SCHEMA, judge};
 use super::random;
 use super::snapshots::{KINDS, fill_all, is_as_before, state};
+use std::collections::BTreeMap;
 use tallystone_tests::SmallDisk;
-use tallystone_tests::compact::{Engine, Setup, eventually};
+use tallystone_tests::compact::{Engine, Node, Setup, eventually};
 
 #[test]
 fn w3_a_full_disk_stops_spilling_and_loses_nothing() {
@@ -41,6 +42,40 @@ fn w3_a_full_disk_stops_spilling_and_loses_nothing() {
         node.restart();
         judge(&node, &sums);
         drop(node);
+    }
+}
+
+/// Adds to cold ids of one table: to more of them than the part of its file from which a merge is due.
+fn add_to_cold(node: &Node, expected: &mut BTreeMap<u64, Vec<i64>>) {
+    const ADDED: u64 = 100;
+    let triples: String = (0..ADDED).map(|id| format!(" {id} likes 7")).collect();
+    node.wire().done(&format!("CT.MINCRBY k{triples}"));
+    expected.range_mut(..ADDED).for_each(|(_, row)| row[0] += 7);
+}
+
+/// What was written stays in memory until a later merge has it.
+#[test]
+fn w3_a_merge_without_room_loses_no_write() {
+    for engine in Engine::ALL {
+        let disk = SmallDisk::mount(2 << 20);
+        let mut node = cold_node(Setup::new(engine).without_fsync().cold(disk.path()));
+        let mut expected = node.scan("k");
+        disk.leave(0);
+        add_to_cold(&node, &mut expected);
+        // All tables but the last are in files, so that this is a merge.
+        eventually("the merge fails", || node.log().contains("a cold table cannot be written"));
+        assert!(node.log().contains("No space left on device"), "{engine:?}: it says why");
+        // Above what the merge could not write.
+        add_to_cold(&node, &mut expected);
+        let unwritten = || node.wire().run("CT.TABLES k").items()[0].field("overlay_ids").int();
+        assert!(unwritten() > 0, "{engine:?}");
+        assert_eq!((node.scan("k"), node.faults("k")), (expected.clone(), vec![]), "{engine:?}: without room");
+        disk.make_room();
+        eventually("the writes are in the file", || unwritten() == 0);
+        assert_eq!((node.scan("k"), node.faults("k")), (expected.clone(), vec![]), "{engine:?}: with room");
+        node.kill();
+        node.start_again();
+        assert_eq!(node.scan("k"), expected, "{engine:?}: after a restart");
     }
 }
 
