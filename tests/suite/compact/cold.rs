@@ -119,6 +119,34 @@ fn w3_many_clients_read_and_write_cold_ids() {
 }
 
 #[test]
+fn w3_info_sums_files_the_cache_and_dictionaries() {
+    for engine in Engine::ALL {
+        let node = cold_node(Setup::new(engine).without_fsync());
+        let mut wire = node.wire();
+        // A record that has outgrown its slot, and a stray.
+        wire.done("CT.CREATE other TABLE_SLOTS 1024 SCHEMA a 8");
+        wire.done("CT.MINCRBY other 1 a 300 2 a 1 18446744073709551615 a 1");
+        let figure = |name: &str| {
+            let text = node.info("tallystone_compact", &format!("tallystone_compact_{name}"));
+            text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is '{text}'"))
+        };
+        // The first read has its record from a page; the background then puts it into the cache.
+        eventually("a read finds its record in the cache", || {
+            wire.done("CT.GET k 5");
+            figure("cache_hits") > 0
+        });
+        for name in ["file_bytes", "cache_hits", "cache_misses", "aux_ids", "extend_ids"] {
+            let of_key = |key: &str| node.wire().run(&format!("CT.INFO {key}")).field(name).int().unsigned_abs();
+            let sum = of_key("k") + of_key("other");
+            assert!(sum > 0 && figure(name) == sum, "{engine:?}, {name}: {} and {sum}", figure(name));
+        }
+        let files = node.cold_files();
+        let bytes: u64 = files.iter().map(|path| std::fs::metadata(path).expect("a file").len()).sum();
+        assert_eq!((figure("file_bytes"), figure("open_files")), (bytes, files.len() as u64), "{engine:?}");
+    }
+}
+
+#[test]
 fn w3_transactions_and_scripts_read_few_cold_pages() {
     for engine in Engine::ALL {
         let node = cold_node(Setup::new(engine).without_fsync());
