@@ -1,7 +1,7 @@
 //! Each command's replies and errors, on both engines, in both protocols (W1).
 
 use super::now_ms;
-use tallystone_tests::compact::{Engine, Reply, Setup, Wire};
+use tallystone_tests::compact::{Engine, Reply, Setup, Wire, words};
 
 /// Commands with their replies, one after the other. An error stands for all that begin with it.
 const SCRIPT: &[(&str, &str)] = &[
@@ -206,6 +206,42 @@ fn w1_info_and_tables_are_maps() {
             assert_eq!(matches!(table, Reply::Map(_)), is_resp3, "{table}");
             assert_eq!(table.field("state").text(), "hot");
             assert_eq!((table.field("used").int(), table.field("first_id").int()), (3, 0), "{table}");
+        }
+    }
+}
+
+/// The event has the name of the command. A command that changes nothing notifies of nothing. The tests of pieces have that of `CT.RESTORE`.
+#[test]
+fn w1_each_write_notifies_of_its_key() {
+    let increment = [&1_u64.to_le_bytes()[..], &[0], &1_i32.to_le_bytes()].concat();
+    let newer = [1_u64, 7, 9].map(u64::to_le_bytes).concat();
+    let commands: [(&str, Option<&[u8]>, Option<&str>); 14] = [
+        ("CT.CREATE k SCHEMA likes 24 time 41", None, Some("ct.create")),
+        ("CT.CREATE k SCHEMA likes 24", None, None),
+        ("CT.ALTER k ADD views 8", None, Some("ct.alter")),
+        ("CT.INCRBY k 1 likes 1", None, Some("ct.incrby")),
+        ("CT.INCRBY k 1 likes -9", None, None),
+        ("CT.MINCRBY k 1 likes 1 2 likes 1", None, Some("ct.mincrby")),
+        ("CT.PINCRBY k", Some(&increment[..]), Some("ct.pincrby")),
+        ("CT.SET k 1 likes 5", None, Some("ct.set")),
+        ("CT.PSETNEWER k likes time", Some(&newer[..]), Some("ct.psetnewer")),
+        ("CT.PSETNEWER k likes time", Some(&newer[..]), None),
+        ("CT.DEL k 2", None, Some("ct.del")),
+        ("CT.DEL k 2", None, None),
+        ("CT.GIVEUP k 0", None, None),
+        ("CT.REPAIR k 0 5", Some(&[]), Some("ct.repair")),
+    ];
+    for engine in Engine::ALL {
+        let node = Setup::new(engine).without_log().start();
+        let (mut wire, mut events) = (node.wire(), node.wire());
+        wire.done("CONFIG SET notify-keyspace-events KEA");
+        events.done("SUBSCRIBE __keyspace@0__:k");
+        for (line, packed, _) in &commands {
+            wire.call(&words(line).into_iter().chain(*packed).collect::<Vec<_>>());
+        }
+        wire.done("DEL k");
+        for event in commands.iter().filter_map(|(_, _, event)| *event).chain(["del"]) {
+            assert_eq!(events.read().expect("an event").items()[2].text(), event, "{engine:?}");
         }
     }
 }

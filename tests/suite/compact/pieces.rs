@@ -31,8 +31,12 @@ fn w4_a_dump_is_taken_once_and_in_order() {
             let (node, pieces) = dumped(engine, kind);
             let (key, mut wire) = (kind.0, node.wire());
             let digest = node.digest(key);
+            wire.done("CONFIG SET notify-keyspace-events KEA");
+            let mut events = node.wire();
+            events.done("SUBSCRIBE __keyspace@0__:new");
             for piece in &pieces {
                 assert_eq!(send(&mut wire, "new", piece).text(), "OK", "{key}");
+                assert_eq!(events.read().expect("an event").items()[2].text(), "ct.restore", "{key}");
             }
             assert_eq!(node.digest("new"), digest, "{key}");
             wire.done("CT.CREATE other SCHEMA likes 9 balance i20");
