@@ -116,11 +116,29 @@ fn client_drives(nodes: &[Node]) {
     }
 }
 
+/// `redis-cli -c` follows each key to its node.
+fn cli_drives(nodes: &[Node]) {
+    const KEYS: i64 = 6;
+    let port = nodes[0].port().to_string();
+    let run = |line: String| {
+        let cli = Command::new("redis-cli").args(["-c", "-p", &port]).args(line.split(' ')).output();
+        String::from_utf8(cli.expect("redis-cli").stdout).expect("a text")
+    };
+    for key in 0..KEYS {
+        assert_eq!(run(format!("CT.CREATE cli{key} TABLE_SLOTS 1024 SCHEMA likes 24")), "OK\n");
+        assert_eq!(run(format!("CT.INCRBY cli{key} 7 likes {}", key + 1)), format!("{}\n", key + 1));
+        assert_eq!(run(format!("CT.GET cli{key} 7")), format!("{}\n", key + 1));
+    }
+    let is_moved = |key: i64| nodes[0].wire().run(&format!("CT.GET cli{key} 7")).code() == Some("MOVED");
+    assert!((0..KEYS).any(is_moved), "all keys are on one node");
+}
+
 #[test]
 fn w1_a_client_of_a_cluster_drives_it() {
     for engine in Engine::ALL {
         let nodes = cluster(engine);
         client_drives(&nodes);
+        cli_drives(&nodes);
         for protocol in ["2", "3"] {
             let python = Command::new("python3")
                 .arg("-c")

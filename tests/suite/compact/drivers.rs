@@ -27,6 +27,18 @@ fn w1_redis_benchmark_and_redis_cli_drive_it() {
         let sums = rows.values().fold((0, 0), |sums, row| (sums.0 + row[0], sums.1 + row[1]));
         assert_eq!(sums, (40_000, 40_000));
         assert!(rows.keys().all(|id| *id < 1_000));
+        benchmark(&node, &["CT.MGET", "k", "__rand_int__", "__rand_int__"]);
+        // Packed bytes that an argument of a program can have: an id, the second field, a delta.
+        let (id, delta) = ("ABCDEFGH", "\u{1}\u{1}\u{1}\u{1}");
+        benchmark(&node, &["CT.PINCRBY", "k", &format!("{id}\u{1}{delta}")]);
+        benchmark(&node, &["CT.PGET", "k", id]);
+        let rows = node.scan("k");
+        let sum = 20_000 * i64::from(i32::from_le_bytes([1; 4]));
+        assert_eq!(rows[&u64::from_le_bytes(*b"ABCDEFGH")], [0, sum]);
+        for name in ["ct.mget", "ct.pget"] {
+            let calls = node.info("commandstats", &format!("cmdstat_{name}"));
+            assert!(calls.starts_with("calls=20000,") && calls.contains("failed_calls=0"), "{name}: {calls}");
+        }
         let port = node.port().to_string();
         let cli = Command::new("redis-cli").args(["-3", "-p", &port, "CT.INFO", "k"]).output().expect("redis-cli");
         let said = String::from_utf8_lossy(&cli.stdout);
