@@ -9,6 +9,7 @@ use tallystone_client::{CounterType, Error, NamespaceConfig, NewAdd, PublishedTo
 use tallystone_counters::NamespaceName;
 use tallystone_counters::publish::{PublishedCount, Unpublished};
 use tallystone_link::CompactConfig;
+use tallystone_tests::compact::Engine;
 use tallystone_tests::volatile;
 
 fn to(key: &str, field: &str) -> NamespaceConfig {
@@ -65,7 +66,7 @@ async fn w6_a_binding_is_json_over_http() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_a_binding_changes_while_rollups_go_on() {
-    let sets = start_sets();
+    let sets = start_sets(Engine::Redis);
     create(&sets);
     let house = House::without_worker().await;
     let worker = start_worker(&house, &url(&sets)).await;
@@ -114,7 +115,7 @@ async fn w6_without_the_module_rollups_go_on_and_errors_name_what_is_missing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_a_refill_creates_the_set_and_adds_the_fields_that_it_lacks() {
-    let sets = start_sets();
+    let sets = start_sets(Engine::Redis);
     // Its worker publishes nothing.
     let house = House::with_rollups().await;
     for field in FIELDS {

@@ -37,9 +37,9 @@ pub(super) fn prompt() -> NamespaceConfig {
     NamespaceConfig { accept_limit_ms: Some(1_000), coalesce_ms: Some(0), ..NamespaceConfig::default() }
 }
 
-/// A Redis with the module, and nothing in it.
-pub(super) fn start_sets() -> Node {
-    block_in_place(|| Setup::new(Engine::Redis).without_fsync().start())
+/// An engine with the module, and nothing in it.
+pub(super) fn start_sets(engine: Engine) -> Node {
+    block_in_place(|| Setup::new(engine).without_fsync().start())
 }
 
 /// Creates the counter set.

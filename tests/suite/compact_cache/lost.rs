@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{CounterClient, NewAdd};
 use tallystone_proto::counter::v1::counters_client::CountersClient;
-use tallystone_tests::compact::Node;
+use tallystone_tests::compact::{Engine, Node};
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
 use tokio::task::block_in_place;
@@ -35,7 +35,7 @@ struct Machines {
 
 impl Machines {
     async fn start() -> Machines {
-        let sets = start_sets();
+        let sets = start_sets(Engine::Redis);
         create(&sets);
         let dir = TempDir::new().expect("a temporary folder");
         let path = dir.path().join("tallystone.toml");

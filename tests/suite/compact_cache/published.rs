@@ -12,7 +12,7 @@ use tallystone_assembly::RollupWorker;
 use tallystone_client::{NewAdd, NewClear, NewRecount};
 use tallystone_counters::namespace::PublishedTo;
 use tallystone_counters::publish::{Published, PublishedCount, Unpublished};
-use tallystone_tests::compact::Node;
+use tallystone_tests::compact::{Engine, Node};
 use tokio::task::block_in_place;
 
 /// The first and the last id, and some between.
@@ -20,7 +20,7 @@ const IDS: [u64; 6] = [0, 1, 77, 5_000_000_000, u64::MAX - 1, u64::MAX];
 
 /// A counter set, and a namespace whose worker publishes to it.
 async fn start_likes() -> (Node, House, RollupWorker) {
-    let sets = start_sets();
+    let sets = start_sets(Engine::Redis);
     create(&sets);
     let house = House::without_worker().await;
     house.put("likes", published_to("likes")).await;
@@ -30,10 +30,16 @@ async fn start_likes() -> (Node, House, RollupWorker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_one_read_answers_the_counts_of_four_namespaces() {
+    for engine in Engine::ALL {
+        one_read_answers(engine).await;
+    }
+}
+
+async fn one_read_answers(engine: Engine) {
     let seed: u64 = rand::rng().random();
-    println!("seed {seed}");
+    println!("{engine:?}, seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let sets = start_sets();
+    let sets = start_sets(engine);
     create(&sets);
     let house = House::without_worker().await;
     for field in FIELDS {
@@ -114,7 +120,7 @@ fn published(set: usize, older: usize, negative: usize) -> Published {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field() {
-    let sets = start_sets();
+    let sets = start_sets(Engine::Redis);
     create(&sets);
     let publisher = publisher(&url(&sets));
     let to = |key: &str, field: &str| PublishedTo { key: key.to_owned(), field: field.to_owned() };
@@ -161,7 +167,7 @@ async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_an_id_that_is_refused_does_not_count_its_batch_and_a_right_may_come_later() {
-    let sets = start_sets();
+    let sets = start_sets(Engine::Redis);
     let publisher = publisher(&url(&sets));
     let to = PublishedTo { key: "full".to_owned(), field: "likes".to_owned() };
     let done = |command: &str| block_in_place(|| drop(sets.wire().done(command)));
