@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
+use tallystone_tests::compact::module;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -332,7 +333,9 @@ async fn it_ends_when_its_redis_ends_and_reports_errors_before_it_is_ready() {
 async fn the_banner_shows_every_address() {
     let dir = TempDir::new().expect("a temporary folder");
     let args = ["dev", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()];
-    let mut process = Running::start(program::command(&args));
+    let mut command = program::command(&args);
+    command.env("TALLYSTONE_COMPACT_MODULE", module());
+    let mut process = Running::start(command);
     let mut banner = String::new();
     while !banner.contains("Ctrl-C") {
         banner += &format!("{}\n", process.line().await);
@@ -344,10 +347,30 @@ async fn the_banner_shows_every_address() {
         "msg enqueue",
         "TALLYSTONE_SERVER=",
         "ACCURATE",
+        "with the compact store",
     ] {
         assert!(banner.contains(words), "{words}: {banner}");
     }
     assert!(process.stop().await.success());
+}
+
+#[tokio::test]
+async fn w1_its_redis_has_the_compact_store() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let library = module().canonicalize().expect("a file");
+    let path = library.to_str().expect("a plain path");
+    let dev = Dev::start_with(dir.path(), &[], &[("TALLYSTONE_COMPACT_MODULE", path)]).await;
+    assert_eq!(dev.ready["compact_module"], path);
+    let mut redis = dev.redis().await;
+    let mut create = redis::cmd("CT.CREATE");
+    create.arg("posts").arg("SCHEMA").arg("likes").arg(24).arg("views").arg(24);
+    create.exec_async(&mut redis).await.expect("created");
+    let mut increment = redis::cmd("CT.INCRBY");
+    increment.arg("posts").arg(5).arg("views").arg(7);
+    increment.exec_async(&mut redis).await.expect("counted");
+    let found: Vec<i64> = redis::cmd("CT.GET").arg("posts").arg(5).query_async(&mut redis).await.expect("values");
+    assert_eq!(found, [0, 7]);
+    dev.stop().await;
 }
 
 #[tokio::test]
