@@ -291,8 +291,8 @@ fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
     }
 }
 
-/// The manifest names the files of the log. One of its bits no engine notices: the type of the latest log, `i`, which becomes `h`. Such a log
-/// is history, and the engine deletes it.
+/// The manifest names the files of the log. No engine notices that the type of the latest log, `i`, becomes `h`, which is one bit: it takes
+/// that log for history, and deletes it.
 #[test]
 fn w4_a_flipped_bit_of_the_manifest_of_the_log_changes_no_number() {
     const FLIPS: u32 = 12;

@@ -188,9 +188,9 @@ fn w3_no_command_on_cold_ids_of_a_large_set_takes_the_engine_a_millisecond() {
     judge_cold_ids(Engine::Redis, 4_000_000, 16 << 20, 3_700);
 }
 
-/// Commands on as many ids as they may have, each on another page. Measures the longest time for which one holds the engine: until the client
-/// is blocked, and after the pages were searched. A script reads as many pages as it may, in place. Also measures the commands that create,
-/// alter, repair, scan and check sets. `stride`: from one id of a command to the next.
+/// Commands on as many ids as they may have, each on another page. Measures the longest time for which one holds the engine: until the
+/// client is blocked, and after the pages were searched. A script reads as many pages as it may, in place. Also measures the commands that
+/// create, alter, repair, scan and check sets. `stride`: from one id of a command to the next.
 fn judge_cold_ids(engine: Engine, ids: u64, cache_bytes: i64, stride: u64) {
     let (turns, plain) = (Turns::new(), Setup::new(engine).start());
     let program = turns.program(plain.program());
