@@ -185,6 +185,13 @@ impl QueueConfig {
         bound.div_ceil(u64::from(self.shards.max(1)))
     }
 
+    /// Whether a filter may create one more undeclared index in a shard with so many of them, and so many messages in all states
+    /// (docs/decisions/0267).
+    pub fn admits_undeclared_index(&self, undeclared: usize, messages: u64) -> bool {
+        let entries = messages.saturating_mul(undeclared as u64 + 1);
+        undeclared == 0 || entries <= self.share(UNDECLARED_INDEX_ENTRIES_MAX)
+    }
+
     /// Whether a message of this queue is gone as soon as it is completed, and a repeated Complete finds none. Only internal
     /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
     pub fn forgets_completed(&self, queue: &QueueName) -> bool {
@@ -264,6 +271,19 @@ mod tests {
         assert!(config.patched(&patch).is_err());
         let patch = QueuePatch { max_depth: Some(7), ..QueuePatch::default() };
         assert_eq!(config.patched(&patch).unwrap(), QueueConfig { max_depth: 7, ..config });
+    }
+
+    #[test]
+    fn s1_undeclared_indexes_of_a_large_queue_are_few() {
+        let admitted = |messages: u64, shards: u16| {
+            let config = QueueConfig { shards, ..QueueConfig::default() };
+            (0..INDEXES_MAX).take_while(|undeclared| config.admits_undeclared_index(*undeclared, messages)).count()
+        };
+        for (messages, indexes) in [(0, 16), (37_500, 16), (200_000, 3), (300_000, 2), (300_001, 1), (u64::MAX, 1)] {
+            assert_eq!(admitted(messages, 1), indexes, "{messages} messages");
+        }
+        // All shards of a queue together have as many entries as one.
+        assert_eq!(admitted(50_000, 4), 3);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub const DEQUEUE_PAYLOAD_BYTES: usize = 2 * 1024 * 1024;
 pub const FILTERS_MAX: usize = 16;
 /// Filter indexes of one queue: those declared, and those that filters created. All 15 sets of four metadata keys fit.
 pub const INDEXES_MAX: usize = 16;
+/// Messages of one queue, times its undeclared indexes, up to which a filter creates one more (S1). An entry takes about 143 bytes
+/// of Redis, so this is 86 MB. The first undeclared index of a queue has no such bound.
+pub const UNDECLARED_INDEX_ENTRIES_MAX: u64 = 600_000;
 /// Shortest lease.
 pub const LEASE_MS_MIN: u64 = 1_000;
 /// Longest lease: twelve hours.

@@ -160,8 +160,11 @@ pub enum Refusal {
         /// Of what it has none left.
         of: Resource,
     },
-    /// The queue has the maximum number of filter indexes.
-    #[error("queue '{queue}' already has the maximum of {max} filter indexes; filter by the keys of one of them", max = crate::limits::INDEXES_MAX)]
+    /// The queue has the maximum number of filter indexes: of all, or of undeclared ones with so many messages (S1).
+    #[error(
+        "queue '{queue}' has as many filter indexes as it may: {max}, or fewer if it has many messages and they are not declared; \
+         declare this one, or filter by the keys of another", max = crate::limits::INDEXES_MAX
+    )]
     TooManyIndexes {
         /// The queue.
         queue: String,

@@ -237,6 +237,10 @@ impl QueueShard {
         let mut on_demand = self.on_demand.clone();
         for keys in wanted {
             if !on_demand.contains(&keys) {
+                let undeclared = on_demand.iter().filter(|keys| !self.queue.config.indexes.contains(keys)).count();
+                if !self.queue.config.admits_undeclared_index(undeclared, self.messages.len() as u64) {
+                    return Err(self.too_many_indexes());
+                }
                 on_demand.push(keys);
             }
         }

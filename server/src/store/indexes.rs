@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_link::wall_ms;
 use tallystone_lua::Script;
+use tallystone_lua::record::ShardState;
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -54,14 +55,15 @@ impl Shared {
         let now_ms = wall_ms();
         let mut view = self.view(shard).await?;
         if wanted.iter().any(|keys| !view.stored.has_index(keys, now_ms)) {
-            let add = |stored: &mut Stored| {
+            let add = |stored: &mut Stored, state: &ShardState| {
                 allow(&stored.config)?;
-                match wanted.iter().all(|keys| stored.use_index(keys, now_ms)) {
+                let messages: u64 = state.counts.iter().sum();
+                match wanted.iter().all(|keys| stored.use_index(keys, now_ms, messages)) {
                     true => Ok(()),
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
                 }
             };
-            view = self.change(shard, add).await?;
+            view = self.change_by_state(shard, add).await?;
         }
         for index in view.stored.indexes.iter().filter(|index| index.building && wanted.contains(&index.keys)) {
             self.build(shard, index.keys.clone()).await?;
@@ -222,10 +224,19 @@ impl Shared {
         shard: &Shard,
         edit: impl Fn(&mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
-        let mut view = self.read(shard).await?.0;
+        self.change_by_state(shard, |stored, _| edit(stored)).await
+    }
+
+    /// The same for an edit that depends on the state of the shard before the first try.
+    async fn change_by_state(
+        &self,
+        shard: &Shard,
+        edit: impl Fn(&mut Stored, &ShardState) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<Arc<View>, Refusal> {
+        let (mut view, state) = self.read(shard).await?;
         loop {
             let mut stored = view.stored.clone();
-            edit(&mut stored)?;
+            edit(&mut stored, &state)?;
             if stored == view.stored {
                 return Ok(view);
             }

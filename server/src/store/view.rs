@@ -174,25 +174,33 @@ impl Stored {
         self.indexes.iter().any(|index| index.keys == *keys && is_in_use(index))
     }
 
-    /// Creates the index, or records its use. `false`: no slot is free.
-    pub(super) fn use_index(&mut self, keys: &IndexKeys, now_ms: u64) -> bool {
+    /// Creates the index, or records its use. `messages`: all that the shard has. `false`: no slot is free, or so many messages admit
+    /// no further undeclared index.
+    pub(super) fn use_index(&mut self, keys: &IndexKeys, now_ms: u64, messages: u64) -> bool {
         if self.has_index(keys, now_ms) {
             return true;
         }
         match self.indexes.iter_mut().find(|index| index.keys == *keys) {
             Some(index) => index.used_at_ms = now_ms,
-            None => return self.add_index(keys.clone(), true, now_ms),
+            None => {
+                let is_admitted = self.config.admits_undeclared_index(self.undeclared().count(), messages);
+                return is_admitted && self.add_index(keys.clone(), true, now_ms);
+            }
         }
         true
+    }
+
+    /// The indexes that filters have created, with their places.
+    fn undeclared(&self) -> impl Iterator<Item = (usize, &StoredIndex)> {
+        self.indexes.iter().enumerate().filter(move |(_, index)| !self.config.indexes.contains(&index.keys))
     }
 
     /// Adds a declared index, unless it exists. If no slot is free, it takes that of the index without declaration which was
     /// not used for the longest time. `false`: all are declared.
     pub(super) fn declare_index(&mut self, keys: IndexKeys) -> bool {
         while !self.add_index(keys.clone(), true, 0) {
-            let declared = &self.config.indexes;
-            let others = self.indexes.iter().enumerate().filter(|(_, index)| !declared.contains(&index.keys));
-            let Some((at, _)) = others.min_by_key(|(_, index)| index.used_at_ms) else { return false };
+            let oldest = self.undeclared().min_by_key(|(_, index)| index.used_at_ms);
+            let Some((at, _)) = oldest else { return false };
             self.indexes.remove(at);
         }
         true
@@ -311,6 +319,7 @@ fn six(number: u64) -> [u8; 6] {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use tallystone_model::limits::UNDECLARED_INDEX_ENTRIES_MAX;
 
     const CREATED_MS: u64 = 1_780_000_000_000;
 
@@ -324,6 +333,30 @@ mod tests {
             let configs: Vec<&String> = fields.keys().filter(|name| name.ends_with("config")).collect();
             assert_eq!(configs, [field]);
         }
+    }
+
+    #[test]
+    fn s1_a_filter_creates_no_index_that_would_take_too_much_memory() {
+        let keys = |name: &str| IndexKeys::parse([name.to_owned()]).unwrap();
+        let mut stored = Stored::new(QueueConfig { indexes: vec![keys("declared")], ..QueueConfig::default() });
+        let few = UNDECLARED_INDEX_ENTRIES_MAX / 3;
+        for (name, messages, admitted) in [
+            ("a", u64::MAX, true),
+            ("b", few, true),
+            ("c", few + 1, false),
+            ("c", few, true),
+            ("d", few, false),
+            // What is there stays as the queue grows.
+            ("b", u64::MAX, true),
+            ("declared", u64::MAX, true),
+        ] {
+            let (before, now_ms) = (stored.clone(), CREATED_MS + USE_REFRESH_MS);
+            assert_eq!(stored.use_index(&keys(name), now_ms, messages), admitted, "{name}, {messages} messages");
+            assert!(admitted || stored == before);
+        }
+        // An index that is declared makes room for another.
+        stored.config.indexes.push(keys("a"));
+        assert!(stored.use_index(&keys("d"), CREATED_MS, few));
     }
 
     #[test]

@@ -72,6 +72,11 @@ const FIXED: &[(&str, &str, &str)] = &[
     ),
     ("model/src/limits.rs", "INDEXES_MAX: usize = 16;", "filter indexes of a queue | 16;"),
     (
+        "model/src/limits.rs",
+        "UNDECLARED_INDEX_ENTRIES_MAX: u64 = 600_000;",
+        "messages of a queue, in all states, times its undeclared filter indexes | 600,000;",
+    ),
+    (
         "server/src/engine/waiting/revoked.rs",
         "REVOKED_MAX: usize = 1_024;",
         "revoked leases of a queue that a server remembers while a Dequeue is under way | 1,024 |",
