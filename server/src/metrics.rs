@@ -18,6 +18,7 @@ const LANES: &str = "tallystone_lanes";
 const WAITERS_REFUSED: &str = "tallystone_waiters_refused_total";
 const STREAMS: &str = "tallystone_work_streams";
 const ENQUEUE_STREAMS: &str = "tallystone_enqueue_streams";
+const ENQUEUE_STREAM_PAUSES: &str = "tallystone_enqueue_stream_pauses_total";
 const SWEEPS: &str = "tallystone_sweeps_total";
 const SWEPT: &str = "tallystone_swept_messages_total";
 const STORE_AVAILABLE: &str = "tallystone_store_available";
@@ -55,6 +56,8 @@ pub(crate) struct Metrics {
     pub(crate) streams: Gauge,
     /// Open streams of Enqueues.
     pub(crate) enqueue_streams: Gauge,
+    /// How often such a stream was not read, because too many of its calls had no answer.
+    pub(crate) enqueue_stream_pauses: Counter,
     /// Sweeps of one shard.
     pub(crate) sweeps: Counter,
     /// Invisible messages made pending by sweeps.
@@ -122,6 +125,10 @@ impl Metrics {
         );
         describe_gauge!(STREAMS, "open Work streams");
         describe_gauge!(ENQUEUE_STREAMS, "open streams of Enqueues");
+        describe_counter!(
+            ENQUEUE_STREAM_PAUSES,
+            "how often a stream of Enqueues was not read, because too many of its calls had no answer"
+        );
         describe_counter!(SWEEPS, "sweeps of one queue shard");
         describe_counter!(SWEPT, "messages that sweeps have moved, by kind");
         describe_gauge!(STORE_AVAILABLE, "1 while Redis answers, has its data, and its clock is within the bound");
@@ -153,6 +160,7 @@ impl Metrics {
             },
             streams: gauge!(STREAMS),
             enqueue_streams: gauge!(ENQUEUE_STREAMS),
+            enqueue_stream_pauses: counter!(ENQUEUE_STREAM_PAUSES),
             sweeps: counter!(SWEEPS),
             promoted: swept("promoted"),
             expired: swept("expired"),

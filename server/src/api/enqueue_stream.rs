@@ -69,6 +69,7 @@ where
         running: FuturesUnordered::new(),
         aborts: HashMap::new(),
         bytes: 0,
+        is_paused: false,
     };
     Box::pin(stream::unfold(session, |mut session| async move {
         let response = session.next().await?;
@@ -140,6 +141,8 @@ struct Session<S: Store, B, F> {
     aborts: HashMap<u64, (AbortHandle, usize)>,
     /// The bytes of their requests.
     bytes: usize,
+    /// Its requests are not read, because so many calls run.
+    is_paused: bool,
 }
 
 enum Phase {
@@ -215,6 +218,11 @@ where
             Phase::Stopping(_) => (true, false),
             Phase::Closing(_) | Phase::Ended => (false, false),
         };
+        let is_paused = reads && !self.has_room();
+        if is_paused && !self.is_paused {
+            self.engine.context.metrics.enqueue_stream_pauses.increment(1);
+        }
+        self.is_paused = is_paused;
         let too_late = async {
             match &mut self.phase {
                 Phase::Stopping(too_late) => too_late.await,

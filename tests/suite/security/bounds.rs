@@ -96,6 +96,19 @@ pub(super) async fn unfinished(
     streams
 }
 
+#[tokio::test]
+async fn s1_a_connection_that_holds_all_calls_that_it_may_is_counted() {
+    const FULL: &str = "tallystone_connections_full_total";
+    let victim = Victim::start("connection_streams_max = 3", FILES).await;
+    let calls = connection(&victim).await;
+    let mut streams = unfinished(&victim, &calls, 2, "Enqueue", PREFIX).await;
+    victim.until(UNFINISHED, (2 * PREFIX.len()) as f64).await;
+    assert_eq!(victim.metric(FULL).await, 0.0);
+    streams.extend(unfinished(&victim, &calls, 1, "Enqueue", PREFIX).await);
+    victim.until(FULL, 1.0).await;
+    works(&victim.innocent(), "meanwhile").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_lengths_of_messages_cost_no_memory_and_unfinished_requests_end() {
     let victim = Victim::start("request_ms = 10000", FILES).await;

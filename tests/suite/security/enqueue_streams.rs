@@ -72,7 +72,7 @@ async fn s4_each_call_on_a_stream_needs_the_right_on_its_queue() {
     let audit = place.path("audit.log");
     principals.write(Path::new(&path));
     let config = place.path("t.toml");
-    std::fs::write(&config, "[audit]\nall_calls = true\n").expect("a file");
+    std::fs::write(&config, "[audit]\nall_calls = true\n[limits]\nenqueue_stream_calls_max = 2\n").expect("a file");
     let flags = ["--principals", &path, "--audit-file", &audit, "--config", &config];
     let server = place.start("server", &flags).await;
     server.client(&admin).enqueue("own/q", vec![NewMessage::new("a", "")]).await.expect("a queue");
@@ -96,6 +96,8 @@ async fn s4_each_call_on_a_stream_needs_the_right_on_its_queue() {
     assert!(page.contains("tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"OK\"} 5"), "{page}");
     assert!(page.contains("tallystone_rpc_calls_total{rpc=\"Enqueue\",code=\"PERMISSION_DENIED\"} 1"), "{page}");
     assert!(page.contains("tallystone_enqueue_streams 1"), "{page}");
+    let pauses = page.lines().find_map(|line| line.strip_prefix("tallystone_enqueue_stream_pauses_total "));
+    assert!(pauses.is_some_and(|pauses| pauses != "0"), "{page}");
 }
 
 async fn metrics_page_of(server: &Listening, token: &str) -> String {

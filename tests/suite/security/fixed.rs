@@ -1,6 +1,7 @@
-//! S1: the documentation has the bounds that are no keys, with the values of the code.
+//! S1: the documentation has the bounds that are no keys, with the values of the code, and each key with its metric.
 
 use crate::house::workspace::Workspace;
+use tallystone_serving::Limits;
 
 /// A source, a constant as it is defined there, and the begin of its row in the documentation, up to the value.
 const FIXED: &[(&str, &str, &str)] = &[
@@ -148,5 +149,18 @@ fn s1_the_documents_bounds_that_are_no_keys_are_the_programs() {
         let has_constant = workspace.text(source).contains(constant);
         assert!(has_constant, "the documentation has {row:?}, but {source} has no {constant:?}");
         assert!(section.contains(&format!("\n| {row}")), "no row {row:?}");
+    }
+}
+
+#[test]
+fn s1_the_documents_have_each_limit_with_its_metric() {
+    let workspace = Workspace::read();
+    let limits = serde_json::to_value(Limits::default()).expect("a table");
+    let [keys, metrics] =
+        ["configuration", "metrics"].map(|page| workspace.text(&format!("docs/operations/{page}.md")));
+    for key in limits.as_object().expect("a table").keys() {
+        assert!(keys.contains(&format!("\n| `{key}` |")), "configuration.md has no row of {key}");
+        let is_named = [format!("`{key}`"), format!("`limits.{key}`")].iter().any(|name| metrics.contains(name));
+        assert!(is_named, "metrics.md does not say which metric shows {key}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::{Limits, MESSAGE_BYTES_MAX};
-use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
+use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed, note_full};
 use super::unread::{UNREAD, Unread, locked};
 use crate::tls::ClientCertificate;
 use std::collections::{BTreeMap, HashMap};
@@ -327,7 +327,10 @@ impl Caller {
 
     pub(super) fn begin_call(&self) {
         self.begun_calls.fetch_add(1, Ordering::Relaxed);
-        self.open_calls.fetch_add(1, Ordering::Relaxed);
+        let open = self.open_calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if open == u64::from(self.bounds.limits.connection_streams_max) {
+            note_full();
+        }
         self.bounds.metrics.calls.increment(1.0);
     }
 

@@ -8,6 +8,7 @@ const CLOSED: &str = "tallystone_connections_closed_total";
 const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
 const REQUESTS_REFUSED: &str = "tallystone_unfinished_requests_refused_total";
 const CALLS: &str = "tallystone_open_calls";
+const FULL: &str = "tallystone_connections_full_total";
 const UNREAD: &str = "tallystone_unread_answer_bytes";
 const ANSWERS_REFUSED: &str = "tallystone_unread_answers_refused_total";
 const REQUEST_STREAMS: &str = "tallystone_request_streams";
@@ -86,6 +87,10 @@ impl Metrics {
         describe_gauge!(UNFINISHED, "bytes of requests that have not arrived in full");
         describe_counter!(REQUESTS_REFUSED, "requests that were refused before they had arrived in full");
         describe_gauge!(CALLS, "calls that have begun, and whose answers have not ended");
+        describe_counter!(
+            FULL,
+            "how often a connection had as many open calls as limits.connection_streams_max admits"
+        );
         describe_gauge!(UNREAD, "bytes of answers that the transport has and their callers have not taken");
         describe_counter!(ANSWERS_REFUSED, "answers that ended because their connection had too many unread bytes");
         describe_gauge!(REQUEST_STREAMS, "open streams of requests, such as Work");
@@ -108,6 +113,7 @@ impl Metrics {
         ] {
             counter!(CLOSED, "reason" => why.name()).absolute(0);
         }
+        counter!(FULL).absolute(0);
         counter!(ANSWERS_REFUSED).absolute(0);
         counter!(REQUEST_STREAMS_REFUSED).absolute(0);
         Metrics {
@@ -128,6 +134,11 @@ pub(super) fn count_refused(why: Refused) {
 /// Counts a connection that the server closes.
 pub(super) fn note_closed(why: Closed) {
     counter!(CLOSED, "reason" => why.name()).increment(1);
+}
+
+/// Counts a connection that has as many open calls as it may have.
+pub(super) fn note_full() {
+    counter!(FULL).increment(1);
 }
 
 /// Counts a request that was refused before it had arrived in full.
