@@ -81,6 +81,12 @@ impl Program {
             .context("its /proc status has no memory fields")
     }
 
+    /// From now on the peak is that of the time since.
+    pub(crate) fn reset_peak(&self) -> Result<()> {
+        const PEAK: &str = "5";
+        fs::write(format!("/proc/{}/clear_refs", self.pid), PEAK).context("cannot reset the peak of its memory")
+    }
+
     pub(crate) async fn stop(mut self) -> Result<()> {
         Ok(self.process.kill().await?)
     }

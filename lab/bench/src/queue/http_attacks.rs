@@ -91,7 +91,7 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
         ensure!(status.is_client_error(), "{}: {status}", attack.name());
     }
     measured.before.push(p99(&url, Instant::now(), plan.sizes.fair).await?);
-    let footprint = Footprint::read(&mut program, rig).await?;
+    let footprint = Footprint::before(&mut program, rig).await?;
     let attacking = attack.start(http, url.clone(), LEAD + plan.sizes.fair);
     measured.during.push(p99(&url, Instant::now() + LEAD, plan.sizes.fair).await?);
     measured.note(&footprint, &Footprint::read(&mut program, rig).await?);
