@@ -1,4 +1,4 @@
-//! What deny.toml says of dependencies holds: licences, bans, sources.
+//! What deny.toml says of dependencies holds: licences, bans with wildcards, sources.
 
 use super::metadata::metadata;
 use spdx::{Expression, ParseMode};
@@ -29,6 +29,8 @@ fn licences_bans_and_sources_are_those_of_deny_toml() {
             Some((entry["crate"].as_str()?, only.collect()))
         })
         .collect();
+    assert_eq!(deny["bans"]["wildcards"].as_str(), Some("deny"));
+    let allows_paths = deny["bans"]["allow-wildcard-paths"].as_bool() == Some(true);
     let mut wrong = Vec::new();
     let metadata = metadata();
     // The id of a package is `SOURCE#NAME@VERSION`.
@@ -52,6 +54,15 @@ fn licences_bans_and_sources_are_those_of_deny_toml() {
         }
         if banned.contains(&name) && !wrappers.contains_key(name) {
             wrong.push(format!("{name} is banned"));
+        }
+        // As `allow-wildcard-paths` has it: a package that is not published, and a test, may use a path without a version.
+        let is_private = package["publish"].as_array().is_some_and(Vec::is_empty);
+        for dependency in package["dependencies"].as_array().expect("a list") {
+            let is_path = dependency["path"].is_string();
+            let is_exempt = allows_paths && is_path && (is_private || dependency["kind"] == "dev");
+            if dependency["req"] == "*" && !is_exempt {
+                wrong.push(format!("{name} requires any version of {}", dependency["name"]));
+            }
         }
         // `null`: a package of ours.
         if package["source"].as_str().is_some_and(|source| !source.ends_with("/crates.io-index")) {
