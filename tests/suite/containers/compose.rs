@@ -23,6 +23,8 @@ struct Project {
     /// Where the server and the counters listen.
     server: String,
     counters: String,
+    /// Where both have their metrics: `HOST:PORT`.
+    metrics: [String; 2],
     _dir: TempDir,
 }
 
@@ -44,8 +46,10 @@ impl Project {
             std::fs::write(&copy, text).expect("a file");
             options.extend(["--file".to_owned(), copy.to_str().expect("text").to_owned()]);
         }
-        let address = |number: usize| format!("http://127.0.0.1:{}", ports[number].1);
-        let project = Project { name, options, server: address(0), counters: address(1), _dir: dir };
+        let address = |number: usize| format!("127.0.0.1:{}", ports[number].1);
+        let [server, counters] = [0, 1].map(|number| format!("http://{}", address(number)));
+        let metrics = [3, 5].map(address);
+        let project = Project { name, options, server, counters, metrics, _dir: dir };
         let up = async { tokio::time::timeout(UP_WAIT, project.compose(&["up", "--detach"])).await };
         // Without systemd, podman runs no health check on its own.
         tokio::select! {
@@ -164,6 +168,11 @@ async fn o4_compose_serves_queues_and_counters() {
     let project = Project::up(&["compose.yaml"]).await;
     project.is_healthy(4).await;
     project.serves().await;
+    for (address, store) in project.metrics.iter().zip(["queues", "counters"]) {
+        let free = format!("tallystone_store_disk_free_bytes{{store=\"{store}\"}} ");
+        program::until("it sees the disk of Redis", async || program::metrics_page(address).await.contains(&free))
+            .await;
+    }
     project.down().await;
 }
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// Neither Kafka nor Elasticsearch runs there. Both may be away at the start of a program.
+/// Neither Kafka nor Elasticsearch runs there. Both may be away at the start of a program. Its Redis is that of Debian.
 const CONFIG: &str = r#"
 [server]
 metrics_listen = "127.0.0.1:9600"
 [counters]
 queue_url = "http://127.0.0.1:7600"
+[redis]
+data_dir = "/var/lib/redis"
 [rollup_worker]
 metrics_listen = "127.0.0.1:9640"
 queue_url = "http://127.0.0.1:7600"

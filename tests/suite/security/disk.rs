@@ -1,6 +1,8 @@
 //! S1: a disk that becomes full, a real one: a small file system that the test mounts.
 
+use super::bounds::GROWTH_KIB_MAX;
 use super::secured::Secured;
+use super::victim::memory_kib;
 use crate::system::dev::Dev;
 use crate::system::program::{SOON, metrics_page, until};
 use serde_json::Value;
@@ -121,6 +123,35 @@ async fn s1_a_redis_that_cannot_write_is_named_and_continues_when_it_can() {
     let _redis = redis_on(&disk, port, Fsync::EverySecond).await;
     until("the server reconnects", async || client.depth("q", None).await.is_ok()).await;
     assert_eq!(ids(&client).await, acknowledged);
+}
+
+/// The next test has the same Redis and no server that sees its disk: there Redis ends.
+#[tokio::test]
+async fn s1_a_server_that_sees_the_disk_refuses_before_redis_ends() {
+    let (place, disk, port) = (Secured::new().await, SmallDisk::mount(128 * MIB), lasting_port());
+    let redis = redis_on(&disk, port, Fsync::Always).await;
+    let (config, folder) = (place.path("t.toml"), disk.path().join("redis"));
+    // Much more than a Redis writes between two measurements of a server on a busy machine.
+    let section = format!("[redis]\ndata_dir = '{}'\ndisk_free_min_bytes = {}\n", folder.display(), 64 * MIB);
+    std::fs::write(&config, section).expect("a file");
+    let server = place.start_with("server", &["--config", &config, "--redis-url", &redis.url()]).await;
+    let client = server.client("unused");
+    client.create_queue("q", QueueConfig::simple()).await.expect("a queue");
+    let before = memory_kib(server.process.pid());
+    disk.fill_to(72 * MIB);
+    let (acknowledged, error) = enqueue_until_refused(&client, 0).await;
+    let (code, reason, message) = refusal::<()>(Err(error));
+    assert_eq!((code, reason.as_str()), (Code::ResourceExhausted, "STORE_FULL"), "{message}");
+    assert!(acknowledged.len() > 1 && message.contains("disk space"), "{}: {message}", acknowledged.len());
+    let grown = memory_kib(server.process.pid()).saturating_sub(before);
+    println!("{} messages until it refuses: {grown} KiB", acknowledged.len());
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    // Redis still writes: what was acknowledged is there, and workers make room.
+    assert_eq!(client.depth("q", None).await.expect("a Depth").pending, acknowledged.len() as u64);
+    let lease = client.dequeue(Dequeue::new("q")).await.expect("a Dequeue").remove(0);
+    client.complete("q", vec![Completion::of(lease.lease_ref())]).await.expect("a Complete")[0].as_ref().expect("done");
+    disk.make_room();
+    until("it takes messages again", async || client.enqueue("q", vec![large(20_000)]).await.is_ok()).await;
 }
 
 #[tokio::test]
