@@ -1,6 +1,7 @@
 //! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients continue.
 
 use super::secured::{Listening, Principals, Secured, refused};
+use super::tls::{VERBS, listen_flags, start as start_verb};
 use crate::system::program::{self, SOON};
 use prost::Message as _;
 use std::path::Path;
@@ -65,6 +66,39 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
     let without = program::run(program::command(&args[..4]), "").await;
     assert!(without.stderr.contains("--token-file"), "{without:?}");
     assert_eq!(without.code, Some(1), "{without:?}");
+}
+
+#[tokio::test]
+async fn s3_each_port_of_each_verb_knows_its_callers_and_serves_health_to_all() {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    for verb in VERBS {
+        let (place, mut principals) = (Secured::new().await, Principals::default());
+        let scraper = principals.add("scraper", &["metrics:*"], ["", ""]);
+        let other = principals.add("other", &["admin:*", "deny:metrics:*"], ["", ""]);
+        let path = place.path("principals.toml");
+        principals.write(Path::new(&path));
+        let program = start_verb(&place, verb, &["--principals", &path]).await;
+        for port in [program.metrics, program.address].into_iter().take(listen_flags(verb.0).len()) {
+            let status = async |path: &str, token: Option<&str>| {
+                let request = http.get(format!("http://{port}{path}"));
+                let request = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);
+                request.send().await.expect("an answer").status().as_u16()
+            };
+            // Only the port of metrics has them.
+            let (found, page) = if port == program.metrics { (200, 403) } else { (404, 404) };
+            for (path, token, expected) in [
+                ("/metrics", None, 401),
+                ("/metrics", Some("ts_unknown_secret"), 401),
+                ("/metrics", Some(&other), page),
+                ("/metrics", Some(&scraper), found),
+                ("/nothing", None, 401),
+                ("/nothing", Some(&other), 404),
+                ("/livez", None, 200),
+            ] {
+                assert_eq!(status(path, token).await, expected, "{verb:?}, {port}{path}, {token:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
