@@ -1,11 +1,11 @@
 //! Every command of `docs/deploy.md`, in its order, on three addresses of this machine in the place of three machines.
 
 use crate::system::pages::blocks;
-use crate::system::program::{self, SOON};
+use crate::system::program::{self, SOON, until};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
@@ -38,11 +38,15 @@ impl Reader {
         shell
     }
 
-    /// Runs commands to their end, and returns what they print.
-    async fn run(&self, commands: &str) -> String {
+    /// Runs commands to their end.
+    async fn attempt(&self, commands: &str) -> Output {
         let mut shell = self.shell(commands);
-        let ended = tokio::task::spawn_blocking(move || shell.output()).await.expect("no panic").expect("a shell");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        tokio::task::spawn_blocking(move || shell.output()).await.expect("no panic").expect("a shell")
+    }
+
+    /// Runs commands, which must succeed, to their end, and returns what they print.
+    async fn run(&self, commands: &str) -> String {
+        let ended = self.attempt(commands).await;
         assert!(ended.status.success(), "{commands}\n{}\n{}", text(&ended.stdout), text(&ended.stderr));
         text(&ended.stdout)
     }
@@ -71,6 +75,10 @@ impl Reader {
             |path: &std::path::PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("log-"));
         files.filter(is_log).map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A process group; dropping it ends it.
@@ -104,7 +112,7 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     reader.run(&step("## 2. Certificates", 1)[0]).await;
     let redis = step("## 3. Redis", 2);
     reader.run(&redis[0]).await;
-    let _redis = reader.start(&redis[1], HOSTS[0]);
+    let running_redis = reader.start(&redis[1], HOSTS[0]);
     reader.listens(HOSTS[0], &redis_port).await;
     reader.run(&step("## 4. Principals", 1)[0]).await;
     reader.run(&step("## 5. The configuration", 1)[0]).await;
@@ -130,9 +138,38 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
         format!("{}\ntallystone msg enqueue orders/eu --server \"https://{}:$PORT\"", exports(&works[0]), HOSTS[1]);
     reader.run(&one).await;
     // The block of the other page continues the shell of step 8.
-    let backup = &blocks("docs/operations/upgrades.md", "## Backups")[0];
-    reader.run(&format!("{}\n{backup}", step("## 8. Back up", 1)[0])).await;
+    let [take, put_back] = blocks("docs/operations/upgrades.md", "## Backups").try_into().expect("two blocks");
+    let of_backup = step("## 8. Back up", 1).remove(0);
+    reader.run(&format!("{of_backup}\n{take}")).await;
     assert!(reader.dir.path().join("backup/appendonlydir").is_dir());
+
+    // By what comes later, the servers recognize the older copy. They note it about once a second.
+    for number in 0..4 {
+        reader.run(&format!("{one} --id later-{number}")).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    drop(running_redis);
+    let restore = step("## 9. Restore", 3);
+    reader.run(&format!("{of_backup}\n{}\n{put_back}", restore[0])).await;
+    let start = format!("{}\n{}", restore[0], restore[1]);
+    let _redis = reader.start(&start, HOSTS[0]);
+    reader.listens(HOSTS[0], &redis_port).await;
+    let list = |host: &str| {
+        format!("{}\ntallystone msg ls orders/eu --json --server \"https://{host}:$PORT\"", exports(&works[0]))
+    };
+    until("the servers refuse the older copy", async || {
+        let listed = reader.attempt(&list(HOSTS[1])).await;
+        !listed.status.success() && text(&listed.stderr).contains("is not what it was")
+    })
+    .await;
+    reader.run(&restore[2]).await;
+    for host in [HOSTS[0], HOSTS[1]] {
+        let (list, queues) = (list(host), format!("{}\ntallystone queue ls", exports(&works[0])));
+        until("the servers continue", async || reader.attempt(&list).await.status.success()).await;
+        let listed = reader.run(&list).await;
+        assert!(listed.lines().count() == 1 && !listed.contains("later"), "what the backup has: {listed}");
+        assert!(reader.run(&queues).await.contains("orders/eu"));
+    }
     // Secrets are for their owner.
     for file in ["ca.key", "server.key", "redis.password", "backup.password", "users.acl", "operator.token"] {
         use std::os::unix::fs::PermissionsExt as _;
