@@ -1,6 +1,6 @@
 //! S6: Redis by TLS, as the user with the least rights that the documents name.
 
-use super::secured::Secured;
+use super::secured::{Listening, Secured};
 use crate::system::program;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,6 +89,18 @@ async fn work_on_shards(client: &Client) {
     assert_eq!(stats.completed, MESSAGES as u64, "{stats:?}");
 }
 
+/// Posts a view, whose log is in Redis until it has counted.
+async fn count_a_view(place: &Secured, config: &str, counters: &Listening, counting: &CounterClient) {
+    let url = format!("http://{}", counters.address);
+    let views = place.start_with("views", &["--config", config, "--counters", &url]).await;
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let view = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
+    let request = http.post(format!("http://{}/v1/views", views.address)).header("content-type", "application/json");
+    assert_eq!(request.body(view).send().await.expect("an answer").status(), 202);
+    let has_counted = async || counting.get("views-default", "cats").await.is_ok_and(|count| count.count == 1);
+    program::until("the view has counted", has_counted).await;
+}
+
 #[tokio::test]
 async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     let place = Secured::new().await;
@@ -174,6 +186,8 @@ async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
     counting.clear("n", tallystone_client::NewClear::new("c")).await.expect("a clear");
     let deleted = ["counter", "--counters", &counters.address.to_string(), "namespace", "delete", "n", "--yes"];
     assert_eq!(program::run(program::command(&deleted), "").await.code, Some(0));
+
+    count_a_view(&place, &config, &counters, &counting).await;
 
     // Redis has a log of what it has denied.
     let denied: redis::Value =
