@@ -1,12 +1,20 @@
 //! S6: Kafka by TLS with a user or a certificate, and Elasticsearch by TLS with an API key.
 
 use super::certificates::{Ca, Files};
+use super::kafka_acls::Operation::{Describe, Read, Write};
+use super::kafka_acls::Resource::{Group, Topic, TransactionalIds};
+use super::kafka_acls::{Acl, create_acls};
 use super::secured::{Listening, Secured};
-use crate::system::program::{self, Running, SOON};
+use crate::ingest::topics::{Topics, Written, now_ms};
+use crate::system::program::{self, Running, SOON, until};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tallystone_client::NewMessage;
+use tallystone_client::{CounterClient, CounterType, NamespaceConfig, NewMessage};
 use tallystone_local::{PrivateKafka, PrivateKafkaOptions};
 use tallystone_tests::{TestElasticsearch, lasting_port};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
@@ -20,9 +28,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 const PASSWORD: &str = "S3cretPW";
 const API_KEY: &str = "UzNjcmV0UFc6a2V5";
 
-/// A Kafka with three ports: one for the test, one for users by TLS, one for certificates.
+/// A Kafka with three ports: one for the test, one for users by TLS, one for certificates. The callers of the first, the user `svc` and
+/// the certificate of `tallystone` may do everything, others what ACLs allow.
 struct SecuredKafka {
     _kafka: PrivateKafka,
+    plain: String,
     sasl: String,
     certificates: String,
 }
@@ -35,7 +45,8 @@ async fn kafka(place: &Secured) -> SecuredKafka {
     std::fs::write(&keystore, read(&place.server.key) + &read(&place.server.certificate)).expect("a file");
     let listeners =
         format!("PLAINTEXT://127.0.0.1:{plain},USERS://127.0.0.1:{sasl},CERTIFICATES://127.0.0.1:{certificates}");
-    let module = format!("org.apache.kafka.common.security.plain.PlainLoginModule required user_svc=\"{PASSWORD}\";");
+    let users = ["svc", "server", "indexer", "ingest"].map(|user| format!(" user_{user}=\"{PASSWORD}\"")).concat();
+    let module = format!("org.apache.kafka.common.security.plain.PlainLoginModule required{users};");
     let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
     let properties = [
         ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
@@ -53,6 +64,9 @@ async fn kafka(place: &Secured) -> SecuredKafka {
         ("listener.name.users.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512".to_owned()),
         ("listener.name.users.plain.sasl.jaas.config", module),
         ("listener.name.users.scram-sha-512.sasl.jaas.config", scram.to_owned()),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
+        // The broker and the controller are anonymous to each other, too.
+        ("super.users", "User:ANONYMOUS;User:svc;User:CN=tallystone".to_owned()),
     ];
     let kafka = PrivateKafka::start(PrivateKafkaOptions {
         port: Some(plain),
@@ -61,7 +75,8 @@ async fn kafka(place: &Secured) -> SecuredKafka {
         ..PrivateKafkaOptions::new(place.dir.path().join("kafka"))
     });
     let at = |port| format!("127.0.0.1:{port}");
-    SecuredKafka { _kafka: kafka.await.expect("a Kafka"), sasl: at(sasl), certificates: at(certificates) }
+    let (plain, sasl, certificates) = (at(plain), at(sasl), at(certificates));
+    SecuredKafka { _kafka: kafka.await.expect("a Kafka"), plain, sasl, certificates }
 }
 
 /// In front of an Elasticsearch without security: ends TLS, and demands the API key of the first request of each connection.
@@ -201,6 +216,82 @@ async fn is_indexed(server: &Listening, indexer: &Listening, id: &str) {
     }
 }
 
+/// Creates topics, each with so many partitions.
+async fn create_topics<'a>(broker: &str, topics: &[(&'a str, i32)]) {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", broker).create().expect("a client");
+    let of = |(name, partitions): &(&'a str, i32)| NewTopic::new(name, *partitions, TopicReplication::Fixed(1));
+    let topics: Vec<NewTopic<'a>> = topics.iter().map(of).collect();
+    for created in admin.create_topics(&topics, &AdminOptions::new()).await.expect("an answer") {
+        created.expect("a topic");
+    }
+}
+
+/// Whether Kafka shows this topic to this user.
+async fn is_shown(place: &Secured, kafka: &SecuredKafka, user: &str, topic: &str) -> bool {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &kafka.sasl).set("ssl.ca.location", place.ca.file.to_str().expect("text"));
+    config.set("security.protocol", "sasl_ssl").set("sasl.mechanism", "PLAIN");
+    config.set("sasl.username", user).set("sasl.password", PASSWORD);
+    let (client, topic): (BaseConsumer, _) = (config.create().expect("a client"), topic.to_owned());
+    let described = tokio::task::spawn_blocking(move || {
+        let metadata = client.fetch_metadata(Some(&topic), SOON).expect("an answer");
+        metadata.topics()[0].error().is_none()
+    });
+    described.await.expect("no panic")
+}
+
+/// A server, an indexer and ingest, each as a user with the rights that the documents name, and no others. The topics exist. `of_user` is the
+/// configuration of a user, with the topic `t.few`.
+async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_user: impl Fn(&str) -> Sections<'a>) {
+    let adds = Topics::create(kafka.plain.clone(), "rights", 1).await;
+    let (source, group) = (adds.source.as_str(), adds.group());
+    let [late, dead] = ["late", "dead"].map(|suffix| format!("{source}.{suffix}"));
+    create_topics(&kafka.plain, &[("t.few", 2), ("t.few.dead", 1), (&late, 1), (&dead, 1)]).await;
+    let (decided, transactions) = (format!("{group}.decided"), format!("{group}."));
+    let acls = [
+        // As docs/operations/kafka-and-elasticsearch.md.
+        Acl("server", Topic, "t.few", &[Write, Describe]),
+        Acl("indexer", Topic, "t.few", &[Read, Describe]),
+        Acl("indexer", Group, "tallystone-indexer", &[Read]),
+        Acl("indexer", Topic, "t.few.dead", &[Write, Describe]),
+        // As docs/ingest.md.
+        Acl("ingest", Topic, source, &[Read, Describe]),
+        Acl("ingest", Topic, &late, &[Read, Write, Describe]),
+        Acl("ingest", Topic, &dead, &[Write, Describe]),
+        Acl("ingest", Group, &group, &[Read]),
+        Acl("ingest", Group, &decided, &[Read]),
+        Acl("ingest", TransactionalIds, &transactions, &[Write, Describe]),
+    ];
+    create_acls(&kafka.plain, &acls).await;
+    until("the ACLs are in force", async || is_shown(place, kafka, "ingest", &dead).await).await;
+    for (user, topic) in [("ingest", "t.few"), ("server", "t.few.dead"), ("indexer", source)] {
+        assert!(!is_shown(place, kafka, user, topic).await, "{user} sees {topic}");
+    }
+
+    let (server, indexer) = (of_user("server").start("server").await, of_user("indexer").start("indexer").await);
+    is_indexed(&server, &indexer, "with-few-rights").await;
+    drop((server, indexer));
+
+    let counters = place.start("counters", &["--server", "http://127.0.0.1:1"]).await;
+    let url = format!("http://{}", counters.address);
+    let counting = CounterClient::connect(&url).await.expect("the counters");
+    let (counter_type, accept_limit_ms) = (Some(CounterType::Accurate), Some(60_000));
+    let namespace = NamespaceConfig { counter_type, accept_limit_ms, ..NamespaceConfig::default() };
+    counting.put_namespace("few", namespace).await.expect("a namespace");
+    let config = of_user("ingest").write();
+    let args = ["--config", &config, "--topic", source, "--group", &group, "--namespace", "few", "--counters", &url];
+    let _ingest = place.start_with("ingest", &args).await;
+    // One at its time, one that is late, and a dead letter.
+    let (now, add) = (now_ms(), |delta: i64| format!(r#"{{"counter":"c","delta":{delta}}}"#));
+    let records = [(now, add(2)), (now - 600_000, add(3)), (now, "no add".to_owned())];
+    let records = records.map(|(at_ms, value)| Written { partition: 0, at_ms, key: "c".to_owned(), value });
+    adds.write(&records).await;
+    until("both adds have counted", async || counting.get("few", "c").await.is_ok_and(|count| count.count == 5)).await;
+    let read = vec![source.to_owned(), late];
+    until("each record is decided", async || adds.are_decided_in(read.clone()).await).await;
+}
+
 #[tokio::test]
 async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users() {
     let place = Secured::new().await;
@@ -242,6 +333,13 @@ async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users(
     let (server, indexer) = (shown.start("server").await, shown.start("indexer").await);
     is_indexed(&server, &indexer, "by-certificate").await;
     drop((server, indexer));
+
+    let elasticsearch = &shown.elasticsearch;
+    let few = |user: &str| {
+        let kafka = sasl("PLAIN").replace("'svc'", &format!("'{user}'")).replace("t.PLAIN", "t.few");
+        Sections { place: &place, kafka, elasticsearch: elasticsearch.clone() }
+    };
+    works_with_few_rights(&place, &kafka, few).await;
 
     // What does not fit is named at the start, what the other side refuses in the log.
     let with = |kafka: String, elasticsearch: String| Sections { place: &place, kafka, elasticsearch };

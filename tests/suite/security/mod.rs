@@ -18,6 +18,7 @@ mod half_open;
 mod history;
 mod identities;
 mod jwt;
+mod kafka_acls;
 mod local;
 mod nesting;
 mod output;
