@@ -21,7 +21,7 @@ pub(crate) const KEY: &str = "tail";
 const BACKLOG: usize = 150;
 const KEYS: usize = 30;
 /// The longest that a worker holds a message before it reports the result.
-const WORK_MS: u64 = 40;
+const WORK_MS: u64 = 100;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
 pub(crate) const LEASE_MS: u64 = 1_000;
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const CATCH_UP: Duration = Duration::from_secs(300);
 const TRACES_AT_ONCE: usize = 8;
 /// Traces that are read of each queue; `TALLYSTONE_TEST_LONG`: all. `history check` compares every message anyway.
-const TRACES: usize = 2_000;
+const TRACES: usize = 1_000;
 
 /// Waits until the watermark is past the time of the call; outages in between are tolerated. The error says what was
 /// found last.

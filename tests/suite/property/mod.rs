@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use world::{PATIENCE, World};
 
 const STEPS: u64 = 50_000;
-const STEPS_SIMULATED: u64 = 20_000;
-const STEPS_OF_SHARDS: u64 = 10_000;
+const STEPS_SIMULATED: u64 = 15_000;
+const STEPS_OF_SHARDS: u64 = 6_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two comparisons of everything.
 const STEPS_BETWEEN_COMPARISONS: usize = 50;

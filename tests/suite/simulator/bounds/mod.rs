@@ -1,5 +1,5 @@
 //! One script call does a bounded amount of work (X5): for each script of the queues and the counters, the store commands of
-//! one call and the bytes that they touch, where everything is at its limit, and where the store holds ten times as much.
+//! one call and the bytes that they touch, where everything is at its limit, and where the store holds several times as much.
 //!
 //! What lives here: the budget (`budget`), the stores that the cases fill (`stage`, `space`), a case or more for each script
 //! (`queue/`, `counter`), and the same calls on a real Redis, for their milliseconds (`real`). What may not: rules of the queue.
@@ -17,7 +17,9 @@ use tallystone_lua::Script;
 use tallystone_lua::counter::CounterScript;
 
 /// The amounts of data that the store holds in addition to what a call needs, as factors.
-const SIZES: [usize; 2] = [1, 10];
+fn sizes() -> [usize; 2] {
+    [1, if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 } else { 4 }]
+}
 
 /// What is known to exceed the budget: calls read all windows of a counter that no rollup has settled, and all records in the
 /// slots of one window, however many these are (docs/decisions/0085). The test fails if an entry has become wrong.
@@ -76,7 +78,7 @@ fn check(runs: Vec<Box<dyn Fn() -> Vec<Case> + Sync + Send>>) {
 fn x5_a_call_of_each_script_of_the_queues_is_bounded() {
     let mut runs: Vec<Box<dyn Fn() -> Vec<Case> + Sync + Send>> = Vec::new();
     for script in Script::ALL {
-        for size in SIZES {
+        for size in sizes() {
             runs.push(Box::new(move || block_on(queue::cases(*script, size))));
         }
     }
@@ -87,7 +89,7 @@ fn x5_a_call_of_each_script_of_the_queues_is_bounded() {
 fn x5_a_call_of_each_script_of_the_counters_is_bounded() {
     let mut runs: Vec<Box<dyn Fn() -> Vec<Case> + Sync + Send>> = Vec::new();
     for script in CounterScript::ALL {
-        for size in SIZES {
+        for size in sizes() {
             runs.push(Box::new(move || block_on(counter::cases(*script, size))));
         }
     }
