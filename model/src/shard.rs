@@ -4,6 +4,7 @@ use crate::config::QueueConfig;
 use crate::fencing;
 use crate::message::NewMessage;
 use crate::names::{MessageId, QueueName};
+use serde::{Deserialize, Serialize};
 
 /// One shard of a queue: the unit of order, atomicity and placement. All its keys have one hash tag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,13 +15,39 @@ pub struct Shard {
     pub number: u16,
 }
 
+/// Shards with consecutive numbers, among which one hash chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generation {
+    /// The lowest number.
+    pub first: u16,
+    /// How many shards, at least 1.
+    pub count: u16,
+}
+
+impl Generation {
+    /// The numbers of its shards, ascending.
+    pub fn numbers(self) -> std::ops::Range<u16> {
+        self.first..self.first.saturating_add(self.count)
+    }
+
+    /// Whether the shard of this number is one of them.
+    pub fn has(self, number: u16) -> bool {
+        self.numbers().contains(&number)
+    }
+
+    /// The number of the shard of a message: chosen by its exclusivity value, so that exclusivity holds within one shard, or by
+    /// its id.
+    pub fn number_of(self, exclusivity_value: Option<&str>, id: &MessageId) -> u16 {
+        self.first + Shard::number_of(self.count, exclusivity_value, id)
+    }
+}
+
 /// How the messages of a queue are spread over its shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The number of shards, at least 1.
-    pub shards: u16,
-    /// The metadata key whose value chooses the shard of a message; `None`: its id does.
-    pub exclusivity_key: Option<String>,
+    current: Generation,
+    exclusivity_key: Option<String>,
 }
 
 impl Layout {
@@ -28,13 +55,43 @@ impl Layout {
     pub fn of(config: &QueueConfig) -> Layout {
         // Most queues have one shard, which no key chooses.
         let exclusivity_key = if config.shards > 1 { config.queue_type.key().map(str::to_owned) } else { None };
-        Layout { shards: config.shards, exclusivity_key }
+        Layout { current: Generation { first: 0, count: config.shards }, exclusivity_key }
+    }
+
+    /// Of a queue with one shard, the first.
+    pub fn plain() -> Layout {
+        Layout { current: Generation { first: 0, count: 1 }, exclusivity_key: None }
+    }
+
+    /// Whether the first shard is the only one.
+    pub fn is_plain(&self) -> bool {
+        self.current.first == 0 && self.current.count == 1
+    }
+
+    /// The shards that take new messages.
+    pub fn current(&self) -> Generation {
+        self.current
+    }
+
+    /// The numbers of all shards, ascending, the first one (0) among them.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
+        self.current.numbers()
+    }
+
+    /// Whether the queue has a shard of this number.
+    pub fn has(&self, number: u16) -> bool {
+        self.current.has(number)
+    }
+
+    /// The metadata key whose value chooses the shard of a message; `None`: its id does.
+    pub fn exclusivity_key(&self) -> Option<&str> {
+        self.exclusivity_key.as_deref()
     }
 
     /// The number of the shard that takes this message. One that lacks the key of an exclusive queue is refused by every shard.
     pub fn number_of(&self, message: &NewMessage) -> u16 {
         let value = self.exclusivity_key.as_ref().map(|key| message.metadata.get(key).unwrap_or_default());
-        Shard::number_of(self.shards, value, &message.id)
+        self.current.number_of(value, &message.id)
     }
 }
 

@@ -215,8 +215,7 @@ macro_rules! through {
 
             /// A part of the next call, which counts.
             async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
-                let one = Layout { shards: 1, exclusivity_key: None };
-                Ok(self.oracle.layout(first).await.unwrap_or(one))
+                Ok(self.oracle.layout(first).await.unwrap_or_else(|_| Layout::plain()))
             }
 
             fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {

@@ -12,8 +12,8 @@ impl<S: Store> OneQueue<'_, S> {
     /// # Errors
     /// Of one id: a shard that may be the first does not answer. The call that names it is not made.
     pub(super) async fn numbers_of(&self, ids: &[&MessageId]) -> Vec<Result<u16, Refusal>> {
-        if self.layout.exclusivity_key.is_none() {
-            return ids.iter().map(|id| Ok(Shard::number_of(self.layout.shards, None, id))).collect();
+        if self.layout.exclusivity_key().is_none() {
+            return ids.iter().map(|id| Ok(self.layout.current().number_of(None, id))).collect();
         }
         if ids.is_empty() {
             return Vec::new();
@@ -24,6 +24,7 @@ impl<S: Store> OneQueue<'_, S> {
             .numbers()
             .map(|number| self.on_time(number, move |shard: Shard| async move { store.holds(&shard, ids).await }));
         let held = join_all(held).await;
+        let held: Vec<(u16, Result<Vec<bool>, Refusal>)> = self.numbers().zip(held).collect();
         (0..ids.len()).map(|at| first_of(&held, at)).collect()
     }
 
@@ -32,12 +33,12 @@ impl<S: Store> OneQueue<'_, S> {
     /// # Errors
     /// Of one lease, see there.
     pub(super) async fn numbers_of_leases(&self, leases: &[LeaseRef]) -> Vec<Result<u16, Refusal>> {
-        let by_token = |lease: &LeaseRef| match self.layout.exclusivity_key {
-            None => Some(Shard::number_of(self.layout.shards, None, &lease.id)),
+        let by_token = |lease: &LeaseRef| match self.layout.exclusivity_key() {
+            None => Some(self.layout.current().number_of(None, &lease.id)),
             Some(_) if lease.fencing_token == 0 => None,
             Some(_) => {
                 let number = fencing::shard_of(lease.fencing_token);
-                u16::try_from(number).ok().filter(|number| *number < self.layout.shards)
+                u16::try_from(number).ok().filter(|number| self.layout.has(*number))
             }
         };
         let named: Vec<Option<u16>> = leases.iter().map(by_token).collect();
@@ -48,11 +49,12 @@ impl<S: Store> OneQueue<'_, S> {
     }
 }
 
-/// The first shard that has the id at this position, given which ids each shard has. One that does not answer may be the first.
-fn first_of(held: &[Result<Vec<bool>, Refusal>], at: usize) -> Result<u16, Refusal> {
-    for (number, held) in (0..).zip(held) {
+/// The first shard that has the id at this position, given the numbers of the shards and which ids each has. One that does not
+/// answer may be the first.
+fn first_of(held: &[(u16, Result<Vec<bool>, Refusal>)], at: usize) -> Result<u16, Refusal> {
+    for (number, held) in held {
         match held {
-            Ok(held) if held[at] => return Ok(number),
+            Ok(held) if held[at] => return Ok(*number),
             Ok(_) => {}
             // The search changes nothing, and the call that it is for is not made.
             Err(Refusal::Unavailable { why, .. }) => {
@@ -71,10 +73,12 @@ mod tests {
     #[test]
     fn x4_an_id_is_of_the_first_shard_that_has_it_if_all_before_it_answer() {
         let silent = |applied| Refusal::Unavailable { applied, why: "silent".to_owned() };
-        let held = [Ok(vec![false, true, false]), Err(silent(Applied::Unknown)), Ok(vec![true, false, false])];
+        let numbered = |held: Vec<Result<Vec<bool>, Refusal>>| (0..).zip(held).collect::<Vec<(u16, _)>>();
+        let held =
+            numbered(vec![Ok(vec![false, true, false]), Err(silent(Applied::Unknown)), Ok(vec![true, false, false])]);
         let unknown = Err(silent(Applied::No));
         assert_eq!([0, 1, 2].map(|at| first_of(&held, at)), [unknown.clone(), Ok(0), unknown]);
-        let held = [Ok(vec![false, false]), Ok(vec![true, false])];
+        let held = numbered(vec![Ok(vec![false, false]), Ok(vec![true, false])]);
         assert_eq!([0, 1].map(|at| first_of(&held, at)), [Ok(1), Ok(0)]);
     }
 }

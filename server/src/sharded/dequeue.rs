@@ -27,8 +27,8 @@ const CREDITS_SINGLE: usize = 256;
 struct Open {
     /// How many more leases it accepts.
     left: usize,
-    /// The shards that were requested for it, as bits.
-    tried: u64,
+    /// The shards that were requested for it, as bits by position.
+    tried: u128,
     leases: Vec<Lease>,
     payload_bytes: usize,
     refusal: Option<Refusal>,
@@ -58,15 +58,15 @@ pub(super) struct Dequeue<'a, S> {
     /// The round collects what earlier calls gave.
     is_collecting: bool,
     open: Vec<Open>,
-    /// The shards that were requested, as bits.
-    requested: u64,
+    /// The shards that were requested, as bits by position.
+    requested: u128,
     /// Why a shard did not answer.
     refusal: Option<Refusal>,
     result: Dequeued,
 }
 
-/// A call of one round: its shard, and how many leases each request may get.
-type Call = (u16, Vec<usize>);
+/// A call of one round: the position of its shard among those of the queue, and how many leases each request may get.
+type Call = (usize, Vec<usize>);
 
 impl<'a, S: Store> Dequeue<'a, S> {
     pub(super) fn new(
@@ -140,13 +140,15 @@ impl<'a, S: Store> Dequeue<'a, S> {
         let nothing_new = || vec![0; self.requests.len()];
         // A repetition needs each shard, whether it answers or not. Else only requests with an id need all of them.
         let (now, mut away) = (Instant::now(), None);
-        let is_called = |number: &u16| {
+        let calls = {
             let known = self.queue.known();
-            let Some(why) = known.why_away(usize::from(*number), now).filter(|_| !is_repeat) else { return true };
-            away = Some(graver(away.take(), why));
-            false
+            let is_called = |at: &usize| {
+                let Some(why) = known.why_away(*at, now).filter(|_| !is_repeat) else { return true };
+                away = Some(graver(away.take(), why));
+                false
+            };
+            (0..known.shard_count()).filter(is_called).map(|at| (at, nothing_new())).collect()
         };
-        let calls = self.queue.numbers().filter(is_called).map(|number| (number, nothing_new())).collect();
         // Most requests get something soon: until one does not, no shard is marked, which is a write.
         let wait = std::mem::take(&mut self.wait);
         self.is_collecting = true;
@@ -178,11 +180,11 @@ impl<'a, S: Store> Dequeue<'a, S> {
     fn plan(&mut self) -> Vec<Call> {
         let (queue, now) = (self.queue, Instant::now());
         let known = queue.known();
-        let callable: Vec<u16> =
-            self.queue.numbers().filter(|number| known.why_away(usize::from(*number), now).is_none()).collect();
-        let mut limits: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        let callable: Vec<usize> =
+            (0..known.shard_count()).filter(|shard| known.why_away(*shard, now).is_none()).collect();
+        let mut limits: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut given = vec![0_u64; known.shard_count()];
-        let mut by_id: HashMap<&str, u16> = HashMap::new();
+        let mut by_id: HashMap<&str, usize> = HashMap::new();
         let step = self.open.iter().map(|open| open.left).sum::<usize>().div_ceil(CREDITS_SINGLE).max(1);
         let (mut is_short, mut is_partial) = (false, false);
         for (at, (open, request)) in self.open.iter().zip(self.requests).enumerate() {
@@ -191,21 +193,21 @@ impl<'a, S: Store> Dequeue<'a, S> {
             while left > 0 {
                 let twin = by_id.get(request.request_id.as_str()).filter(|_| !request.request_id.is_empty());
                 let most_urgent = || {
-                    let surely = |number: u16| known.capacity(usize::from(number)) > given[usize::from(number)];
+                    let surely = |shard: usize| known.capacity(shard) > given[shard];
                     let found = most_urgent(&known, &callable, open.tried, &given, surely);
                     // Of what is left, each shard that may have more than is known gets a part.
-                    let perhaps = |number: u16| known.may_have_more(usize::from(number));
+                    let perhaps = |shard: usize| known.may_have_more(shard);
                     found.or_else(|| most_urgent(&known, &callable, open.tried, &given, perhaps))
                 };
-                let Some(number) = twin.copied().or_else(most_urgent) else { break };
+                let Some(shard) = twin.copied().or_else(most_urgent) else { break };
                 let share = if open.undivided { left } else { step.min(left) };
-                let limit = &mut limits.entry(number).or_insert_with(|| vec![0; self.requests.len()])[at];
+                let limit = &mut limits.entry(shard).or_insert_with(|| vec![0; self.requests.len()])[at];
                 shares += usize::from(*limit == 0);
                 *limit += share;
-                given[usize::from(number)] += share as u64;
+                given[shard] += share as u64;
                 left -= share;
                 if !request.request_id.is_empty() {
-                    by_id.insert(&request.request_id, number);
+                    by_id.insert(&request.request_id, shard);
                 }
             }
             is_short |= open.left > 0 && shares == 0 && open.leases.is_empty();
@@ -217,21 +219,23 @@ impl<'a, S: Store> Dequeue<'a, S> {
             }
         }
         limits.retain(|_, limits| limits.iter().any(|limit| *limit > 0));
-        for number in callable {
-            let is_new = self.requested & (1 << number) == 0;
+        for shard in callable {
+            let is_new = self.requested & (1 << shard) == 0;
             // What is left of its limit may wait.
-            let lacks_mark = is_partial && self.wait && !known.is_marked(usize::from(number));
-            if is_new && (is_short || lacks_mark || known.is_overdue(usize::from(number))) {
-                limits.entry(number).or_insert_with(|| vec![0; self.requests.len()]);
+            let lacks_mark = is_partial && self.wait && !known.is_marked(shard);
+            if is_new && (is_short || lacks_mark || known.is_overdue(shard)) {
+                limits.entry(shard).or_insert_with(|| vec![0; self.requests.len()]);
             }
         }
         limits.into_iter().collect()
     }
 
     async fn round(&mut self, calls: Vec<Call>) -> Result<(), Refusal> {
-        let called = calls.into_iter().map(|(number, limits)| {
+        let called = calls.into_iter().map(|(at, limits)| {
             let (queue, wait, ticket) = (self.queue, self.wait, self.ticket);
-            let sent = queue.known().sends(usize::from(number), limits.iter().sum(), wait);
+            let mut known = queue.known();
+            let (number, sent) = (known.number(at), known.sends(at, limits.iter().sum(), wait));
+            drop(known);
             let requests: Vec<DequeueRequest> =
                 self.requests.iter().zip(&limits).map(|(request, limit)| self.limited(request, *limit)).collect();
             let leaves = self.leaves();
@@ -245,23 +249,26 @@ impl<'a, S: Store> Dequeue<'a, S> {
                     }
                     None => queue.on(number, call).await,
                 };
-                (number, limits, sent, answer)
+                (at, limits, sent, answer)
             }
         });
         let mut lost = None;
-        for (number, limits, sent, answer) in join_all(called).await {
-            self.requested |= 1 << number;
+        for (at, limits, sent, answer) in join_all(called).await {
+            self.requested |= 1 << at;
             for (open, limit) in self.open.iter_mut().zip(&limits) {
-                open.tried |= u64::from(*limit > 0) << number;
+                open.tried |= u128::from(*limit > 0) << at;
             }
             match answer {
-                Ok(answer) => self.take(number, sent, &limits, answer),
+                Ok(answer) => self.take(at, sent, &limits, answer),
                 Err(refusal) => {
+                    let mut known = self.queue.known();
                     if refusal.is_unavailable() {
-                        self.queue.known().is_away(usize::from(number), &refusal, Instant::now());
+                        known.is_away(at, &refusal, Instant::now());
                     } else {
-                        self.queue.known().changes(number);
+                        let number = known.number(at);
+                        known.changes(number);
                     }
+                    drop(known);
                     // The next repetition finds what this shard may have given. It finds what the others gave, too.
                     if refusal.may_have_acted() && self.is_repeat() {
                         lost.get_or_insert(refusal.clone());
@@ -281,9 +288,12 @@ impl<'a, S: Store> Dequeue<'a, S> {
     }
 
     /// Takes the answer of a shard over.
-    fn take(&mut self, number: u16, sent: Sent, limits: &[usize], answer: Dequeued) {
+    fn take(&mut self, at: usize, sent: Sent, limits: &[usize], answer: Dequeued) {
         let leases = answer.leases.iter().flatten().flatten();
-        self.queue.known().answers(usize::from(number), sent, &answer.outlook, leases);
+        let mut known = self.queue.known();
+        known.answers(at, sent, &answer.outlook, leases);
+        let number = known.number(at);
+        drop(known);
         self.queue.note_due(number, &answer.outlook);
         self.result.cut_short |= answer.cut_short;
         self.result.expired += answer.expired;
@@ -304,7 +314,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
     fn answer(mut self) -> Result<Dequeued, Refusal> {
         let now = Instant::now();
         let known = self.queue.known();
-        let away = self.queue.numbers().filter_map(|number| known.why_away(usize::from(number), now));
+        let away = (0..known.shard_count()).filter_map(|at| known.why_away(at, now));
         let refusal = away.fold(self.refusal.take(), |first, second| Some(graver(first, second)));
         // What a call may have done that no lane repeats is found later.
         let is_left = |refusal: &Refusal| refusal.may_have_acted() && self.leaves().is_some();
@@ -328,19 +338,16 @@ impl<'a, S: Store> Dequeue<'a, S> {
     }
 }
 
-/// The shard with the most urgent message that a request has not been given to, as far as is known.
+/// The position of the shard with the most urgent message that a request has not been given to, as far as is known.
 fn most_urgent(
     known: &ShardEstimates,
-    callable: &[u16],
-    tried: u64,
+    callable: &[usize],
+    tried: u128,
     given: &[u64],
-    may_give: impl Fn(u16) -> bool,
-) -> Option<u16> {
-    let may_give = |number: &u16| tried & (1 << number) == 0 && may_give(*number);
-    callable.iter().copied().filter(may_give).min_by_key(|number| {
-        let at = usize::from(*number);
-        known.urgency(at, given[at])
-    })
+    may_give: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    let may_give = |at: &usize| tried & (1 << at) == 0 && may_give(*at);
+    callable.iter().copied().filter(may_give).min_by_key(|at| known.urgency(*at, given[*at]))
 }
 
 /// Lowers limits until they are no more than this together. Returns whether they were more.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tallystone_model::store::{Dequeued, LeaseRef, Outlook};
-use tallystone_model::{Lease, QueueName, Refusal, Shard};
+use tallystone_model::{Layout, Lease, QueueName, Refusal, Shard};
 use tokio::time::Instant;
 
 /// How long a shard that was unavailable is not requested.
@@ -27,15 +27,15 @@ pub(super) struct AllEstimates {
 }
 
 impl AllEstimates {
-    /// What is known of a queue with this number of shards.
-    pub(super) fn of(&self, queue: &QueueName, shards: u16) -> Arc<Mutex<ShardEstimates>> {
+    /// What is known of a queue with these shards.
+    pub(super) fn of(&self, queue: &QueueName, layout: &Layout) -> Arc<Mutex<ShardEstimates>> {
         let mut all = self.lock();
         if let Some(known) = all.get(queue)
-            && lock(known).shards.len() == usize::from(shards)
+            && lock(known).numbers.iter().copied().eq(layout.numbers())
         {
             return known.clone();
         }
-        let known = Arc::new(Mutex::new(ShardEstimates::of(shards)));
+        let known = Arc::new(Mutex::new(ShardEstimates::of(layout.numbers())));
         self.is_used.store(true, Ordering::Relaxed);
         all.insert(queue.clone(), known.clone());
         known
@@ -95,9 +95,11 @@ pub(super) fn lock(known: &Mutex<ShardEstimates>) -> MutexGuard<'_, ShardEstimat
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What this server estimates of the shards of one queue.
+/// What this server estimates of the shards of one queue. Where it says `at`, that is the position of a shard among them.
 #[derive(Default)]
 pub(super) struct ShardEstimates {
+    /// The number of each, ascending.
+    numbers: Vec<u16>,
     shards: Vec<One>,
     /// The shard from which the first of equally urgent ones is chosen.
     turn: usize,
@@ -137,21 +139,35 @@ pub(super) struct Sent {
 }
 
 impl ShardEstimates {
-    /// Of a queue with this number of shards.
-    pub(super) fn of(shards: u16) -> ShardEstimates {
+    /// Of a queue with the shards of these numbers, which ascend.
+    pub(super) fn of(numbers: impl Iterator<Item = u16>) -> ShardEstimates {
         // Nothing is known of them: each is requested soon.
         let one = One { may_have_more: true, ..One::default() };
-        ShardEstimates { shards: vec![one; usize::from(shards)], ..ShardEstimates::default() }
+        let numbers: Vec<u16> = numbers.collect();
+        ShardEstimates { shards: vec![one; numbers.len()], numbers, ..ShardEstimates::default() }
     }
 
     pub(super) fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
+    /// The number of the shard at a position.
+    pub(super) fn number(&self, at: usize) -> u16 {
+        self.numbers[at]
+    }
+
+    fn of_number(&self, number: u16) -> Option<&One> {
+        self.numbers.binary_search(&number).ok().map(|at| &self.shards[at])
+    }
+
+    fn of_number_mut(&mut self, number: u16) -> Option<&mut One> {
+        self.numbers.binary_search(&number).ok().map(|at| &mut self.shards[at])
+    }
+
     /// New messages are being sent to a shard. `head`: the lowest priority; `None`: the store decides that of one of them.
     /// `runnable`: how many of them.
     pub(super) fn adds(&mut self, number: u16, runnable: u64, head: Option<i64>) {
-        let Some(shard) = self.shards.get_mut(usize::from(number)) else { return };
+        let Some(shard) = self.of_number_mut(number) else { return };
         shard.head = match (shard.capacity() == 0, shard.head, head) {
             (true, _, head) => head,
             (false, Some(known), Some(head)) => Some(known.min(head)),
@@ -165,7 +181,7 @@ impl ShardEstimates {
 
     /// A message of a shard may become runnable.
     pub(super) fn changes(&mut self, number: u16) {
-        if let Some(shard) = self.shards.get_mut(usize::from(number)) {
+        if let Some(shard) = self.of_number_mut(number) {
             if shard.capacity() == 0 {
                 shard.head = None;
             }
@@ -178,8 +194,8 @@ impl ShardEstimates {
     }
 
     /// A shard is being requested. `wait`: the call leaves the mark of this server.
-    pub(super) fn sends(&mut self, number: usize, limit: usize, wait: bool) -> Sent {
-        let shard = &mut self.shards[number];
+    pub(super) fn sends(&mut self, at: usize, limit: usize, wait: bool) -> Sent {
+        let shard = &mut self.shards[at];
         (shard.passed_over, shard.added) = (0, None);
         // Another call must not expect the same messages.
         shard.ready = shard.ready.saturating_sub(limit as u64);
@@ -189,12 +205,12 @@ impl ShardEstimates {
     /// A shard has answered. `leases`: what it gave.
     pub(super) fn answers<'a>(
         &mut self,
-        number: usize,
+        at: usize,
         sent: Sent,
         outlook: &Outlook,
         leases: impl Iterator<Item = &'a Lease>,
     ) {
-        let shard = &mut self.shards[number];
+        let shard = &mut self.shards[at];
         let (mut count, mut lowest, mut highest) = (0, i64::MAX, i64::MIN);
         for lease in leases {
             (count, lowest, highest) = (count + 1, lowest.min(lease.priority), highest.max(lease.priority));
@@ -218,27 +234,28 @@ impl ShardEstimates {
     }
 
     /// A shard is unavailable. What it has is not known.
-    pub(super) fn is_away(&mut self, number: usize, refusal: &Refusal, now: Instant) {
-        let shard = &mut self.shards[number];
+    pub(super) fn is_away(&mut self, at: usize, refusal: &Refusal, now: Instant) {
+        let shard = &mut self.shards[at];
         shard.may_have_more = true;
         shard.away = Some((now + AWAY, refusal.clone()));
     }
 
     /// Why a shard is not requested now.
-    pub(super) fn why_away(&self, number: usize, now: Instant) -> Option<Refusal> {
-        let away = self.shards[number].away.as_ref().filter(|(until, _)| *until > now);
-        self.why_silent(number).or_else(|| away.map(|(_, refusal)| refusal.clone()))
+    pub(super) fn why_away(&self, at: usize, now: Instant) -> Option<Refusal> {
+        let shard = &self.shards[at];
+        let away = shard.away.as_ref().filter(|(until, _)| *until > now);
+        shard.why_silent().or_else(|| away.map(|(_, refusal)| refusal.clone()))
     }
 
     /// The refusal of a call on a shard that does not answer.
-    pub(super) fn why_silent(&self, number: usize) -> Option<Refusal> {
-        self.shards[number].silent.as_ref().map(|lost| not_sent(!lost.is_empty()))
+    pub(super) fn why_silent(&self, number: u16) -> Option<Refusal> {
+        self.of_number(number)?.why_silent()
     }
 
     /// A shard does not answer. `lost`: a Dequeue that may have got leases there. Returns whether that is new: then a task has to
     /// find out when it answers.
-    pub(super) fn falls_silent(&mut self, number: usize, lost: Option<Lost>) -> bool {
-        let shard = &mut self.shards[number];
+    pub(super) fn falls_silent(&mut self, number: u16, lost: Option<Lost>) -> bool {
+        let Some(shard) = self.of_number_mut(number) else { return false };
         let is_new = shard.silent.is_none();
         shard.silent.get_or_insert_default().extend(lost);
         is_new
@@ -246,12 +263,12 @@ impl ShardEstimates {
 
     /// The first of the Dequeues that may have got leases of a silent shard.
     pub(super) fn lost(&self, number: u16) -> Option<&Lost> {
-        self.shards[usize::from(number)].silent.as_ref()?.front()
+        self.of_number(number)?.silent.as_ref()?.front()
     }
 
     /// A silent shard has answered the repetition of the first of these Dequeues. `answer`: `None` if it refuses it.
     pub(super) fn finds(&mut self, number: u16, answer: Option<Dequeued>) {
-        let silent = self.shards[usize::from(number)].silent.as_mut();
+        let silent = self.of_number_mut(number).and_then(|shard| shard.silent.as_mut());
         if let (Some(lost), Some(answer)) = (silent.and_then(VecDeque::pop_front), answer) {
             self.found.add(&lost, answer);
         }
@@ -259,7 +276,7 @@ impl ShardEstimates {
 
     /// A silent shard has answered: calls go there again, unless more is to be found first.
     pub(super) fn ends_silence(&mut self, number: u16) -> bool {
-        let shard = &mut self.shards[usize::from(number)];
+        let Some(shard) = self.of_number_mut(number) else { return true };
         let is_over = shard.silent.as_ref().is_none_or(VecDeque::is_empty);
         if is_over {
             (shard.silent, shard.away) = (None, None);
@@ -278,10 +295,10 @@ impl ShardEstimates {
         &mut self.found
     }
 
-    /// A Dequeue is over that has requested these shards, as a set of bits.
-    pub(super) fn ends(&mut self, requested: u64) {
-        for (number, shard) in self.shards.iter_mut().enumerate() {
-            if requested & (1 << number) == 0 {
+    /// A Dequeue is over that has requested these shards, as a set of bits by position.
+    pub(super) fn ends(&mut self, requested: u128) {
+        for (at, shard) in self.shards.iter_mut().enumerate() {
+            if requested & (1 << at) == 0 {
                 shard.passed_over += 1;
             }
         }
@@ -289,33 +306,33 @@ impl ShardEstimates {
     }
 
     /// About how many messages a shard may give.
-    pub(super) fn capacity(&self, number: usize) -> u64 {
-        self.shards[number].capacity()
+    pub(super) fn capacity(&self, at: usize) -> u64 {
+        self.shards[at].capacity()
     }
 
     /// Whether a shard may give more than that.
-    pub(super) fn may_have_more(&self, number: usize) -> bool {
-        self.shards[number].may_have_more
+    pub(super) fn may_have_more(&self, at: usize) -> bool {
+        self.shards[at].may_have_more
     }
 
     /// Whether waiting callers are notified of what becomes runnable in a shard.
-    pub(super) fn is_marked(&self, number: usize) -> bool {
-        self.shards[number].is_marked
+    pub(super) fn is_marked(&self, at: usize) -> bool {
+        self.shards[at].is_marked
     }
 
     /// Whether a shard was passed over by as many Dequeues as there are shards: it is to say what it has.
-    pub(super) fn is_overdue(&self, number: usize) -> bool {
-        self.shards[number].passed_over >= self.shards.len()
+    pub(super) fn is_overdue(&self, at: usize) -> bool {
+        self.shards[at].passed_over >= self.shards.len()
     }
 
     /// The order in which shards are requested, the first one first. `given`: how many messages it is to give already.
-    pub(super) fn urgency(&self, number: usize, given: u64) -> (i128, u64, usize) {
-        let shard = &self.shards[number];
+    pub(super) fn urgency(&self, at: usize, given: u64) -> (i128, u64, usize) {
+        let shard = &self.shards[at];
         let head = match shard.head {
             None => i128::from(i64::MIN),
             Some(head) => i128::from(head) + i128::from(shard.gap) * i128::from(given),
         };
-        (head, given, (number + self.shards.len() - self.turn) % self.shards.len())
+        (head, given, (at + self.shards.len() - self.turn) % self.shards.len())
     }
 
     /// What a lane needs to know of the queue.
@@ -330,6 +347,11 @@ impl One {
     fn capacity(&self) -> u64 {
         self.ready.max(u64::from(self.may_have_more))
     }
+
+    /// The refusal of a call, while it does not answer.
+    fn why_silent(&self) -> Option<Refusal> {
+        self.silent.as_ref().map(|lost| not_sent(!lost.is_empty()))
+    }
 }
 
 #[cfg(test)]
@@ -342,7 +364,7 @@ mod tests {
 
     #[test]
     fn q17_what_is_sent_after_a_request_is_not_forgotten_with_its_answer() {
-        let mut known = ShardEstimates::of(2);
+        let mut known = ShardEstimates::of(0..2);
         let sent = known.sends(0, 1, false);
         known.adds(0, 1, Some(5));
         known.answers(0, sent, &outlook(0), [].iter());
@@ -354,7 +376,7 @@ mod tests {
 
     #[test]
     fn q17_a_due_message_counts_when_another_shard_says_the_time() {
-        let mut known = ShardEstimates::of(2);
+        let mut known = ShardEstimates::of(0..2);
         let sent = known.sends(0, 0, false);
         known.answers(0, sent, &Outlook { next_due_ms: Some(50), ..outlook(0) }, [].iter());
         assert_eq!((known.capacity(0), known.outlook(1).next_due_ms), (0, Some(50)));
@@ -365,7 +387,7 @@ mod tests {
 
     #[test]
     fn q17_a_busy_shard_is_not_the_most_urgent_one() {
-        let mut known = ShardEstimates::of(2);
+        let mut known = ShardEstimates::of(0..2);
         for (number, head) in [(0, 100), (1, 1)] {
             let sent = known.sends(number, 0, false);
             known.answers(number, sent, &Outlook { head: Some(head), ..outlook(9) }, [].iter());
@@ -383,8 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn q17_a_shard_is_known_by_its_number_wherever_it_stands() {
+        let mut known = ShardEstimates::of([0, 900, 901].into_iter());
+        for at in 0..3 {
+            let sent = known.sends(at, 0, false);
+            known.answers(at, sent, &outlook(0), [].iter());
+        }
+        known.changes(901);
+        known.changes(1);
+        assert_eq!([0, 1, 2].map(|at| (known.number(at), known.capacity(at))), [(0, 0), (900, 0), (901, 1)]);
+        assert!(known.falls_silent(900, None) && known.why_away(1, Instant::now()).is_some());
+        assert!(known.ends_silence(900) && known.why_silent(900).is_none());
+        known.ends(0b101);
+        assert_eq!(known.shards.iter().map(|shard| shard.passed_over).collect::<Vec<_>>(), [0, 1, 0]);
+    }
+
+    #[test]
     fn q17_no_shard_is_passed_over_for_ever() {
-        let mut known = ShardEstimates::of(3);
+        let mut known = ShardEstimates::of(0..3);
         for number in 0..3 {
             let sent = known.sends(number, 0, false);
             known.answers(number, sent, &outlook(9), [].iter());
@@ -400,7 +438,7 @@ mod tests {
 
     #[test]
     fn q17_a_shard_has_the_mark_of_a_waiting_server_until_it_changes() {
-        let mut known = ShardEstimates::of(1);
+        let mut known = ShardEstimates::of(0..1);
         let answered = |known: &mut ShardEstimates, wait| {
             let sent = known.sends(0, 0, wait);
             known.answers(0, sent, &outlook(0), [].iter());

@@ -11,12 +11,16 @@ impl<S: Store> Sharded<S> {
         match shard.number {
             0 => {
                 let layout = self.inner.layout(shard).await;
-                if matches!(layout, Ok(Layout { shards: 1, .. }) | Err(Refusal::QueueNotFound { .. })) {
+                let has_no_others = match &layout {
+                    Ok(layout) => layout.is_plain(),
+                    Err(refusal) => matches!(refusal, Refusal::QueueNotFound { .. }),
+                };
+                if has_no_others {
                     self.known.forget(&shard.queue);
                 }
                 layout
             }
-            _ => Ok(Layout { shards: 1, exclusivity_key: None }),
+            _ => Ok(Layout::plain()),
         }
     }
 
@@ -24,7 +28,7 @@ impl<S: Store> Sharded<S> {
     /// layout says: then the call is to be made again.
     pub(super) async fn layout_since(&self, first: &Shard, used: &Layout) -> Option<Layout> {
         // A call of the only shard has read the current layout.
-        if used.shards > 1 {
+        if !used.is_plain() {
             let store = &*self.inner;
             let read = |first: Shard| async move { store.get_queue(&first.queue).await };
             self.queue(first, used).on_time(0, read).await.ok()?;

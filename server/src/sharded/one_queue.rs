@@ -33,8 +33,9 @@ impl<S: Store> OneQueue<'_, S> {
         lock(&self.known)
     }
 
-    pub(super) fn numbers(&self) -> std::ops::Range<u16> {
-        0..self.layout.shards
+    /// The numbers of its shards, ascending.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u16> + use<S> {
+        self.layout.numbers()
     }
 
     /// A call on one shard. A shard that is missing is created, if the queue should have it, and called again.
@@ -66,7 +67,7 @@ impl<S: Store> OneQueue<'_, S> {
         number: u16,
         act: impl Fn(Shard) -> F + Send + Sync,
     ) -> Result<T, Refusal> {
-        if self.known().why_silent(usize::from(number)).is_some() {
+        if self.known().why_silent(number).is_some() {
             // Whatever a Dequeue may have got there, this call has done nothing.
             return Err(not_sent(false));
         }
@@ -80,7 +81,7 @@ impl<S: Store> OneQueue<'_, S> {
         lost: impl FnOnce() -> Option<Lost>,
         act: impl Fn(Shard) -> F + Send + Sync,
     ) -> Result<T, Refusal> {
-        let silent = self.known().why_silent(usize::from(number));
+        let silent = self.known().why_silent(number);
         match silent {
             Some(refusal) => Err(refusal),
             None => self.within_patience(number, lost, act).await,
@@ -109,7 +110,7 @@ impl<S: Store> OneQueue<'_, S> {
     }
 
     fn falls_silent(&self, number: u16, lost: Option<Lost>) {
-        if self.known().falls_silent(usize::from(number), lost) {
+        if self.known().falls_silent(number, lost) {
             let silent = Silent {
                 store: Arc::downgrade(self.store),
                 shard: self.first.sibling(number),

@@ -33,7 +33,7 @@ impl<S: Store> Sharded<S> {
 
     /// The queue of this first shard for one call, in this layout.
     pub(super) fn queue<'a>(&'a self, first: &'a Shard, layout: &Layout) -> OneQueue<'a, S> {
-        let (known, observers) = (self.known.of(&first.queue, layout.shards), &self.observers);
+        let (known, observers) = (self.known.of(&first.queue, layout), &self.observers);
         OneQueue { store: &self.inner, first, layout: layout.clone(), known, all_estimates: &self.known, observers }
     }
 }

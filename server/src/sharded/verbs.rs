@@ -46,7 +46,7 @@ macro_rules! of_leases {
     ($verb:ident, $note:expr, $item:ty, $answer:ty, $lease:expr) => {
         async fn $verb(&self, first: &Shard, items: Vec<$item>) -> Items<$answer> {
             let call = async |layout: &Layout, items: Vec<$item>| {
-                if layout.shards == 1 {
+                if layout.is_plain() {
                     return self.inner.$verb(first, items).await;
                 }
                 let queue = self.queue(first, layout);
@@ -134,24 +134,24 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn purge(&self, first: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.purge(first, include_running, cursor).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
+        let cursor = Cursor::parse(cursor, "cursor", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.purge(&shard, include_running, within).await };
         let step = queue.on_time(cursor.number, step).await;
         // A step without an answer may have changed something, too.
         queue.changes(cursor.number);
         let step = step?;
-        let next = cursor.behind(step.next_cursor, layout.shards);
+        let next = cursor.behind(step.next_cursor, &layout);
         Ok(Purged { purged: step.purged, next_cursor: Cursor::shown(next) })
     }
 
     async fn enqueue(&self, first: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.enqueue(first, messages).await;
         }
         let queue = self.queue(first, &layout);
@@ -159,7 +159,7 @@ impl<S: Store> Store for Sharded<S> {
         let (count, parts) = (messages.len(), divide(messages, numbers.into_iter().map(Ok)));
         for (number, (_, messages)) in &parts.0 {
             // Of an exclusive queue only the first message of a value is runnable.
-            let runnable = if layout.exclusivity_key.is_some() { 0 } else { messages.len() as u64 };
+            let runnable = if layout.exclusivity_key().is_some() { 0 } else { messages.len() as u64 };
             let of_class = messages.iter().any(|message| message.priority_class.is_some());
             let head = messages.iter().map(|message| message.priority).min().filter(|_| !of_class);
             queue.known().adds(*number, runnable, head);
@@ -178,7 +178,7 @@ impl<S: Store> Store for Sharded<S> {
     ) -> Result<Dequeued, Refusal> {
         let mut layout = self.layout_of(first).await?;
         loop {
-            let answer = if layout.shards == 1 {
+            let answer = if layout.is_plain() {
                 self.inner.dequeue(first, requests, wait, ticket).await?
             } else {
                 Dequeue::new(&self.queue(first, &layout), requests, wait, ticket).run().await?
@@ -209,7 +209,7 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn update_message(&self, first: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
         of_message!(self, first, |layout| {
-            if layout.shards == 1 {
+            if layout.is_plain() {
                 return self.inner.update_message(first, id, patch.clone()).await;
             }
             let (queue, store) = (self.queue(first, layout), &*self.inner);
@@ -231,17 +231,17 @@ impl<S: Store> Store for Sharded<S> {
         limit: usize,
     ) -> Result<ChangedPage, Refusal> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.change_messages(first, request, cursor, limit).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let cursor = Cursor::parse(cursor, "page_token", layout.shards)?;
+        let cursor = Cursor::parse(cursor, "page_token", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.change_messages(&shard, request, within, limit).await };
         let page = queue.on_time(cursor.number, step).await;
         queue.changes(cursor.number);
         let mut page = page?;
-        page.next_cursor = Cursor::shown(cursor.behind(page.next_cursor, layout.shards));
+        page.next_cursor = Cursor::shown(cursor.behind(page.next_cursor, &layout));
         Ok(page)
     }
 
@@ -253,18 +253,18 @@ impl<S: Store> Store for Sharded<S> {
         limit: usize,
     ) -> Result<Page<Message>, Refusal> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.list_messages(first, state, cursor, limit).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let mut next = Some(Cursor::parse(cursor, "page_token", layout.shards)?);
+        let mut next = Some(Cursor::parse(cursor, "page_token", &layout)?);
         let mut items = Vec::new();
         while let Some(cursor) = next.take() {
             let (within, left) = (cursor.within.as_str(), limit - items.len());
             let page = |shard: Shard| async move { store.list_messages(&shard, state, within, left).await };
             let page = queue.on_time(cursor.number, page).await?;
             items.extend(page.items);
-            next = cursor.behind(page.next_cursor, layout.shards);
+            next = cursor.behind(page.next_cursor, &layout);
             if items.len() >= limit {
                 break;
             }
@@ -274,7 +274,7 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn explain(&self, first: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
         of_message!(self, first, |layout| {
-            if layout.shards == 1 {
+            if layout.is_plain() {
                 return self.inner.explain(first, id).await;
             }
             let (queue, store) = (self.queue(first, layout), &*self.inner);
@@ -285,7 +285,7 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn depth(&self, first: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
         let mut layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             let depth = self.inner.depth(first, filter).await?;
             // The call has read the current configuration of the queue.
             let current = self.layout_of(first).await?;
@@ -308,7 +308,7 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn ages(&self, first: &Shard) -> Result<Ages, Refusal> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.ages(first).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
@@ -329,15 +329,15 @@ impl<S: Store> Store for Sharded<S> {
 
     async fn check(&self, first: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
         let layout = self.layout_of(first).await?;
-        if layout.shards == 1 {
+        if layout.is_plain() {
             return self.inner.check(first, cursor).await;
         }
         let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let cursor = Cursor::parse(cursor, "cursor", layout.shards)?;
+        let cursor = Cursor::parse(cursor, "cursor", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.check(&shard, within).await };
         let (checked, page) = queue.on_time(cursor.number, step).await?;
-        let next = cursor.behind(page.next_cursor, layout.shards);
+        let next = cursor.behind(page.next_cursor, &layout);
         Ok((checked, Page { items: page.items, next_cursor: Cursor::shown(next) }))
     }
 

@@ -9,7 +9,7 @@ use tallystone_model::config::QueueConfig;
 use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, PAYLOAD_BYTES_MAX};
 use tallystone_model::message::{Enqueued, NewMessage};
 use tallystone_model::store::*;
-use tallystone_model::{Layout, MessageId, PriorityClass, Refusal, Shard};
+use tallystone_model::{MessageId, PriorityClass, Refusal, Shard};
 
 /// Items of one script call that may read the whole payload of each.
 pub(super) const LARGE_ITEMS: usize = BATCH_BYTES_MAX / PAYLOAD_BYTES_MAX;
@@ -24,11 +24,11 @@ fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Optio
 
 /// Refuses messages that another shard takes by the current configuration: their sender has an earlier one. What a shard has
 /// accepted so, no other shard accepts (Q17).
-fn are_of_shard(shard: &Shard, config: &QueueConfig, messages: &[NewMessage]) -> Result<(), Refusal> {
-    if config.shards == 1 && shard.number == 0 {
+fn are_of_shard(shard: &Shard, view: &View, messages: &[NewMessage]) -> Result<(), Refusal> {
+    if shard.number == 0 && !view.is_of_several() {
         return Ok(());
     }
-    let layout = Layout::of(config);
+    let layout = view.stored.layout();
     match messages.iter().all(|message| layout.number_of(message) == shard.number) {
         true => Ok(()),
         false => Err(Refusal::earlier_layout()),
@@ -136,7 +136,7 @@ impl Shared {
         let fill = |view: &View, command: &mut Cmd| {
             let config = view.config();
             not_closed(shard, config)?;
-            are_of_shard(shard, config, messages)?;
+            are_of_shard(shard, view, messages)?;
             let mut taken = Vec::with_capacity(messages.len());
             let items = messages.iter().zip(&ids);
             checked = items

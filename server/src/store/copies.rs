@@ -9,14 +9,15 @@ use futures::future::try_join_all;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tallystone_model::config::QueueConfig;
-use tallystone_model::{Applied, Refusal, Shard};
+use tallystone_model::{Applied, Layout, Refusal, Shard};
 
 /// Between two checks that all shards have the configuration of their queues.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// The shards of a queue with this configuration that are copies.
-pub(super) fn copies(first: &Shard, config: &QueueConfig) -> impl DoubleEndedIterator<Item = Shard> + use<> {
-    Shard::all(&first.queue, config.shards).skip(1)
+/// The shards of a queue with this layout that are copies.
+pub(super) fn copies(first: &Shard, layout: &Layout) -> impl Iterator<Item = Shard> + use<> {
+    let first = first.clone();
+    layout.numbers().filter(|number| *number > 0).map(move |number| first.sibling(number))
 }
 
 pub(super) fn changed_meanwhile() -> Refusal {
@@ -47,7 +48,7 @@ impl<'a> Copies<'a> {
 
     /// All copies get the configuration of the queue, and those that are missing are created.
     pub(super) async fn follow_all(&self, first: &Shard, view: &Arc<View>) -> Result<(), Refusal> {
-        let followed = copies(first, view.config()).map(async |shard| self.follow(&shard, view).await);
+        let followed = copies(first, &view.stored.layout()).map(async |shard| self.follow(&shard, view).await);
         try_join_all(followed).await.map(drop)
     }
 
@@ -111,7 +112,7 @@ impl<'a> Copies<'a> {
         if current.stored.member.as_ref().is_some_and(|member| member.deleting_since_ms > 0) {
             return Err(changed_meanwhile());
         }
-        if copy.number >= current.config().shards {
+        if !current.stored.layout().has(copy.number) {
             return Err(changed_meanwhile());
         }
         Ok((current.stored.copied_member() != view.stored.copied_member()).then_some(current))
@@ -154,7 +155,7 @@ impl<'a> Copies<'a> {
         if !is_new || partition.deleted(first).await?.is_some() {
             return Ok(None);
         }
-        for copy in copies(first, config) {
+        for copy in copies(first, &Layout::of(config)) {
             let stored = match self.of(&copy).read(&copy).await {
                 Ok((view, _)) => view.stored.clone(),
                 Err(Refusal::QueueNotFound { .. }) => continue,
@@ -190,7 +191,7 @@ impl<'a> Copies<'a> {
         let mut found = Vec::new();
         for partition in self.0 {
             let views = partition.views.read().unwrap_or_else(PoisonError::into_inner);
-            let firsts = views.iter().filter(|(shard, view)| shard.number == 0 && view.config().shards > 1);
+            let firsts = views.iter().filter(|(shard, view)| shard.number == 0 && view.is_of_several());
             found.extend(firsts.map(|(shard, _)| shard.clone()));
         }
         found

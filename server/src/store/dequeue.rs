@@ -173,9 +173,9 @@ impl<'a> Dequeue<'a> {
         }
         let (now_ms, ready) = (reply.number()?, reply.number()?);
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
-        let head = match view.config().shards {
-            1 => None,
-            _ => record::read_priority(&reply.bytes()?).map_err(unreadable)?,
+        let head = match view.is_of_several() {
+            false => None,
+            true => record::read_priority(&reply.bytes()?).map_err(unreadable)?,
         };
         let mut again = Vec::new();
         for at in self.open.iter().copied() {

@@ -19,7 +19,7 @@ use tallystone_link::{
 use tallystone_lua::Script;
 use tallystone_lua::keys::{self, Keyspace};
 use tallystone_model::store::{Depth, Page};
-use tallystone_model::{QueueName, Refusal, Shard};
+use tallystone_model::{Layout, QueueName, Refusal, Shard};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -172,8 +172,8 @@ impl RedisStore {
     /// The shards of a queue, as far as this server knows.
     pub fn cached_shards(&self, queue: &QueueName) -> Vec<Shard> {
         let first = Shard::first(queue);
-        let count = self.of(&first).cached(&first).map_or(1, |view| view.config().shards);
-        Shard::all(queue, count).collect()
+        let layout = self.of(&first).cached(&first).map_or_else(Layout::plain, |view| view.stored.layout());
+        layout.numbers().map(|number| first.sibling(number)).collect()
     }
 
     /// What each partition keeps for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are

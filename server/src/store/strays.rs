@@ -2,7 +2,7 @@
 //! (docs/decisions/0217).
 
 use super::copies::Copies;
-use super::view::Stored;
+use super::view::{Stored, View};
 use tallystone_model::{Refusal, Shard};
 
 impl Copies<'_> {
@@ -29,9 +29,9 @@ impl Copies<'_> {
     /// Returns whether it is a stray that has messages.
     async fn remove_stray(&self, shard: &Shard) -> Result<bool, Refusal> {
         let first = shard.sibling(0);
-        let is_within = |shards: u16| shard.number < shards;
+        let is_within = |view: &View| view.stored.layout().has(shard.number);
         // Of queues that this server does not use, it sends no messages anywhere.
-        if self.of(&first).cached(&first).is_none_or(|view| is_within(view.config().shards)) {
+        if self.of(&first).cached(&first).is_none_or(|view| is_within(&view)) {
             return Ok(false);
         }
         let partition = self.of(shard);
@@ -49,7 +49,7 @@ impl Copies<'_> {
         };
         let (shards, Some(member)) = (queue.config().shards, found.stored.member.clone()) else { return Ok(false) };
         let is_ours = queue.stored.member.as_ref().is_some_and(|ours| ours.queue_id == member.queue_id);
-        if is_ours || is_within(shards) {
+        if is_ours || is_within(&queue) {
             return Ok(false);
         }
         // No message is of this shard by its queue's number of shards: from here on every server is refused.

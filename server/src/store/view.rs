@@ -8,7 +8,7 @@ use tallystone_lua::keys::Keyspace;
 use tallystone_lua::record::{self, ShardState};
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::Queue;
-use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
+use tallystone_model::{Filter, IndexKeys, Layout, QueueConfig, QueueName, Refusal, Shard};
 
 /// The last use of an index is recorded at most this often, because each record is a change of the configuration.
 const USE_REFRESH_MS: u64 = 600_000;
@@ -111,6 +111,11 @@ impl Stored {
     /// The configuration of another new shard of the queue with this first one.
     pub(super) fn copy_of(first: &Stored) -> Stored {
         Stored { member: first.copied_member(), ..Stored::new(first.config.clone()) }
+    }
+
+    /// How the queue is spread over its shards.
+    pub(super) fn layout(&self) -> Layout {
+        Layout::of(&self.config)
     }
 
     /// What a copy of this first shard has.
@@ -257,6 +262,11 @@ impl View {
         &self.stored.config
     }
 
+    /// Whether the shard is one of several of its queue, or was one.
+    pub(super) fn is_of_several(&self) -> bool {
+        self.stored.member.is_some()
+    }
+
     pub(super) fn queue(&self, name: &QueueName) -> Queue {
         Queue {
             name: name.clone(),
@@ -284,7 +294,7 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);
     let forgets = FORGETS * u8::from(config.forgets_completed(queue));
-    out.push(u8::from(config.queue_type.key().is_some()) + forgets + OF_SEVERAL * u8::from(config.shards > 1));
+    out.push(u8::from(config.queue_type.key().is_some()) + forgets + OF_SEVERAL * u8::from(stored.member.is_some()));
     out.extend_from_slice(&(config.lease_ms as u32).to_be_bytes());
     out.extend_from_slice(&six(config.invisibility_ms));
     out.extend_from_slice(&(config.max_attempts as u16).to_be_bytes());

@@ -79,7 +79,7 @@ impl<'a> Whole<'a> {
             Err(refusal) => return Err(refusal),
         };
         let Some((member, view)) = member else { return partition.delete_shard(&first, None).await };
-        let others: Vec<Shard> = copies(&first, view.config()).collect();
+        let others: Vec<Shard> = copies(&first, &view.stored.layout()).collect();
         let all: Vec<Shard> = std::iter::once(first.clone()).chain(others.iter().cloned()).collect();
         let all: Vec<&Shard> = all.iter().collect();
         let states = async |partition: Arc<Shared>, shards: Vec<Shard>| partition.shard_states(&shards).await;
@@ -119,14 +119,14 @@ impl<'a> Whole<'a> {
     }
 
     pub(super) async fn layout(&self, first: &Shard) -> Result<Layout, Refusal> {
-        Ok(Layout::of(self.of(first).view(first).await?.config()))
+        Ok(self.of(first).view(first).await?.stored.layout())
     }
 
     pub(super) async fn mend(&self, shard: &Shard) -> Result<(), Refusal> {
         let first = shard.sibling(0);
         let partition = self.of(&first);
         let mut view = partition.read(&first).await?.0;
-        if shard.number == 0 || shard.number >= view.config().shards {
+        if shard.number == 0 || !view.stored.layout().has(shard.number) {
             return Ok(());
         }
         let Some(member) = &view.stored.member else { return Ok(()) };

@@ -118,7 +118,7 @@ pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &
     let store = RedisStore::connect(options).await.expect("a durable Redis");
     let first = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
     let (mut events, mut last) = (Vec::new(), BTreeMap::new());
-    for number in 0..store.layout(&first).await.expect("a queue").shards {
+    for number in store.layout(&first).await.expect("a queue").numbers() {
         let of_shard = store.outbox_events(&first.sibling(number)).await.expect("the outbox");
         last.extend(follow(&of_shard));
         events.extend(of_shard);

@@ -256,9 +256,9 @@ impl CallReply {
 
 /// Sweeps each shard of a queue.
 async fn sweep<S: Store>(store: &S, first: &Shard) -> Result<Swept, Refusal> {
-    let shards = store.layout(first).await?.shards;
+    let numbers = store.layout(first).await?.numbers();
     let mut all = sweep_shard(store, first).await?;
-    for number in 1..shards {
+    for number in numbers.skip(1) {
         let next = sweep_shard(store, &first.sibling(number)).await?;
         all = Swept { next_ms: all.next_ms.into_iter().chain(next.next_ms).min(), ..sum(all, next) };
     }

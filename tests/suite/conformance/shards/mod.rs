@@ -46,7 +46,7 @@ fn names(count: usize) -> Vec<String> {
 
 async fn shards_of<S: Store>(queue: &TestQueue<S>) -> Vec<Shard> {
     let layout = queue.store.layout(&queue.shard).await.expect("a queue");
-    (0..layout.shards).map(|number| queue.shard.sibling(number)).collect()
+    layout.numbers().map(|number| queue.shard.sibling(number)).collect()
 }
 
 async fn q17_messages_are_spread_and_seen_as_one_queue<S: Probe>(stage: &Stage<S>) {
@@ -156,8 +156,8 @@ async fn q17_a_message_that_another_server_has_sent_is_passed_over_only_so_often
     // Now it knows of every shard.
     here.take(2 * shards).await;
     let layout = here.store.layout(&here.shard).await.expect("a queue");
-    for number in 0..layout.shards {
-        let of_shard = |name: &String| Shard::number_of(layout.shards, None, &id(name)) == number;
+    for number in layout.numbers() {
+        let of_shard = |name: &String| layout.current().number_of(None, &id(name)) == number;
         let name = (0..).map(|n| format!("urgent{number}-{n}")).find(of_shard).expect("one in some");
         here.through(&stage.other).put([message(&name, 1)]).await;
         let mut passes = 0;
@@ -339,7 +339,7 @@ async fn q17_an_id_may_be_that_of_one_message_of_each_value<S: Probe>(stage: &St
         let values = (0..).map(|n| format!("v{n}"));
         values
             .into_iter()
-            .find(|value| Shard::number_of(layout.shards, Some(value), &id("a")) == number)
+            .find(|value| layout.current().number_of(Some(value), &id("a")) == number)
             .expect("one in some")
     };
     let (first, second) = (value_in(0), value_in(2));
