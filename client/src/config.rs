@@ -46,7 +46,8 @@ pub struct QueueConfig {
     /// How long the id of a message is remembered after the message ended, in ms, up to a year; default 0. An id is always
     /// known while its message is kept.
     pub id_window_ms: Option<u64>,
-    /// Number of shards, which may be on several primaries of a Redis Cluster: 1 to 64; default 1. Fixed at creation.
+    /// Number of shards, which may be on several primaries of a Redis Cluster: 1 to 64; default 1. It can be changed in a simple queue
+    /// while no earlier change is under way ([`QueueInfo::shards_draining`]); in an exclusive one it is fixed at creation.
     pub shards: Option<u32>,
     /// Delay between a failed attempt and the next; default exponential, from 1 second to 5 minutes, with jitter.
     pub retry_backoff: Option<Backoff>,
@@ -103,6 +104,8 @@ pub struct QueueInfo {
     pub revision: u32,
     /// When it was created, Unix ms.
     pub created_at_ms: u64,
+    /// Shards of before a change of their number that are not empty yet; they take no new messages. 0: no change is under way.
+    pub shards_draining: u32,
 }
 
 impl QueueConfig {
@@ -235,6 +238,7 @@ impl QueueInfo {
             config: QueueConfig::from_wire(info.config.unwrap_or_default()),
             revision: info.revision,
             created_at_ms: from_wire(info.created_at_ms),
+            shards_draining: u32::try_from(info.shards_draining).unwrap_or(0),
         }
     }
 }

@@ -25,7 +25,7 @@ local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts
 --@include timeline
 if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_raw} end
 
-exclusive = exclusive % 2 == 1 -- lib/complete/batch and lib/dequeue/reply have the other bits
+exclusive = exclusive % 2 == 1 -- lib/complete/batch, lib/dequeue/reply and enqueue have the other bits
 
 -- How many messages this call made runnable, and the earliest due time that it set: close_shard publishes both.
 local became_ready, earliest_due = 0, FAR

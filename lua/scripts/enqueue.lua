@@ -1,6 +1,6 @@
 #!lua
 -- enqueue: accepts messages. A known id answers its first result, or coalesces (Q1, Q3, Q10, Q12). So does, without
--- coalescing, the remembered id of a message that is gone (Q26).
+-- coalescing, the remembered id of a message that is gone (Q26). A closed shard takes no other message (Q17): MOVED.
 -- KEYS all of the shard   ARGV head, kinds (a byte for each item: 1 coalesce + 2 has invisibility + 4 has a priority
 --      class), then id, content of each item; content is fixed .. payload, see lib/record; the priority of an item with a
 --      class is an offset to the time
@@ -22,7 +22,9 @@
 local kinds = ARGV[5]
 local items = #kinds
 if items == 0 then return {OK, ''} end
-local ids, results, accepted = {}, {}, {}
+-- gone: ids whose messages this call has collected, and whose bodies it may have read before.
+local ids, results, accepted, gone = {}, {}, {}, {}
+local closed = byte(ARGV[3]) >= 8
 for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
 local remembered = id_window_ms > 0 and remembered_ids(ids) or {}
 if exclusive then load_keys(items) end
@@ -36,10 +38,16 @@ for i = 1, items do
   local id, content, kind = ids[i], ARGV[5 + 2 * i], byte(kinds, i)
   if kind >= 4 then content = with_deadline(content) end
   local code, at
-  if known[i] or accepted[id] then
+  if known[i] and not gone[id] or accepted[id] then
     code, at = again(i, id, content, kind)
   elseif remembered[id] and kind % 2 == 0 then
     code, at = first_result(remembered[id], content)
+  elseif closed then
+    code, at = MOVED, 0
+    if remembered[id] then
+      forget_id(id)
+      remembered[id] = nil
+    end
   else
     code, at = add_fresh(id, content, kind)
     if code == OK then

@@ -35,6 +35,8 @@ answers! {
         QueueFull = "QUEUE_FULL",
         /// Item: the outbox is full.
         OutboxFull = "OUTBOX_FULL",
+        /// Item: a closed shard does not have the message, which is for a later shard.
+        Moved = "MOVED",
     }
 }
 

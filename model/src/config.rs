@@ -105,7 +105,7 @@ pub struct QueueConfig {
     pub max_errored_bytes: u64,
     /// How long the id of a message is remembered after it ended; less than its retention: as long as it stays (Q26).
     pub id_window_ms: u64,
-    /// The number of shards; fixed at creation (Q17). Each has an equal share of the bounds on messages and bytes.
+    /// The number of shards (Q17); fixed at creation in an exclusive queue. Each has an equal share of the bounds on messages and bytes.
     pub shards: u16,
     /// The delay before the next attempt.
     pub retry_backoff: Backoff,
@@ -169,6 +169,8 @@ pub struct QueuePatch {
     pub max_errored_bytes: Option<u64>,
     /// See [`QueueConfig::id_window_ms`].
     pub id_window_ms: Option<u64>,
+    /// See [`QueueConfig::shards`] and [`Spread::changed`](crate::Spread::changed).
+    pub shards: Option<u16>,
     /// See [`QueueConfig::retry_backoff`].
     pub retry_backoff: Option<Backoff>,
     /// See [`QueueConfig::max_depth`].
@@ -180,18 +182,6 @@ pub struct QueuePatch {
 }
 
 impl QueueConfig {
-    /// What each shard has of a bound of the whole queue (Q17); no bound (0) stays none.
-    pub fn share(&self, bound: u64) -> u64 {
-        bound.div_ceil(u64::from(self.shards.max(1)))
-    }
-
-    /// Whether a filter may create one more undeclared index in a shard with so many of them, and so many messages in all states
-    /// (docs/decisions/0267).
-    pub fn admits_undeclared_index(&self, undeclared: usize, messages: u64) -> bool {
-        let entries = messages.saturating_mul(undeclared as u64 + 1);
-        undeclared == 0 || entries <= self.share(UNDECLARED_INDEX_ENTRIES_MAX)
-    }
-
     /// Whether a message of this queue is gone as soon as it is completed, and a repeated Complete finds none. Only internal
     /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
     pub fn forgets_completed(&self, queue: &QueueName) -> bool {
@@ -241,6 +231,7 @@ impl QueueConfig {
         lay(&mut config.max_errored, &patch.max_errored);
         lay(&mut config.max_errored_bytes, &patch.max_errored_bytes);
         lay(&mut config.id_window_ms, &patch.id_window_ms);
+        lay(&mut config.shards, &patch.shards);
         lay(&mut config.retry_backoff, &patch.retry_backoff);
         lay(&mut config.max_depth, &patch.max_depth);
         lay(&mut config.indexes, &patch.indexes);
@@ -271,19 +262,6 @@ mod tests {
         assert!(config.patched(&patch).is_err());
         let patch = QueuePatch { max_depth: Some(7), ..QueuePatch::default() };
         assert_eq!(config.patched(&patch).unwrap(), QueueConfig { max_depth: 7, ..config });
-    }
-
-    #[test]
-    fn s1_undeclared_indexes_of_a_large_queue_are_few() {
-        let admitted = |messages: u64, shards: u16| {
-            let config = QueueConfig { shards, ..QueueConfig::default() };
-            (0..INDEXES_MAX).take_while(|undeclared| config.admits_undeclared_index(*undeclared, messages)).count()
-        };
-        for (messages, indexes) in [(0, 16), (37_500, 16), (200_000, 3), (300_000, 2), (300_001, 1), (u64::MAX, 1)] {
-            assert_eq!(admitted(messages, 1), indexes, "{messages} messages");
-        }
-        // All shards of a queue together have as many entries as one.
-        assert_eq!(admitted(50_000, 4), 3);
     }
 
     #[test]

@@ -35,6 +35,6 @@ pub use priority_class::{PriorityClass, PriorityClasses};
 pub use refusal::{Applied, Refusal, Resource};
 pub use secret::{without_password, without_passwords};
 pub use selection::{Change, ChangeCursor, ChangeRequest, ChangedPage, Selection};
-pub use shard::{Generation, Layout, Shard};
+pub use shard::{Generation, Layout, Shard, Spread};
 pub use state::{Cause, State};
 pub use store::Store;

@@ -58,6 +58,8 @@ pub const PRIORITY_CLASS_BYTES_MAX: usize = 64;
 pub const PRIORITY_OFFSET_MS_MAX: u64 = 1_000 * DELAY_MS_MAX;
 /// Shards of one queue (Q17). A Dequeue that finds nothing has called each of them.
 pub const SHARDS_MAX: u16 = 64;
+/// The highest number of a shard. Each change of the number of shards takes new ones (Q17).
+pub const SHARD_NUMBER_MAX: u16 = 1_023;
 /// Entries on one page of a list.
 pub const PAGE_ITEMS_MAX: usize = 1_000;
 /// The most urgent priorities among which the oldest runnable message is searched.
@@ -86,6 +88,8 @@ const _: () = {
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");
     // A fencing token is a 64-bit number with sign in history, and has the number of its shard above 53 bits.
-    assert!(SHARDS_MAX < 1 << 10);
+    assert!(SHARD_NUMBER_MAX < 1 << 10);
+    // During a change: those before it and after it, which differ in number, and the first one.
+    assert!(SHARDS_MAX as u32 * 2 <= u128::BITS, "a set of shards is a number of 128 bits");
     assert!(LEASE_MS_MIN < LEASE_MS_MAX && FILTERS_MAX <= BATCH_ITEMS_MAX);
 };

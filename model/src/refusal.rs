@@ -41,6 +41,11 @@ impl std::fmt::Display for Resource {
     }
 }
 
+/// Why a shard refuses a call that was made by an earlier layout of its queue.
+const EARLIER_LAYOUT: &str = "the queue has another number of shards than before";
+/// Why a closed shard refuses a message that it does not have.
+const MOVED: &str = "the number of shards of the queue is being changed; call again";
+
 /// All reasons of refusals, as [`Refusal::reason`] returns them.
 pub const REASONS: [&str; 22] = [
     "INVALID_ARGUMENT",
@@ -245,8 +250,22 @@ impl Refusal {
 
     /// The refusal of a call that names a shard by an earlier [`Layout`](crate::Layout) of its queue.
     pub fn earlier_layout() -> Self {
-        let why = "the queue has another number of shards than before".to_owned();
-        Refusal::Unavailable { applied: Applied::No, why }
+        Refusal::Unavailable { applied: Applied::No, why: EARLIER_LAYOUT.to_owned() }
+    }
+
+    /// The refusal of a message that a closed shard does not have, so that it is for a later shard of its queue (Q17).
+    pub fn moved() -> Self {
+        Refusal::Unavailable { applied: Applied::No, why: MOVED.to_owned() }
+    }
+
+    /// Whether it is that one.
+    pub fn is_moved(&self) -> bool {
+        matches!(self, Refusal::Unavailable { applied: Applied::No, why } if why == MOVED)
+    }
+
+    /// Whether the call was made by an earlier layout of the queue, certainly without effect: the store knows the current one then.
+    pub fn is_by_earlier_layout(&self) -> bool {
+        self.is_moved() || matches!(self, Refusal::Unavailable { applied: Applied::No, why } if why == EARLIER_LAYOUT)
     }
 
     /// The same refusal of a call of several tries or steps, of which an earlier one may have taken effect.

@@ -30,7 +30,7 @@ use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
 pub use crate::selection::MessagePatch;
 use crate::selection::{ChangeRequest, ChangedPage};
-use crate::shard::{Layout, Shard};
+use crate::shard::{Generation, Layout, Shard, Spread};
 use crate::state::State;
 use bytes::Bytes;
 use std::future::Future;
@@ -50,6 +50,27 @@ pub struct Queue {
     pub revision: u32,
     /// When it was created: Unix ms, by the store's clock.
     pub created_at_ms: u64,
+    /// How its number of shards was changed; `None`: never.
+    pub spread: Option<Spread>,
+}
+
+impl Queue {
+    /// How it is spread over its shards.
+    pub fn layout(&self) -> Layout {
+        Layout::of(&self.config, self.spread.as_ref())
+    }
+
+    /// All its shards, the first one first.
+    pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
+        let first = Shard::first(&self.name);
+        self.layout().numbers().map(move |number| first.sibling(number))
+    }
+
+    /// The shards of the same age as the one of this number; of the first, if it is of none, the current ones.
+    pub fn generation_of(&self, number: u16) -> Generation {
+        let layout = self.layout();
+        layout.generation_of(number).unwrap_or(layout.current())
+    }
 }
 
 /// One request of a Dequeue.
@@ -361,6 +382,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Applies the patch to the configuration, in all shards before the answer. A patch that changes nothing keeps the
     /// revision.
+    ///
+    /// Another number of shards (Q17): the shards of before are *closed*, see [`Store::enqueue`], and new ones take new messages. The
+    /// closed ones stay until a background job of the store finds them empty: without a message in any state, and without a
+    /// remembered id. Refused: see [`Spread::changed`].
     fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
     /// The queue with its current configuration.
@@ -385,7 +410,7 @@ pub trait Store: Send + Sync + 'static {
     /// How the queue of this first shard is spread over its shards, as far as this store knows. A call on a shard that the queue
     /// has no more, or a message for another shard, is refused, and the store knows better afterwards.
     fn layout(&self, first: &Shard) -> impl Future<Output = Result<Layout, Refusal>> + Send {
-        async move { Ok(Layout::of(&self.get_queue(&first.queue).await?.config)) }
+        async move { Ok(self.get_queue(&first.queue).await?.layout()) }
     }
 
     /// A call has found no shard of this number, except the first. Creates it, if its queue should have it, because the creation
@@ -419,7 +444,10 @@ pub trait Store: Send + Sync + 'static {
     /// 4. The id is known, with `coalesce`. A live message stands for the new one (IdConflict if its exclusivity value
     ///    differs): it takes the priority if that is more urgent, and a running one is marked; nothing is written if
     ///    nothing changes. A terminal message is collected, and the message is new. So is one whose id is only remembered.
-    /// 5. The message is new: QueueFull at max_depth, else it is invisible or pending at version 1.
+    /// 5. The message is new. A closed shard forgets what it remembers of the id, and refuses the message:
+    ///    [`Refusal::moved`]. It is for a later shard of the queue. So a closed shard gets no new message, and one that it does not have
+    ///    is in no case there later.
+    /// 6. QueueFull at max_depth, else the message is invisible or pending at version 1.
     fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> impl Future<Output = Items<Enqueued>> + Send;
 
     /// Q4, Q8, Q10, Q11. If dequeue is blocked, refuses the whole call. First, everything that is due moves: messages

@@ -72,10 +72,7 @@ pub trait SweepTimes: Store {
         let _ = partition;
         async move {
             let page = self.list_queues("", cursor, PAGE_ITEMS_MAX).await?;
-            let shards = page.items.into_iter().flat_map(|queue| {
-                let name = queue.name;
-                (0..queue.config.shards).map(move |number| Shard { queue: name.clone(), number })
-            });
+            let shards = page.items.into_iter().flat_map(|queue| queue.shards());
             let items = shards.map(|shard| SweepTime { shard, due_in: None }).collect();
             Ok(Page { items, next_cursor: page.next_cursor })
         }

@@ -34,7 +34,7 @@ pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use network::Network;
 pub use polling::Polling;
 pub use ports::lasting_port;
-pub use probe::Probe;
+pub use probe::{Probe, SHARD_NUMBERS};
 pub use program::cargo_build;
 pub use queue::TestQueue;
 pub use redis::{TestRedis, volatile};

@@ -86,7 +86,8 @@ enum BackoffName {
 }
 
 impl ConfigArgs {
-    pub(super) fn into_config(self) -> QueueConfig {
+    /// `shards`: where it can be given.
+    pub(super) fn into_config(self, shards: Option<u32>) -> QueueConfig {
         let backoff = |name| match name {
             BackoffName::None => Backoff::NONE,
             growing => Backoff {
@@ -109,7 +110,7 @@ impl ConfigArgs {
             max_errored: self.max_errored,
             max_errored_bytes: self.max_errored_bytes,
             id_window_ms: self.id_window,
-            shards: None,
+            shards,
             retry_backoff: self.backoff.map(backoff),
             max_depth: self.max_depth,
             priority_classes: (!self.priority_class.is_empty()).then(|| PriorityClasses {

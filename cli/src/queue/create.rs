@@ -18,7 +18,7 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     simple: bool,
     /// Spread the queue over this number of shards, at most 64, so that several primaries of a Redis Cluster share its load;
-    /// it cannot be changed [default of a new queue: 1]
+    /// `queue update` can change it in a simple queue [default of a new queue: 1]
     #[arg(long, value_name = "N")]
     shards: Option<u32>,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), CliEr
         Some(key) => Some(QueueType::Exclusive { key }),
         None => args.simple.then_some(QueueType::Simple),
     };
-    let config = QueueConfig { queue_type, shards: args.shards, ..args.config.into_config() };
+    let config = QueueConfig { queue_type, ..args.config.into_config(args.shards) };
     let queue = session.call(&args.name, session.client.create_queue(&args.name, config)).await?;
     session.output.one(&queue, describe_text)
 }

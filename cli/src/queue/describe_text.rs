@@ -13,6 +13,20 @@ pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
     }
 }
 
+/// Its shards, if they are worth a word: `, in 8 shards; 4 earlier ones are not empty yet`.
+pub(super) fn shards_text(queue: &QueueInfo) -> String {
+    let shards = match queue.config.shards {
+        Some(1) if queue.shards_draining > 0 => ", in 1 shard".to_owned(),
+        Some(n) if n > 1 => format!(", in {n} shards"),
+        _ => String::new(),
+    };
+    match queue.shards_draining {
+        0 => shards,
+        1 => shards + "; an earlier one is not empty yet",
+        n => shards + &format!("; {n} earlier ones are not empty yet"),
+    }
+}
+
 /// The classes of a queue, the most urgent first: `urgent -1day, bulk +3650days, overridden by tier`.
 fn classes_text(classes: &PriorityClasses) -> String {
     let mut sorted: Vec<(&String, &i64)> = classes.offsets_ms.iter().collect();
@@ -62,9 +76,8 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         (true, true) => "enqueue and dequeue",
     };
     let indexes: Vec<String> = config.indexes.iter().flatten().map(|keys| keys.join("+")).collect();
-    let shards = config.shards.filter(|shards| *shards > 1).map_or_else(String::new, |n| format!(", in {n} shards"));
     let lines = [
-        ("type", type_text(config.queue_type.as_ref()) + &shards),
+        ("type", type_text(config.queue_type.as_ref()) + &shards_text(queue)),
         ("lease", duration(config.lease_ms)),
         ("invisibility", duration(config.invisibility_ms)),
         ("max attempts", config.max_attempts.unwrap_or_default().to_string()),

@@ -52,6 +52,7 @@ fn row(QueueSummary { queue, depth, ages }: &QueueSummary) -> Vec<String> {
     let state = match (queue.config.enqueue_blocked == Some(true), queue.config.dequeue_blocked == Some(true)) {
         (_, true) => "paused",
         (true, false) => "closed",
+        (false, false) if queue.shards_draining > 0 => "resharding",
         (false, false) => "",
     };
     let mut row = vec![queue.name.clone(), type_text(queue.config.queue_type.as_ref())];

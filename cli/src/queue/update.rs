@@ -11,12 +11,16 @@ use tallystone_client::QueueConfig;
 pub(crate) struct UpdateArgs {
     /// The queue
     name: String,
+    /// Number of shards, 1 to 64, of a simple queue that is in use: new messages go to new shards, and the earlier ones are removed when
+    /// all their messages are gone, ended ones included; `queue describe` shows how many are left
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliError> {
-    let config = args.config.into_config();
+    let config = args.config.into_config(args.shards);
     if config == QueueConfig::default() {
         return Err(CliError::usage("nothing to change").hint("`tallystone queue update --help` lists the flags"));
     }

@@ -29,6 +29,11 @@ local function again(i, id, content, kind)
     return OK, m.enqueued
   end
   if m.state <= RUNNING then return coalesce(m, content) end
+  if closed then
+    collect(m)
+    gone[id] = true
+    return MOVED, 0
+  end
   -- Before the old message is collected: a refused item changes nothing.
   local refused = no_room()
   if refused then return refused, 0 end

@@ -81,8 +81,7 @@ impl QueueShard {
     fn has_too_many_errored(&self) -> bool {
         let config = &self.queue.config;
         let bytes: u64 = self.errored().map(|record| record.content.payload.len() as u64).sum();
-        self.errored().count() as u64 > config.share(config.max_errored)
-            || bytes > config.share(config.max_errored_bytes)
+        self.errored().count() as u64 > self.share(config.max_errored) || bytes > self.share(config.max_errored_bytes)
     }
 
     fn errored(&self) -> impl Iterator<Item = &Record> {

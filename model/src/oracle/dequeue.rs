@@ -157,7 +157,10 @@ impl QueueShard {
     fn outlook(&self) -> Outlook {
         let due = self.messages.values().filter(|r| matches!(r.state, State::Invisible | State::Running));
         let heads = self.heads();
-        let head = heads.first().map(|record| record.priority).filter(|_| self.queue.config.shards > 1);
+        let head = heads
+            .first()
+            .map(|record| record.priority)
+            .filter(|_| self.queue.config.shards > 1 || self.queue.spread.is_some());
         Outlook {
             head,
             ready: heads.len() as u64,

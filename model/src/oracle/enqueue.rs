@@ -34,6 +34,10 @@ impl QueueShard {
                     false => Err(Refusal::IdConflict { id: message.id.to_string() }),
                 };
             }
+            if self.is_closed() {
+                self.remembered.remove(&message.id);
+                return Err(Refusal::moved());
+            }
             self.has_room()?;
             self.remembered.remove(&message.id);
             return Ok(self.accept_new(message, priority));
@@ -45,6 +49,10 @@ impl QueueShard {
             return if is_repeated { Ok(first) } else { Err(conflict) };
         }
         if known.state.is_terminal() {
+            if self.is_closed() {
+                self.collect(&message.id, "");
+                return Err(Refusal::moved());
+            }
             self.has_room()?;
             self.collect(&message.id, "");
             return Ok(self.accept_new(message, priority));
@@ -68,7 +76,7 @@ impl QueueShard {
     /// Refuses a live message above the shard's share of max_depth.
     pub(super) fn has_room(&self) -> Result<(), Refusal> {
         let max_depth = self.queue.config.max_depth;
-        if max_depth > 0 && self.depth(|_| true).live() >= self.queue.config.share(max_depth) {
+        if max_depth > 0 && self.depth(|_| true).live() >= self.share(max_depth) {
             return Err(Refusal::QueueFull { queue: self.queue.name.to_string(), max_depth });
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::message::{Enqueued, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
 use crate::selection::{ChangeRequest, ChangedPage};
-use crate::shard::Shard;
+use crate::shard::{Shard, Spread};
 use crate::state::State;
 use crate::store::*;
 use shard::QueueShard;
@@ -52,6 +52,24 @@ struct World {
     deleted: BTreeMap<Shard, Deleted>,
 }
 
+impl World {
+    fn create_shard(&mut self, queue: &Queue, shard: Shard, now_ms: u64) {
+        let deleted = self.deleted.remove(&shard);
+        let sequence = deleted.map_or(0, |deleted| deleted.sequence).max(now_ms * 1_000);
+        let state = QueueShard::new(queue.clone(), shard.number, sequence);
+        self.shards.insert(shard, state);
+    }
+
+    fn delete_shard(&mut self, shard: Shard, now_ms: u64) {
+        let Some(mut state) = self.shards.remove(&shard) else { return };
+        state.now_ms = now_ms;
+        state.collect_all();
+        self.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
+        let is_exclusive = state.queue.config.queue_type.key().is_some();
+        self.deleted.insert(shard, Deleted { is_exclusive, sequence: state.sequence + NUMBERS_LEFT_OUT });
+    }
+}
+
 /// What stays of a deleted queue.
 struct Deleted {
     is_exclusive: bool,
@@ -79,6 +97,49 @@ impl Oracle {
     /// The events of a shard since the last take, in order, without taking them.
     pub fn events(&self, shard: &Shard) -> Vec<Event> {
         self.world().outboxes.get(shard).cloned().unwrap_or_default()
+    }
+
+    /// Removes the closed shards of the oldest change of this queue if they are empty: a background job of a store does that now and
+    /// then. Returns how many; 0: there are none, or some have messages.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn finish(&self, name: &QueueName) -> Result<u16, Refusal> {
+        let (now_ms, first) = (self.now_ms(), Shard::first(name));
+        let queue = {
+            let world = &mut *self.world();
+            let queue = world.shards.get(&first).ok_or_else(|| not_found(name))?.queue.clone();
+            let Some(oldest) = queue.spread.as_ref().and_then(|spread| spread.old.first()).copied() else {
+                return Ok(0);
+            };
+            let numbers = || oldest.numbers().map(|number| first.sibling(number));
+            if !numbers().all(|shard| world.shards.get(&shard).is_some_and(|state| state.is_drained(now_ms))) {
+                return Ok(0);
+            }
+            numbers().filter(|shard| shard.number > 0).for_each(|shard| world.delete_shard(shard, now_ms));
+            queue
+        };
+        let finished = self.on(&first, |state| {
+            let version = state.queue.revision + 1;
+            let finished = |spread: Spread| Spread { version: spread.version.max(version), ..spread };
+            let spread = queue.spread.as_ref().map(Spread::finished).map(finished);
+            state.configure(queue.config.clone(), spread)?;
+            Ok(state.queue.clone())
+        })?;
+        self.follow(&finished)?;
+        Ok(queue.spread.map_or(0, |spread| spread.draining()) - finished.spread.map_or(0, |spread| spread.draining()))
+    }
+
+    /// All shards but the first one get the configuration of their queue, and those that are missing are created.
+    fn follow(&self, queue: &Queue) -> Result<(), Refusal> {
+        for shard in queue.shards().skip(1) {
+            if !self.world().shards.contains_key(&shard) {
+                let now_ms = self.now_ms();
+                self.world().create_shard(queue, shard.clone(), now_ms);
+            }
+            self.on(&shard, |state| state.configure(queue.config.clone(), queue.spread.clone()))?;
+        }
+        Ok(())
     }
 
     fn now_ms(&self) -> u64 {
@@ -121,11 +182,6 @@ impl Oracle {
     }
 }
 
-/// All shards of a queue, the first one first.
-fn shards_of(queue: &Queue) -> impl Iterator<Item = Shard> + use<> {
-    Shard::all(&queue.name, queue.config.shards)
-}
-
 fn not_found(queue: &QueueName) -> Refusal {
     Refusal::QueueNotFound { queue: queue.to_string() }
 }
@@ -144,21 +200,14 @@ impl Store for Oracle {
                 false => Err(Refusal::QueueExists { queue: name.to_string() }),
             };
         }
-        let queue = Queue { name: name.clone(), config, revision: 1, created_at_ms: now_ms };
-        for shard in shards_of(&queue) {
-            let deleted = world.deleted.remove(&shard);
-            let sequence = deleted.map_or(0, |deleted| deleted.sequence);
-            let state = QueueShard::new(queue.clone(), shard.number, sequence);
-            world.shards.insert(shard, state);
-        }
+        let queue = Queue { name: name.clone(), config, revision: 1, created_at_ms: now_ms, spread: None };
+        queue.shards().for_each(|shard| world.create_shard(&queue, shard, now_ms));
         Ok(queue)
     }
 
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let queue = self.on(&Shard::first(name), |state| state.update_queue(&patch))?;
-        for shard in shards_of(&queue).skip(1) {
-            self.on(&shard, |state| state.update_queue(&patch))?;
-        }
+        self.follow(&queue)?;
         Ok(queue)
     }
 
@@ -189,17 +238,10 @@ impl Store for Oracle {
             return if world.deleted.contains_key(&first) { Ok(()) } else { Err(not_found(name)) };
         };
         let is_live = |shard: Shard| world.shards.get(&shard).is_some_and(|state| state.depth(|_| true).live() > 0);
-        if shards_of(&queue).any(is_live) {
+        if queue.shards().any(is_live) {
             return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
         }
-        for shard in shards_of(&queue) {
-            let Some(mut state) = world.shards.remove(&shard) else { continue };
-            state.now_ms = now_ms;
-            state.collect_all();
-            world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
-            let is_exclusive = queue.config.queue_type.key().is_some();
-            world.deleted.insert(shard, Deleted { is_exclusive, sequence: state.sequence + NUMBERS_LEFT_OUT });
-        }
+        queue.shards().for_each(|shard| world.delete_shard(shard, now_ms));
         Ok(())
     }
 

@@ -1,13 +1,14 @@
 //! One queue shard: its records, and the one function that makes every transition.
 
 use super::record::{Ended, Record};
-use crate::config::QueuePatch;
+use crate::config::{QueueConfig, QueuePatch};
 use crate::event::Event;
 use crate::filter::{Filter, IndexKeys};
 use crate::limits::INDEXES_MAX;
 use crate::message::NewMessage;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
+use crate::shard::Spread;
 use crate::state::{Cause, State, is_arrow};
 use crate::store::{LeaseRef, Queue, Transition};
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,20 +216,49 @@ impl QueueShard {
     }
 
     pub(super) fn update_queue(&mut self, patch: &QueuePatch) -> Result<Queue, Refusal> {
-        let config = self.queue.config.patched(patch)?;
+        let (config, before) = (self.queue.config.patched(patch)?, &self.queue);
+        let spread = match config.shards == before.config.shards {
+            true => before.spread.clone(),
+            false => {
+                let spread = Spread::changed(&before.config, before.spread.as_ref(), config.shards)?;
+                Some(Spread { version: spread.version.max(before.revision + 1), ..spread })
+            }
+        };
+        self.configure(config, spread)?;
+        Ok(self.queue.clone())
+    }
+
+    /// Takes over what the queue has now.
+    pub(super) fn configure(&mut self, config: QueueConfig, spread: Option<Spread>) -> Result<(), Refusal> {
         // A declared index takes the place of one that is not.
         while config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() > INDEXES_MAX {
             let evicted = self.on_demand.iter().position(|keys| !config.indexes.contains(keys));
             self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         }
-        if config != self.queue.config {
+        if config != self.queue.config || spread != self.queue.spread {
             if config.id_window_ms == 0 {
                 self.remembered.clear();
             }
-            self.queue.config = config;
+            (self.queue.config, self.queue.spread) = (config, spread);
             self.queue.revision += 1;
         }
-        Ok(self.queue.clone())
+        Ok(())
+    }
+
+    /// Whether the shard takes no message that it does not have.
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue.spread.as_ref().is_some_and(|spread| spread.closes(self.number))
+    }
+
+    /// Whether nothing is left in a closed shard.
+    pub(super) fn is_drained(&self, now_ms: u64) -> bool {
+        let has_ids = self.remembered.values().any(|remembered| remembered.until_ms > now_ms);
+        self.is_closed() && self.messages.is_empty() && !has_ids
+    }
+
+    /// What the shard has of a bound of the whole queue; no bound (0) stays none.
+    pub(super) fn share(&self, bound: u64) -> u64 {
+        self.queue.generation_of(self.number).share(bound)
     }
 
     /// Creates the indexes that these filters need: all of them or none.
@@ -238,7 +268,11 @@ impl QueueShard {
         for keys in wanted {
             if !on_demand.contains(&keys) {
                 let undeclared = on_demand.iter().filter(|keys| !self.queue.config.indexes.contains(keys)).count();
-                if !self.queue.config.admits_undeclared_index(undeclared, self.messages.len() as u64) {
+                if !self
+                    .queue
+                    .generation_of(self.number)
+                    .admits_undeclared_index(undeclared, self.messages.len() as u64)
+                {
                     return Err(self.too_many_indexes());
                 }
                 on_demand.push(keys);

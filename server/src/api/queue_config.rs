@@ -101,7 +101,9 @@ fn indexes(indexes: Vec<pb::FilterIndex>) -> Result<Vec<IndexKeys>, Refusal> {
 
 /// A queue in the form of the wire, with every field set.
 pub(super) fn to_info(queue: Queue) -> pb::QueueInfo {
+    let shards_draining = queue.spread.as_ref().map_or(0, |spread| i32::from(spread.draining()));
     pb::QueueInfo {
+        shards_draining,
         name: queue.name.to_string(),
         config: Some(to_config(queue.config)),
         revision: queue.revision,

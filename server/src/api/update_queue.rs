@@ -1,4 +1,4 @@
-//! rpc UpdateQueue (Q2). A field in the mask without a value in the request is reset to its default.
+//! rpc UpdateQueue (Q2). A field in the mask without a value in the request is reset to its default; only `shards` must have one.
 
 use super::{queue_config, status, wire};
 use crate::engine::Engine;
@@ -16,9 +16,16 @@ pub(super) async fn handle<S: Store>(
         return Err(status::of_call(Refusal::invalid("update_mask", "is empty; must name the fields to change")));
     }
     let template = engine.context.templates.config_of(&name);
-    // Without the immutable fields, so that a client may send back the result of GetQueue.
+    // Without the immutable fields, and the number of shards only where it is to change, so that a client may send back the result
+    // of GetQueue.
     let requested = request.config.unwrap_or_default();
-    let requested = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..requested };
+    let changes_shards = paths.iter().any(|path| path == "shards");
+    let shards = requested.shards.filter(|_| changes_shards);
+    if changes_shards && shards.is_none() {
+        // A change moves work between shards: none is made by a default.
+        return Err(status::of_call(Refusal::invalid("config.shards", "must be set where update_mask names it")));
+    }
+    let requested = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards, ..requested };
     let config = queue_config::parse(requested, template).map_err(|refusal| status::within("config", refusal))?;
     let patch = patch(&paths, config).map_err(status::of_call)?;
     let queue = engine.update_queue(&name, patch).await.map_err(status::of_call)?;
@@ -43,7 +50,8 @@ fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {
             "max_depth" => patch.max_depth = Some(config.max_depth),
             "indexes" => patch.indexes = Some(config.indexes.clone()),
             "priority_classes" => patch.priority_classes = Some(config.priority_classes.clone()),
-            "type" | "exclusivity_key" | "shards" => {
+            "shards" => patch.shards = Some(config.shards),
+            "type" | "exclusivity_key" => {
                 return Err(Refusal::invalid("update_mask", format!("names {path:?}, which is fixed at creation")));
             }
             _ => return Err(Refusal::invalid("update_mask", format!("names {path:.80?}, which is not a field"))),

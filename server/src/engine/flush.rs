@@ -220,7 +220,7 @@ fn leased(answer: &Result<Dequeued, Refusal>) -> Load {
 }
 
 /// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it came after the dequeue of its
-/// flush, because it had to create the queue.
+/// flush, because it had to create the queue, or to be sent again.
 async fn enqueue_or_create<S: Store>(
     context: &Context<S>,
     shard: &Shard,
@@ -232,6 +232,9 @@ async fn enqueue_or_create<S: Store>(
     let again = messages.clone();
     let not_found = match context.store.enqueue(shard, messages).await {
         Err(refusal @ Refusal::QueueNotFound { .. }) => refusal,
+        answer if is_by_earlier_layout(&answer) => {
+            return (enqueue_again(context, shard, again, answer).await, true);
+        }
         answer => return (answer, false),
     };
     let config = match config_of_new(context, &shard.queue, may_create).await {
@@ -260,6 +263,33 @@ async fn enqueue_or_create<S: Store>(
         Err(refusal) => Err(refusal),
     };
     (answer, true)
+}
+
+/// Whether some message was refused because the store knew an earlier layout of the queue (Q17).
+fn is_by_earlier_layout(answer: &Items<Enqueued>) -> bool {
+    match answer {
+        Ok(results) => results.iter().any(|result| result.as_ref().is_err_and(Refusal::is_by_earlier_layout)),
+        Err(refusal) => refusal.is_by_earlier_layout(),
+    }
+}
+
+/// Sends these messages once more, now that the store knows the layout: callers would have to repeat each of them.
+async fn enqueue_again<S: Store>(
+    context: &Context<S>,
+    shard: &Shard,
+    messages: Vec<NewMessage>,
+    answer: Items<Enqueued>,
+) -> Items<Enqueued> {
+    let Ok(mut results) = answer else { return context.store.enqueue(shard, messages).await };
+    let is_open = |result: &Result<Enqueued, Refusal>| result.as_ref().is_err_and(Refusal::is_by_earlier_layout);
+    let open = messages.into_iter().zip(&results).filter(|(_, result)| is_open(result)).map(|(message, _)| message);
+    let again = context.store.enqueue(shard, open.collect()).await;
+    let open = results.iter_mut().filter(|result| is_open(result));
+    match again {
+        Ok(again) => open.zip(again).for_each(|(result, again)| *result = again),
+        Err(refusal) => open.for_each(|result| *result = Err(refusal.clone())),
+    }
+    Ok(results)
 }
 
 /// The configuration of a queue that an Enqueue may create; `None`: it may not.

@@ -233,10 +233,7 @@ impl<S: Store> Engine<S> {
     /// Creates a queue (Q1). A repeated call takes nothing of the tenant's quotas.
     pub(crate) async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
         let store = &self.context.store;
-        if name.is_internal() && config.shards > 1 {
-            // Counters keep the fencing tokens of their jobs as numbers of one sequence.
-            return Err(Refusal::invalid("shards", "must be 1 in a queue of the service itself"));
-        }
+        check_shards(name, config.shards)?;
         let creating = self.creating(name).await;
         if let Some(creating) = &creating
             && is_absent(store.get_queue(name).await)?
@@ -249,6 +246,7 @@ impl<S: Store> Engine<S> {
     /// Changes the configuration of a queue (Q2).
     pub(crate) async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let store = &self.context.store;
+        check_shards(name, patch.shards.unwrap_or(1))?;
         let changing = self.creating(name).await;
         if let Some(changing) = &changing {
             let declared = store.get_queue(name).await?.config.indexes.len();
@@ -307,6 +305,14 @@ fn take_place(
 /// The first shard of a queue, which stands for all of them in the calls of the engine: a queue has one lane.
 pub(crate) fn shard(queue: &QueueName) -> Shard {
     Shard::first(queue)
+}
+
+/// Counters keep the fencing tokens of their jobs as numbers of one sequence.
+fn check_shards(queue: &QueueName, shards: u16) -> Result<(), Refusal> {
+    match queue.is_internal() && shards > 1 {
+        true => Err(Refusal::invalid("shards", "must be 1 in a queue of the service itself")),
+        false => Ok(()),
+    }
 }
 
 /// Whether there is no such queue.

@@ -59,7 +59,7 @@ pub trait QueueStates: Store {
 /// The messages of all shards of a queue in a store of shards.
 pub(crate) async fn whole_depth<S: Store + ?Sized>(store: &S, queue: &Queue) -> Result<Depth, Refusal> {
     let mut whole = Depth::default();
-    for shard in Shard::all(&queue.name, queue.config.shards) {
+    for shard in queue.shards() {
         whole.add(&store.depth(&shard, None).await?);
     }
     Ok(whole)

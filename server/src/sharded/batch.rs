@@ -1,8 +1,11 @@
-//! Divides the items of a call among shards, and puts their results together in order.
+//! Divides the items of a call among shards, sends them, and puts their results together in order.
 
+use super::one_queue::OneQueue;
+use futures::future::join_all;
 use std::collections::BTreeMap;
 use tallystone_model::store::Items;
-use tallystone_model::{Applied, Refusal};
+use tallystone_model::{Applied, Refusal, Shard, Store};
+use tokio::time::timeout;
 
 /// The items of a shard: their positions in the call, and the items.
 pub(super) type Part<I> = (Vec<usize>, Vec<I>);
@@ -59,6 +62,27 @@ pub(super) fn unite<T>(count: usize, answers: Vec<PartAnswer<T>>) -> Items<T> {
         Some(refusal) if all_refused => Err(refusal),
         _ => Ok(results.into_iter().flatten().collect()),
     }
+}
+
+/// The parts of a call, each sent to its shard at once. The second value of `parts`: the answers to the items that are not sent.
+pub(super) async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Output = Items<O>> + Send>(
+    queue: &OneQueue<'_, S>,
+    count: usize,
+    (parts, not_sent): (BTreeMap<u16, Part<I>>, Vec<PartAnswer<O>>),
+    call: impl Fn(Shard, Vec<I>) -> F + Send + Sync,
+) -> Items<O> {
+    let call = &call;
+    let sent = parts.into_iter().map(|(number, (positions, items))| async move {
+        let items = &items;
+        let answer = queue.on_time(number, |shard| call(shard, items.clone())).await;
+        if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::earlier_layout()) {
+            // The next call knows the layout that the shard has in mind.
+            drop(timeout(queue.store.patience(), queue.store.mend(&queue.first.sibling(number))).await);
+        }
+        (positions, answer)
+    });
+    let answers = join_all(sent).await.into_iter().chain(not_sent);
+    unite(count, answers.collect())
 }
 
 /// The refusal of the items of a shard that its queue does not have at the moment.

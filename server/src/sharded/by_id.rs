@@ -2,6 +2,7 @@
 
 use super::one_queue::OneQueue;
 use futures::future::join_all;
+use std::collections::BTreeMap;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Applied, MessageId, Refusal, Shard, Store, fencing};
 
@@ -12,20 +13,41 @@ impl<S: Store> OneQueue<'_, S> {
     /// # Errors
     /// Of one id: a shard that may be the first does not answer. The call that names it is not made.
     pub(super) async fn numbers_of(&self, ids: &[&MessageId]) -> Vec<Result<u16, Refusal>> {
-        if self.layout.exclusivity_key().is_none() {
-            return ids.iter().map(|id| Ok(self.layout.current().number_of(None, id))).collect();
+        let layout = &self.layout;
+        if layout.exclusivity_key().is_none() && layout.old().is_empty() {
+            return ids.iter().map(|id| Ok(layout.current().number_of(None, id))).collect();
         }
-        if ids.is_empty() {
-            return Vec::new();
+        // The shards that may have each id, closed ones first, as Enqueue calls them.
+        let candidates: Vec<Vec<u16>> = ids.iter().map(|id| self.candidates(id)).collect();
+        let mut parts: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (at, numbers) in candidates.iter().enumerate() {
+            numbers.iter().for_each(|number| parts.entry(*number).or_default().push(at));
         }
-        let (store, ids): (&S, Vec<MessageId>) = (self.store, ids.iter().map(|id| (*id).clone()).collect());
-        let ids = &ids;
-        let held = self
-            .numbers()
-            .map(|number| self.on_time(number, move |shard: Shard| async move { store.holds(&shard, ids).await }));
-        let held = join_all(held).await;
-        let held: Vec<(u16, Result<Vec<bool>, Refusal>)> = self.numbers().zip(held).collect();
-        (0..ids.len()).map(|at| first_of(&held, at)).collect()
+        let store: &S = self.store;
+        let held = parts.into_iter().map(|(number, positions)| {
+            let ids: Vec<MessageId> = positions.iter().map(|at| ids[*at].clone()).collect();
+            async move {
+                let ids = &ids;
+                let held = self.on_time(number, |shard: Shard| async move { store.holds(&shard, ids).await }).await;
+                (number, positions, held)
+            }
+        });
+        let mut of_ids: Vec<Vec<(u16, Result<bool, Refusal>)>> = candidates.iter().map(|_| Vec::new()).collect();
+        for (number, positions, held) in join_all(held).await {
+            for (place, at) in positions.into_iter().enumerate() {
+                let is_there = held.as_ref().map(|held| held[place]).map_err(Refusal::clone);
+                of_ids[at].push((number, is_there));
+            }
+        }
+        of_ids.iter().map(|held| first_of(held)).collect()
+    }
+
+    /// The numbers of the shards that may have a message of this id, ascending.
+    fn candidates(&self, id: &MessageId) -> Vec<u16> {
+        match self.layout.exclusivity_key() {
+            None => self.layout.generations().map(|generation| generation.number_of(None, id)).collect(),
+            Some(_) => self.numbers().collect(),
+        }
     }
 
     /// The number of the shard of each of these leases: its fencing token names it. Without a token as [`numbers_of`](Self::numbers_of).
@@ -33,12 +55,21 @@ impl<S: Store> OneQueue<'_, S> {
     /// # Errors
     /// Of one lease, see there.
     pub(super) async fn numbers_of_leases(&self, leases: &[LeaseRef]) -> Vec<Result<u16, Refusal>> {
-        let by_token = |lease: &LeaseRef| match self.layout.exclusivity_key() {
-            None => Some(self.layout.current().number_of(None, &lease.id)),
-            Some(_) if lease.fencing_token == 0 => None,
-            Some(_) => {
-                let number = fencing::shard_of(lease.fencing_token);
-                u16::try_from(number).ok().filter(|number| self.layout.has(*number))
+        let layout = &self.layout;
+        let by_token = |lease: &LeaseRef| match layout.exclusivity_key() {
+            None if layout.old().is_empty() => Some(layout.current().number_of(None, &lease.id)),
+            _ if lease.fencing_token == 0 => None,
+            key => {
+                let number = u16::try_from(fencing::shard_of(lease.fencing_token)).ok()?;
+                let may_have = match key {
+                    Some(_) => layout.has(number),
+                    // The id counts, too: a token of another message is refused where the message is.
+                    None => {
+                        let generation = layout.generation_of(number)?;
+                        generation.number_of(None, &lease.id) == number
+                    }
+                };
+                may_have.then_some(number)
             }
         };
         let named: Vec<Option<u16>> = leases.iter().map(by_token).collect();
@@ -49,13 +80,13 @@ impl<S: Store> OneQueue<'_, S> {
     }
 }
 
-/// The first shard that has the id at this position, given the numbers of the shards and which ids each has. One that does not
-/// answer may be the first.
-fn first_of(held: &[(u16, Result<Vec<bool>, Refusal>)], at: usize) -> Result<u16, Refusal> {
-    for (number, held) in held {
-        match held {
-            Ok(held) if held[at] => return Ok(*number),
-            Ok(_) => {}
+/// The first shard that has an id, given for each shard that may have it its number and whether it does. One that does not answer
+/// may be the first. If none has it, the last one says so.
+fn first_of(held: &[(u16, Result<bool, Refusal>)]) -> Result<u16, Refusal> {
+    for (number, is_there) in held {
+        match is_there {
+            Ok(true) => return Ok(*number),
+            Ok(false) => {}
             // The search changes nothing, and the call that it is for is not made.
             Err(Refusal::Unavailable { why, .. }) => {
                 return Err(Refusal::Unavailable { applied: Applied::No, why: why.clone() });
@@ -63,7 +94,7 @@ fn first_of(held: &[(u16, Result<Vec<bool>, Refusal>)], at: usize) -> Result<u16
             Err(refusal) => return Err(refusal.clone()),
         }
     }
-    Ok(0)
+    Ok(held.last().map_or(0, |(number, _)| *number))
 }
 
 #[cfg(test)]
@@ -72,13 +103,16 @@ mod tests {
 
     #[test]
     fn x4_an_id_is_of_the_first_shard_that_has_it_if_all_before_it_answer() {
-        let silent = |applied| Refusal::Unavailable { applied, why: "silent".to_owned() };
-        let numbered = |held: Vec<Result<Vec<bool>, Refusal>>| (0..).zip(held).collect::<Vec<(u16, _)>>();
-        let held =
-            numbered(vec![Ok(vec![false, true, false]), Err(silent(Applied::Unknown)), Ok(vec![true, false, false])]);
-        let unknown = Err(silent(Applied::No));
-        assert_eq!([0, 1, 2].map(|at| first_of(&held, at)), [unknown.clone(), Ok(0), unknown]);
-        let held = numbered(vec![Ok(vec![false, false]), Ok(vec![true, false])]);
-        assert_eq!([0, 1].map(|at| first_of(&held, at)), [Ok(1), Ok(0)]);
+        let silent = |applied| Err(Refusal::Unavailable { applied, why: "silent".to_owned() });
+        let cases = [
+            ([Ok(false), silent(Applied::Unknown), Ok(true)], silent(Applied::No).map(|_: bool| 0)),
+            ([Ok(true), silent(Applied::Unknown), Ok(false)], Ok(3)),
+            ([Ok(false), Ok(true), silent(Applied::No)], Ok(5)),
+            ([Ok(false), Ok(false), Ok(false)], Ok(9)),
+        ];
+        for (held, first) in cases {
+            let held: Vec<(u16, Result<bool, Refusal>)> = [3, 5, 9].into_iter().zip(held).collect();
+            assert_eq!(first_of(&held), first, "{held:?}");
+        }
     }
 }

@@ -98,7 +98,11 @@ impl<'a, S: Store> Dequeue<'a, S> {
     /// # Errors
     /// No request has leases, and a shard refuses the call; or a shard may have given leases that only a repetition finds.
     pub(super) async fn run(mut self) -> Result<Dequeued, Refusal> {
-        self.collect().await?;
+        let has_collected = self.collect().await?;
+        if has_collected && !self.has_leases() && self.queue.has_other_layout().await {
+            // An earlier call may have got leases in shards that this one does not know.
+            return Err(Refusal::earlier_layout());
+        }
         self.take_found();
         loop {
             let calls = self.plan();
@@ -131,11 +135,15 @@ impl<'a, S: Store> Dequeue<'a, S> {
         }
     }
 
-    /// Gives each request the leases that an earlier call gave it.
-    async fn collect(&mut self) -> Result<(), Refusal> {
+    fn has_leases(&self) -> bool {
+        self.open.iter().any(|open| !open.leases.is_empty())
+    }
+
+    /// Gives each request the leases that an earlier call gave it. Returns whether there may be such.
+    async fn collect(&mut self) -> Result<bool, Refusal> {
         let is_repeat = self.is_repeat();
         if !is_repeat && self.requests.iter().all(|request| request.request_id.is_empty()) {
-            return Ok(());
+            return Ok(false);
         }
         let nothing_new = || vec![0; self.requests.len()];
         // A repetition needs each shard, whether it answers or not. Else only requests with an id need all of them.
@@ -173,7 +181,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
                 open.left = 0;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The calls of the next round; none: the requests have what there is for them.

@@ -2,93 +2,15 @@
 //! a guess, which says where to request messages first; the shards decide (docs/decisions/0182).
 
 use super::found::{AllFound, Lost, not_sent};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_model::store::{Dequeued, LeaseRef, Outlook};
-use tallystone_model::{Layout, Lease, QueueName, Refusal, Shard};
+use tallystone_model::{Lease, Refusal};
 use tokio::time::Instant;
 
 /// How long a shard that was unavailable is not requested.
 const AWAY: Duration = Duration::from_millis(250);
-
-/// Notifies those that wait for messages of a shard.
-pub(super) type Notify = Arc<dyn Fn(&Shard) + Send + Sync>;
-
-/// What is known of each queue with several shards that this server has used.
-#[derive(Default)]
-pub(super) struct AllEstimates {
-    queues: Mutex<HashMap<QueueName, Arc<Mutex<ShardEstimates>>>>,
-    /// Those that wait on this server.
-    notify: OnceLock<Notify>,
-    /// Whether there was one: without, calls on queues with one shard take no lock.
-    is_used: AtomicBool,
-}
-
-impl AllEstimates {
-    /// What is known of a queue with these shards.
-    pub(super) fn of(&self, queue: &QueueName, layout: &Layout) -> Arc<Mutex<ShardEstimates>> {
-        let mut all = self.lock();
-        if let Some(known) = all.get(queue)
-            && lock(known).numbers.iter().copied().eq(layout.numbers())
-        {
-            return known.clone();
-        }
-        let known = Arc::new(Mutex::new(ShardEstimates::of(layout.numbers())));
-        self.is_used.store(true, Ordering::Relaxed);
-        all.insert(queue.clone(), known.clone());
-        known
-    }
-
-    /// Those that are notified of what becomes runnable, from now on.
-    pub(super) fn set_notify(&self, notify: Notify) {
-        drop(self.notify.set(notify));
-    }
-
-    /// How to notify them.
-    pub(super) fn notify(&self) -> Notify {
-        self.notify.get().cloned().unwrap_or_else(|| Arc::new(|_| {}))
-    }
-
-    /// A message of this shard may have become runnable.
-    pub(super) fn changes(&self, shard: &Shard) {
-        if !self.is_used.load(Ordering::Relaxed) {
-            return;
-        }
-        let known = self.lock().get(&shard.queue).cloned();
-        if let Some(known) = known {
-            lock(&known).changes(shard.number);
-        }
-    }
-
-    /// A lease of this shard has been revoked.
-    pub(super) fn revokes(&self, shard: &Shard, lease: &LeaseRef) {
-        if !self.is_used.load(Ordering::Relaxed) {
-            return;
-        }
-        let known = self.lock().get(&shard.queue).cloned();
-        if let Some(known) = known {
-            lock(&known).revokes(lease);
-        }
-    }
-
-    /// Whether the queue has several shards, as far as is known.
-    pub(super) fn has(&self, queue: &QueueName) -> bool {
-        self.is_used.load(Ordering::Relaxed) && self.lock().contains_key(queue)
-    }
-
-    /// The queue is deleted, or has one shard now.
-    pub(super) fn forget(&self, queue: &QueueName) {
-        if self.is_used.load(Ordering::Relaxed) {
-            self.lock().remove(queue);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Arc<Mutex<ShardEstimates>>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// No holder of the lock panics with what is known half changed.
 pub(super) fn lock(known: &Mutex<ShardEstimates>) -> MutexGuard<'_, ShardEstimates> {
@@ -139,6 +61,11 @@ pub(super) struct Sent {
 }
 
 impl ShardEstimates {
+    /// Whether it is of the shards of these numbers.
+    pub(super) fn is_of(&self, numbers: impl Iterator<Item = u16>) -> bool {
+        self.numbers.iter().copied().eq(numbers)
+    }
+
     /// Of a queue with the shards of these numbers, which ascend.
     pub(super) fn of(numbers: impl Iterator<Item = u16>) -> ShardEstimates {
         // Nothing is known of them: each is requested soon.
@@ -285,7 +212,8 @@ impl ShardEstimates {
         is_over
     }
 
-    fn revokes(&mut self, lease: &LeaseRef) {
+    /// A lease of one of them has been revoked.
+    pub(super) fn revokes(&mut self, lease: &LeaseRef) {
         let is_settled = self.found.is_empty() && self.shards.iter().all(|shard| shard.silent.is_none());
         self.found.revoke(lease, is_settled, Instant::now());
     }

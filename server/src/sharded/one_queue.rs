@@ -1,7 +1,8 @@
 //! One queue with several shards, as one call sees it.
 
+use super::all_known::AllEstimates;
 use super::found::{Lost, late, not_sent};
-use super::known::{AllEstimates, ShardEstimates, lock};
+use super::known::{ShardEstimates, lock};
 use super::silence::Silent;
 use crate::health::StoreHealth;
 use crate::schedule::Schedule;
@@ -36,6 +37,11 @@ impl<S: Store> OneQueue<'_, S> {
     /// The numbers of its shards, ascending.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u16> + use<S> {
         self.layout.numbers()
+    }
+
+    /// Whether the queue has another layout than that of this call, as far as its store knows.
+    pub(super) async fn has_other_layout(&self) -> bool {
+        self.store.layout(self.first).await.is_ok_and(|layout| layout != self.layout)
     }
 
     /// A call on one shard. A shard that is missing is created, if the queue should have it, and called again.

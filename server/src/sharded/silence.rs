@@ -5,7 +5,8 @@
 //! ticket, for the silent shard alone, before any other Dequeue goes there. What it finds (`found`), callers of equal requests get; no caller
 //! waits for the rest, so it is released.
 
-use super::known::{Notify, ShardEstimates, lock};
+use super::all_known::Notify;
+use super::known::{ShardEstimates, lock};
 use crate::health::StoreHealth;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;

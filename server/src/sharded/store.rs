@@ -1,6 +1,6 @@
 //! The store of whole queues.
 
-use super::known::AllEstimates;
+use super::all_known::AllEstimates;
 use super::one_queue::{Observers, OneQueue};
 use crate::health::StoreHealth;
 use crate::schedule::Schedule;

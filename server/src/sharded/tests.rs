@@ -1,4 +1,5 @@
-//! What a Dequeue over several shards does when one of them does not answer; in `others` what the other calls do.
+//! What a Dequeue over several shards does when one of them does not answer; in `others` what the other calls do, and in
+//! `resharding` what calls do while the number of shards is being changed.
 
 use super::Sharded;
 use crate::testing::{TestStore, shard_of};
@@ -11,6 +12,7 @@ use tallystone_model::{Applied, MessageId, NewMessage, QueueConfig, Refusal, Sha
 use tokio::time::Instant;
 
 mod others;
+mod resharding;
 
 const SHARDS: u16 = 4;
 

@@ -1,14 +1,12 @@
 //! The verbs of whole queues.
 
-use super::batch::{Part, PartAnswer, divide, unite};
+use super::all_known::Notify;
+use super::batch::{divide, send};
 use super::cursor::Cursor;
 use super::dequeue::Dequeue;
-use super::known::Notify;
 use super::layouts::{not_there, replaced, says_not_there, some_not_there};
 use super::one_queue::OneQueue;
 use super::store::Sharded;
-use futures::future::{join_all, try_join_all};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::Facts;
@@ -18,28 +16,6 @@ use tallystone_model::store::*;
 use tallystone_model::{
     ChangeRequest, ChangedPage, Filter, Layout, MessageId, QueueName, Refusal, Shard, State, Store,
 };
-use tokio::time::timeout;
-
-/// The parts of a call, each sent to its shard at once. The second value of `parts`: the answers to the items that are not sent.
-async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Output = Items<O>> + Send>(
-    queue: &OneQueue<'_, S>,
-    count: usize,
-    (parts, not_sent): (BTreeMap<u16, Part<I>>, Vec<PartAnswer<O>>),
-    call: impl Fn(Shard, Vec<I>) -> F + Send + Sync,
-) -> Items<O> {
-    let call = &call;
-    let sent = parts.into_iter().map(|(number, (positions, items))| async move {
-        let items = &items;
-        let answer = queue.on_time(number, |shard| call(shard, items.clone())).await;
-        if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::earlier_layout()) {
-            // The next call knows the layout that the shard has in mind.
-            drop(timeout(queue.store.patience(), queue.store.mend(&queue.first.sibling(number))).await);
-        }
-        (positions, answer)
-    });
-    let answers = join_all(sent).await.into_iter().chain(not_sent);
-    unite(count, answers.collect())
-}
 
 /// Calls that name leases or ids. `$note`: notes that a part is sent to a shard.
 macro_rules! of_leases {
@@ -133,20 +109,13 @@ impl<S: Store> Store for Sharded<S> {
     }
 
     async fn purge(&self, first: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
-        let layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            return self.inner.purge(first, include_running, cursor).await;
-        }
-        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let (layout, store) = (self.layout_of(first).await?, &*self.inner);
         let cursor = Cursor::parse(cursor, "cursor", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.purge(&shard, include_running, within).await };
-        let step = queue.on_time(cursor.number, step).await;
-        // A step without an answer may have changed something, too.
-        queue.changes(cursor.number);
-        let step = step?;
-        let next = cursor.behind(step.next_cursor, &layout);
-        Ok(Purged { purged: step.purged, next_cursor: Cursor::shown(next) })
+        let step = self.step(first, &layout, &cursor, true, step).await?;
+        let next_cursor = self.behind(first, layout, &cursor, step.next_cursor).await;
+        Ok(Purged { purged: step.purged, next_cursor })
     }
 
     async fn enqueue(&self, first: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
@@ -154,19 +123,7 @@ impl<S: Store> Store for Sharded<S> {
         if layout.is_plain() {
             return self.inner.enqueue(first, messages).await;
         }
-        let queue = self.queue(first, &layout);
-        let numbers: Vec<u16> = messages.iter().map(|message| layout.number_of(message)).collect();
-        let (count, parts) = (messages.len(), divide(messages, numbers.into_iter().map(Ok)));
-        for (number, (_, messages)) in &parts.0 {
-            // Of an exclusive queue only the first message of a value is runnable.
-            let runnable = if layout.exclusivity_key().is_some() { 0 } else { messages.len() as u64 };
-            let of_class = messages.iter().any(|message| message.priority_class.is_some());
-            let head = messages.iter().map(|message| message.priority).min().filter(|_| !of_class);
-            queue.known().adds(*number, runnable, head);
-            queue.touch(*number);
-        }
-        let store = &*self.inner;
-        send(&queue, count, parts, |shard, messages| async move { store.enqueue(&shard, messages).await }).await
+        self.enqueue_over(first, &layout, messages).await
     }
 
     async fn dequeue(
@@ -179,15 +136,22 @@ impl<S: Store> Store for Sharded<S> {
         let mut layout = self.layout_of(first).await?;
         loop {
             let answer = if layout.is_plain() {
-                self.inner.dequeue(first, requests, wait, ticket).await?
+                self.inner.dequeue(first, requests, wait, ticket).await
             } else {
-                Dequeue::new(&self.queue(first, &layout), requests, wait, ticket).run().await?
+                Dequeue::new(&self.queue(first, &layout), requests, wait, ticket).run().await
             };
-            let current = self.layout_of(first).await?;
-            if current == layout || answer.leases.iter().flatten().any(|leases| !leases.is_empty()) {
-                return Ok(answer);
+            let has_found = match &answer {
+                Ok(answer) => answer.leases.iter().flatten().any(|leases| !leases.is_empty()),
+                Err(refusal) => *refusal != Refusal::earlier_layout(),
+            };
+            if has_found {
+                return answer;
             }
-            // The queue was created again, with another number of shards, which the call has found out from the first one.
+            // The queue was created again with another number of shards, or it was changed; the call has found that out from the first one.
+            let current = self.layout_of(first).await?;
+            if current == layout {
+                return answer;
+            }
             layout = current;
         }
     }
@@ -230,18 +194,12 @@ impl<S: Store> Store for Sharded<S> {
         cursor: &str,
         limit: usize,
     ) -> Result<ChangedPage, Refusal> {
-        let layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            return self.inner.change_messages(first, request, cursor, limit).await;
-        }
-        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let (layout, store) = (self.layout_of(first).await?, &*self.inner);
         let cursor = Cursor::parse(cursor, "page_token", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.change_messages(&shard, request, within, limit).await };
-        let page = queue.on_time(cursor.number, step).await;
-        queue.changes(cursor.number);
-        let mut page = page?;
-        page.next_cursor = Cursor::shown(cursor.behind(page.next_cursor, &layout));
+        let mut page = self.step(first, &layout, &cursor, true, step).await?;
+        page.next_cursor = self.behind(first, layout, &cursor, page.next_cursor).await;
         Ok(page)
     }
 
@@ -252,24 +210,20 @@ impl<S: Store> Store for Sharded<S> {
         cursor: &str,
         limit: usize,
     ) -> Result<Page<Message>, Refusal> {
-        let layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            return self.inner.list_messages(first, state, cursor, limit).await;
-        }
-        let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let mut next = Some(Cursor::parse(cursor, "page_token", &layout)?);
-        let mut items = Vec::new();
-        while let Some(cursor) = next.take() {
-            let (within, left) = (cursor.within.as_str(), limit - items.len());
+        let store = &*self.inner;
+        let (mut items, mut next_cursor) = (Vec::new(), cursor.to_owned());
+        loop {
+            let layout = self.layout_of(first).await?;
+            let cursor = Cursor::parse(&next_cursor, "page_token", &layout)?;
+            let (is_plain, within, left) = (layout.is_plain(), cursor.within.as_str(), limit - items.len());
             let page = |shard: Shard| async move { store.list_messages(&shard, state, within, left).await };
-            let page = queue.on_time(cursor.number, page).await?;
+            let page = self.step(first, &layout, &cursor, false, page).await?;
             items.extend(page.items);
-            next = cursor.behind(page.next_cursor, &layout);
-            if items.len() >= limit {
-                break;
+            next_cursor = self.behind(first, layout, &cursor, page.next_cursor).await;
+            if is_plain || next_cursor.is_empty() || items.len() >= limit {
+                return Ok(Page { items, next_cursor });
             }
         }
-        Ok(Page { items, next_cursor: Cursor::shown(next) })
     }
 
     async fn explain(&self, first: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
@@ -284,38 +238,16 @@ impl<S: Store> Store for Sharded<S> {
     }
 
     async fn depth(&self, first: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
-        let mut layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            let depth = self.inner.depth(first, filter).await?;
-            // The call has read the current configuration of the queue.
-            let current = self.layout_of(first).await?;
-            if current == layout {
-                return Ok(depth);
-            }
-            layout = current;
-        }
         let store = &*self.inner;
-        let queue = self.queue(first, &layout);
-        let depths = queue
-            .numbers()
-            .map(|number| queue.on_time(number, move |shard: Shard| async move { store.depth(&shard, filter).await }));
+        let depths = self.of_all(first, |shard| async move { store.depth(&shard, filter).await }).await?;
         let mut whole = Depth::default();
-        for depth in try_join_all(depths).await? {
-            whole.add(&depth);
-        }
+        depths.iter().for_each(|depth| whole.add(depth));
         Ok(whole)
     }
 
     async fn ages(&self, first: &Shard) -> Result<Ages, Refusal> {
-        let layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            return self.inner.ages(first).await;
-        }
-        let (queue, store) = (self.queue(first, &layout), &*self.inner);
-        let ages = queue
-            .numbers()
-            .map(|number| queue.on_time(number, move |shard: Shard| async move { store.ages(&shard).await }));
-        let ages = try_join_all(ages).await?;
+        let store = &*self.inner;
+        let ages = self.of_all(first, |shard| async move { store.ages(&shard).await }).await?;
         Ok(Ages {
             pending_ms: ages.iter().filter_map(|ages| ages.pending_ms).max(),
             lease_ms: ages.iter().filter_map(|ages| ages.lease_ms).max(),
@@ -328,17 +260,13 @@ impl<S: Store> Store for Sharded<S> {
     }
 
     async fn check(&self, first: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
-        let layout = self.layout_of(first).await?;
-        if layout.is_plain() {
-            return self.inner.check(first, cursor).await;
-        }
-        let (queue, store) = (self.queue(first, &layout), &*self.inner);
+        let (layout, store) = (self.layout_of(first).await?, &*self.inner);
         let cursor = Cursor::parse(cursor, "cursor", &layout)?;
         let within = cursor.within.as_str();
         let step = |shard: Shard| async move { store.check(&shard, within).await };
-        let (checked, page) = queue.on_time(cursor.number, step).await?;
-        let next = cursor.behind(page.next_cursor, &layout);
-        Ok((checked, Page { items: page.items, next_cursor: Cursor::shown(next) }))
+        let (checked, page) = self.step(first, &layout, &cursor, false, step).await?;
+        let next_cursor = self.behind(first, layout, &cursor, page.next_cursor).await;
+        Ok((checked, Page { items: page.items, next_cursor }))
     }
 
     /// `notify` gets the shard itself.

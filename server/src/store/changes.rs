@@ -22,17 +22,19 @@ fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Optio
     config.priority_classes.of(message)
 }
 
-/// Refuses messages that another shard takes by the current configuration: their sender has an earlier one. What a shard has
+/// Refuses messages that another shard of its age takes by the current configuration: their sender has an earlier one. What a shard has
 /// accepted so, no other shard accepts (Q17).
 fn are_of_shard(shard: &Shard, view: &View, messages: &[NewMessage]) -> Result<(), Refusal> {
     if shard.number == 0 && !view.is_of_several() {
         return Ok(());
     }
     let layout = view.stored.layout();
-    match messages.iter().all(|message| layout.number_of(message) == shard.number) {
-        true => Ok(()),
-        false => Err(Refusal::earlier_layout()),
-    }
+    let are_its = match layout.generation_of(shard.number) {
+        Some(generation) => messages.iter().all(|message| layout.number_of(generation, message) == shard.number),
+        // The first shard has no message any more, and the script says so. Other shards are removed.
+        None => shard.number == 0,
+    };
+    if are_its { Ok(()) } else { Err(Refusal::earlier_layout()) }
 }
 
 pub(super) fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {

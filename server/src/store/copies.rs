@@ -2,14 +2,16 @@
 //! (docs/decisions/0181, 0183).
 
 use super::partitions;
+use super::queues::changed_meanwhile;
 use super::reply::defect;
 use super::shared::Shared;
-use super::view::{Member, Stored, View};
+use super::stored::{Member, Stored};
+use super::view::View;
 use futures::future::try_join_all;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tallystone_model::config::QueueConfig;
-use tallystone_model::{Applied, Layout, Refusal, Shard};
+use tallystone_lua::record::ShardState;
+use tallystone_model::{Layout, Refusal, Shard};
 
 /// Between two checks that all shards have the configuration of their queues.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -18,10 +20,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 pub(super) fn copies(first: &Shard, layout: &Layout) -> impl Iterator<Item = Shard> + use<> {
     let first = first.clone();
     layout.numbers().filter(|number| *number > 0).map(move |number| first.sibling(number))
-}
-
-pub(super) fn changed_meanwhile() -> Refusal {
-    Refusal::Unavailable { applied: Applied::No, why: "the queue was deleted or created meanwhile".to_owned() }
 }
 
 /// The copies of the queues of a store with these partitions.
@@ -46,22 +44,34 @@ impl<'a> Copies<'a> {
         self.of(first).change(first, revive).await
     }
 
-    /// All copies get the configuration of the queue, and those that are missing are created.
-    pub(super) async fn follow_all(&self, first: &Shard, view: &Arc<View>) -> Result<(), Refusal> {
-        let followed = copies(first, &view.stored.layout()).map(async |shard| self.follow(&shard, view).await);
-        try_join_all(followed).await.map(drop)
+    /// All copies get the configuration of the queue, and those that are missing are created: first those that are closed. Returns the
+    /// first shard as it was then.
+    pub(super) async fn follow_all(&self, first: &Shard, view: &Arc<View>) -> Result<Arc<View>, Refusal> {
+        let mut view = view.clone();
+        loop {
+            for generation in view.stored.layout().generations() {
+                let copies = generation.numbers().filter(|number| *number > 0).map(|number| first.sibling(number));
+                try_join_all(copies.map(async |shard| self.follow(&shard, &view).await)).await?;
+            }
+            // A copy may have been ahead.
+            match self.of(first).cached(first) {
+                Some(current) if current.stored.spread_version() > view.stored.spread_version() => view = current,
+                _ => return Ok(view),
+            }
+        }
     }
 
     /// The same for one copy. `view`: of the first shard, perhaps an earlier one.
     ///
     /// A copy that is ahead of the view, or deleted in its epoch, is compared with the first shard as it is after the copy was read:
-    /// either the view is old, or the first shard has lost its last changes (docs/decisions/0183).
+    /// either the view is old, or the first shard has lost its last changes (docs/decisions/0183). What it has lost of its number of
+    /// shards, it takes over from the copy: a closed shard stays closed (docs/decisions/0268).
     pub(super) async fn follow(&self, shard: &Shard, view: &Arc<View>) -> Result<(), Refusal> {
         let partition = self.of(shard);
         let mut view = view.clone();
         while let Some(wanted) = view.stored.copied_member() {
-            let found = match partition.read(shard).await {
-                Ok((copy, _)) => copy.stored.member.clone(),
+            let copy = match partition.read(shard).await {
+                Ok((copy, _)) => copy,
                 Err(Refusal::QueueNotFound { .. }) => {
                     if partition.create_shard(shard, &Stored::copy_of(&view.stored)).await?.is_some() {
                         return Ok(());
@@ -74,11 +84,18 @@ impl<'a> Copies<'a> {
                 }
                 Err(refusal) => return Err(refusal),
             };
-            let found = found.ok_or_else(|| defect("a shard that belongs to no queue"))?;
-            if found == wanted {
+            let found = copy.stored.member.clone().ok_or_else(|| defect("a shard that belongs to no queue"))?;
+            if found == wanted && copy.stored.spread == view.stored.spread {
                 return Ok(());
             }
             let is_ours = found.queue_id == wanted.queue_id;
+            if is_ours && copy.stored.spread_version() > view.stored.spread_version() {
+                view = self.adopt(&shard.sibling(0), &copy.stored).await?;
+                if !view.stored.layout().has(shard.number) {
+                    return Ok(());
+                }
+                continue;
+            }
             if (!is_ours || !found.is_behind(&wanted))
                 && let Some(current) = self.newer(shard, &view).await?
             {
@@ -89,12 +106,13 @@ impl<'a> Copies<'a> {
                 clear(partition, shard, &found).await?;
                 continue;
             }
-            let edit = |stored: &mut Stored| {
+            let edit = |_: &View, _: &ShardState, stored: &mut Stored| {
                 // Another server may have changed it meanwhile.
-                if stored.member.as_ref() != Some(&found) {
+                if stored.member.as_ref() != Some(&found) || stored.spread_version() > view.stored.spread_version() {
                     return Ok(());
                 }
                 stored.member = Some(wanted.clone());
+                stored.spread.clone_from(&view.stored.spread);
                 match stored.configure(view.config().clone()) {
                     true => Ok(()),
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
@@ -147,37 +165,17 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// The member of the first shard of a queue whose copies are still there: its store has lost it. They keep what they have. `None`: there
-    /// are none, or their queue was deleted, or was another one.
-    pub(super) async fn left_behind(&self, first: &Shard, config: &QueueConfig) -> Result<Option<Member>, Refusal> {
-        let partition = self.of(first);
-        let is_new = matches!(partition.read(first).await, Err(Refusal::QueueNotFound { .. }));
-        if !is_new || partition.deleted(first).await?.is_some() {
-            return Ok(None);
-        }
-        for copy in copies(first, &Layout::of(config)) {
-            let stored = match self.of(&copy).read(&copy).await {
-                Ok((view, _)) => view.stored.clone(),
-                Err(Refusal::QueueNotFound { .. }) => continue,
-                Err(refusal) => return Err(refusal),
-            };
-            let is_same = stored.config.shards == config.shards && stored.config.queue_type == config.queue_type;
-            return Ok(stored.member.filter(|_| is_same).map(|member| Member { copied_revision: 0, ..member }));
-        }
-        Ok(None)
-    }
-
-    /// Brings the copies of all queues that this server uses up to date, if a server died while it changed a queue, and removes shards
-    /// that they do not have. Returns how many of these are left.
+    /// Brings the copies of all queues that this server uses up to date, if a server died while it changed a queue, ends changes of their
+    /// numbers of shards, and removes shards that they do not have. Returns how many of these are left.
     pub(super) async fn check(&self) -> Result<usize, Refusal> {
         for first in self.queues_of_several() {
             let followed = async {
                 let view = self.of(&first).read(&first).await?.0;
-                let is_stable = |member: &Member| member.deleting_since_ms == 0;
-                match view.stored.member.as_ref().is_some_and(is_stable) {
-                    true => self.follow_all(&first, &view).await,
-                    false => Ok(()),
+                if view.stored.member.is_none() || view.stored.deleting_since_ms().is_some() {
+                    return Ok(());
                 }
+                let view = self.follow_all(&first, &view).await?;
+                self.finish(&first, &view).await
             };
             if let Err(refusal) = followed.await {
                 tracing::debug!(queue = %first.queue, %refusal, "the shards of a queue were not checked");

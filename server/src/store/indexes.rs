@@ -2,7 +2,8 @@
 
 use super::pace::BuildState;
 use super::shared::{Caller, Sent, Shared};
-use super::view::{Stored, StoredIndex, View};
+use super::stored::{Stored, StoredIndex};
+use super::view::View;
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
@@ -55,15 +56,15 @@ impl Shared {
         let now_ms = wall_ms();
         let mut view = self.view(shard).await?;
         if wanted.iter().any(|keys| !view.stored.has_index(keys, now_ms)) {
-            let add = |stored: &mut Stored, state: &ShardState| {
+            let add = |_: &View, state: &ShardState, stored: &mut Stored| {
                 allow(&stored.config)?;
                 let messages: u64 = state.counts.iter().sum();
-                match wanted.iter().all(|keys| stored.use_index(keys, now_ms, messages)) {
+                match wanted.iter().all(|keys| stored.use_index(keys, now_ms, shard.number, messages)) {
                     true => Ok(()),
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
                 }
             };
-            view = self.change_by_state(shard, add).await?;
+            view = self.change_seen(shard, add).await?;
         }
         for index in view.stored.indexes.iter().filter(|index| index.building && wanted.contains(&index.keys)) {
             self.build(shard, index.keys.clone()).await?;
@@ -224,26 +225,31 @@ impl Shared {
         shard: &Shard,
         edit: impl Fn(&mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
-        self.change_by_state(shard, |stored, _| edit(stored)).await
+        self.change_seen(shard, |_, _, stored| edit(stored)).await
     }
 
-    /// The same for an edit that depends on the state of the shard before the first try.
-    async fn change_by_state(
+    /// The same. The edit sees what it changes, and the state of the shard before the first try.
+    pub(super) async fn change_seen(
         &self,
         shard: &Shard,
-        edit: impl Fn(&mut Stored, &ShardState) -> Result<(), Refusal> + Send + Sync,
+        edit: impl Fn(&View, &ShardState, &mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
         let (mut view, state) = self.read(shard).await?;
         loop {
             let mut stored = view.stored.clone();
-            edit(&mut stored, &state)?;
+            edit(&view, &state, &mut stored)?;
             if stored == view.stored {
                 return Ok(view);
             }
             let begun = stored.indexes.iter_mut().filter(|index| index.building && index.begun_in.is_none());
             begun.for_each(|index| index.begun_in = Some(view.revision));
-            if stored.config != view.stored.config {
+            let is_spread = stored.spread != view.stored.spread;
+            if stored.config != view.stored.config || is_spread {
                 stored.revise(view.timeline_begin, view.created_at_ms);
+            }
+            // As late as the revision: a change that was lost had a lower one (X1).
+            if let Some(spread) = stored.spread.as_mut().filter(|_| is_spread && shard.number == 0) {
+                spread.version = spread.version.max(stored.revision);
             }
             // A slot may pass from one index to another: the structures of the old one are deleted in the same write. So
             // is what only a build needs, when it ends.
@@ -261,6 +267,9 @@ impl Shared {
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
             let forgets_ids = view.config().id_window_ms > 0 && stored.config.id_window_ms == 0;
             command.arg(json).arg(view.keys.len()).arg(u8::from(forgets_ids));
+            if is_spread {
+                command.arg(1);
+            }
             match self.send(shard, Script::UpdateQueue, &command).await? {
                 Sent::Stale(current) => view = current,
                 Sent::Done(mut reply) => return self.cache(shard, &reply.bytes()?, &reply.bytes()?),

@@ -1,13 +1,15 @@
 //! The verbs on one shard as a whole: create, configure, delete, purge. `whole` makes those on queues of them.
 
 use super::shared::{Caller, Shared};
-use super::view::{Member, Stored, View};
+use super::stored::{Member, Stored};
+use super::view::View;
 use redis::Cmd;
 use std::sync::Arc;
 use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
+use tallystone_lua::record::ShardState;
 use tallystone_model::store::{Purged, Queue};
-use tallystone_model::{QueueName, Refusal, Shard};
+use tallystone_model::{Applied, QueueName, Refusal, Shard};
 
 /// The purge of terminal messages only, for the deletion of a queue. (0: all but running ones, 1: all.)
 const TERMINAL_ONLY: u8 = 2;
@@ -19,6 +21,11 @@ pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
     let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
     let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };
     (from, to)
+}
+
+/// The refusal of a call on a whole queue that another one has changed meanwhile. The caller repeats it.
+pub(super) fn changed_meanwhile() -> Refusal {
+    Refusal::Unavailable { applied: Applied::No, why: "the queue was deleted or created meanwhile".to_owned() }
 }
 
 impl Shared {
@@ -52,9 +59,9 @@ impl Shared {
     pub(super) async fn configure(
         self: &Arc<Self>,
         shard: &Shard,
-        edit: impl Fn(&mut Stored) -> Result<(), Refusal> + Send + Sync,
+        edit: impl Fn(&View, &ShardState, &mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
-        let view = self.change(shard, edit).await?;
+        let view = self.change_seen(shard, edit).await?;
         let declared: Vec<_> =
             view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
         for keys in declared {
@@ -72,13 +79,18 @@ impl Shared {
         Ok(self.read(&Shard::first(name)).await?.0.queue(name))
     }
 
-    /// Deletes a shard without live messages. `of`: the queue and epoch that it must belong to, of several; another one stays.
+    /// Deletes a shard without live messages. `of`: the queue and epoch that it must belong to, of several; another one stays. `None`:
+    /// the only shard of its queue.
     pub(super) async fn delete_shard(&self, shard: &Shard, of: Option<&Member>) -> Result<(), Refusal> {
         // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
         // two would lose them; if the queue stays, the relay removes it from the list.
         self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(shard.tag())).await?;
         let fill = |view: &View, command: &mut redis::Cmd| {
             command.arg(u8::from(view.config().queue_type.key().is_some()));
+            if of.is_none() && view.is_of_several() {
+                // It has got others meanwhile, which would be left.
+                return Err(changed_meanwhile());
+            }
             if let Some(of) = of {
                 let is_member = |member: &Member| member.queue_id == of.queue_id && member.epoch <= of.epoch;
                 if !view.stored.member.as_ref().is_some_and(is_member) {

@@ -33,6 +33,7 @@ impl ItemContext<'_> {
             (Answer::IdConflict, _) => Refusal::IdConflict { id },
             (Answer::QueueFull, _) => Refusal::QueueFull { queue, max_depth: self.max_depth },
             (Answer::OutboxFull, _) => Refusal::OutboxFull { queue, events_max: self.outbox_events_max },
+            (Answer::Moved, _) => Refusal::moved(),
             (Answer::LeaseLost, Some(state)) => Refusal::LeaseLost { id, state },
             (Answer::WrongState, Some(state)) => Refusal::WrongState { id, state },
             other => defect(&format!("{other:?} for an item")),

@@ -1,8 +1,9 @@
 //! Shards that their queues do not have: a failover has lost the deletion of a queue that was created again with fewer shards
-//! (docs/decisions/0217).
+//! (docs/decisions/0217), or a server has died while it removed shards that a change of their number had emptied (0268).
 
 use super::copies::Copies;
-use super::view::{Stored, View};
+use super::stored::Stored;
+use super::view::View;
 use tallystone_model::{Refusal, Shard};
 
 impl Copies<'_> {
@@ -47,15 +48,22 @@ impl Copies<'_> {
             Err(Refusal::QueueNotFound { .. }) => return Ok(false),
             Err(refusal) => return Err(refusal),
         };
-        let (shards, Some(member)) = (queue.config().shards, found.stored.member.clone()) else { return Ok(false) };
-        let is_ours = queue.stored.member.as_ref().is_some_and(|ours| ours.queue_id == member.queue_id);
-        if is_ours || is_within(&queue) {
+        let Some(member) = found.stored.member.clone() else { return Ok(false) };
+        if is_within(&queue) || queue.stored.deleting_since_ms().is_some() {
             return Ok(false);
         }
-        // No message is of this shard by its queue's number of shards: from here on every server is refused.
+        let is_ours = queue.stored.is_of(&member.queue_id, queue.created_at_ms);
+        if is_ours && found.stored.spread_version() > queue.stored.spread_version() {
+            // The first shard has lost a change of the number of shards.
+            let adopted = self.adopt(&first, &found.stored).await?;
+            self.follow_all(&first, &adopted).await?;
+            return Ok(false);
+        }
+        // No message is of this shard by the layout of its queue: from here on every server is refused.
         let close = |stored: &mut Stored| {
-            if stored.member.as_ref() == Some(&member) {
-                stored.config.shards = shards;
+            if stored.member.as_ref() == Some(&member) && stored.spread == found.stored.spread {
+                stored.config.shards = queue.config().shards;
+                stored.spread.clone_from(&queue.stored.spread);
             }
             Ok(())
         };

@@ -3,225 +3,11 @@
 //! and a change is in force on every server at once (Q2).
 
 use super::bound::OutboxBound;
-use serde::{Deserialize, Serialize};
+use super::stored::{Stored, StoredIndex};
 use tallystone_lua::keys::Keyspace;
 use tallystone_lua::record::{self, ShardState};
-use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::Queue;
-use tallystone_model::{Filter, IndexKeys, Layout, QueueConfig, QueueName, Refusal, Shard};
-
-/// The last use of an index is recorded at most this often, because each record is a change of the configuration.
-const USE_REFRESH_MS: u64 = 600_000;
-/// The numbers that a revision leaves out at most in a new timeline. They end after 8,000 gaps of the average size.
-const REVISION_GAP_MAX: u64 = 1 << 20;
-/// One number is left out for each period of this length. Changes follow each other more slowly: each waits for the previous one.
-const REVISION_GAP_US: u64 = 2_048;
-
-/// The configuration as Redis stores it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stored {
-    #[serde(alias = "sharded_config")]
-    pub(super) config: QueueConfig,
-    /// The revision that callers see. The revision of the scripts also rises with changes of indexes.
-    pub(super) revision: u32,
-    /// At most [`INDEXES_MAX`]; the slot names the keys of an index.
-    pub(super) indexes: Vec<StoredIndex>,
-    /// Where its errored messages are.
-    #[serde(default)]
-    pub(super) errored_in: ErroredIn,
-    /// The start of the timeline of the last change, see [`ShardState`].
-    #[serde(default)]
-    pub(super) timeline_begin: u64,
-    /// How the shard belongs to the others of its queue; `None`: it is the only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) member: Option<Member>,
-}
-
-/// A shard as one of several of its queue (docs/decisions/0181). The first shard has the configuration of the queue, the others
-/// have copies of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Member {
-    /// Distinguishes the queue from earlier and later ones of its name: hexadecimal, drawn at its creation.
-    pub(super) queue_id: String,
-    /// Rises when a deletion was begun and the queue stays: what was deleted in an earlier epoch is created again.
-    pub(super) epoch: u32,
-    /// In a copy: the revision of the queue that it is a copy of. In the first shard 0.
-    pub(super) copied_revision: u32,
-    /// In the first shard: when the deletion of the queue began (Unix ms); 0: it is not being deleted.
-    pub(super) deleting_since_ms: u64,
-}
-
-impl Member {
-    /// Whether a copy misses changes that this member of the same queue has.
-    pub(super) fn is_behind(&self, wanted: &Member) -> bool {
-        self.copied_revision <= wanted.copied_revision && self.epoch <= wanted.epoch && self != wanted
-    }
-
-    /// As the scripts take it.
-    pub(super) fn mark(&self) -> String {
-        format!("{}:{}", self.queue_id, self.epoch)
-    }
-}
-
-/// Where the errored messages of a queue are (Q22).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ErroredIn {
-    /// Version 0.1 wrote this configuration: among the other terminal messages, except those that ended since.
-    #[default]
-    Done,
-    /// The same, but this version wrote the configuration.
-    DoneOrSet,
-    /// In a separate set.
-    Set,
-}
-
-/// One filter index.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StoredIndex {
-    pub(super) slot: u8,
-    pub(super) keys: IndexKeys,
-    /// It does not cover all older messages yet.
-    pub(super) building: bool,
-    /// The revision that was current before its build began: a build recognizes its index by it. `None`: the index was complete
-    /// from the beginning, or an earlier version began the build.
-    #[serde(default)]
-    pub(super) begun_in: Option<u32>,
-    /// When a filter last used it, roughly. 0: no filter used it before it was declared. Declared indexes do not age.
-    pub(super) used_at_ms: u64,
-}
-
-impl Stored {
-    /// The configuration of a new queue. Its declared indexes are complete, because it has no messages.
-    pub(super) fn new(config: QueueConfig) -> Self {
-        let errored_in = ErroredIn::Set;
-        let member = (config.shards > 1).then(|| Member {
-            queue_id: format!("{:016x}", rand::random::<u64>()),
-            epoch: 1,
-            copied_revision: 0,
-            deleting_since_ms: 0,
-        });
-        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in, timeline_begin: 0, member };
-        for keys in stored.config.indexes.clone() {
-            stored.add_index(keys, false, 0);
-        }
-        stored
-    }
-
-    /// The configuration of another new shard of the queue with this first one.
-    pub(super) fn copy_of(first: &Stored) -> Stored {
-        Stored { member: first.copied_member(), ..Stored::new(first.config.clone()) }
-    }
-
-    /// How the queue is spread over its shards.
-    pub(super) fn layout(&self) -> Layout {
-        Layout::of(&self.config)
-    }
-
-    /// What a copy of this first shard has.
-    pub(super) fn copied_member(&self) -> Option<Member> {
-        let copied =
-            |member: &Member| Member { copied_revision: self.revision, deleting_since_ms: 0, ..member.clone() };
-        self.member.as_ref().map(copied)
-    }
-
-    /// Takes over another configuration of the queue. `false`: the declared indexes do not fit.
-    pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
-        // An index that is no longer declared is dropped, unless filters used it before it was declared.
-        self.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
-        self.config = config;
-        self.config.indexes.clone().into_iter().all(|keys| self.declare_index(keys))
-    }
-
-    /// As Redis keeps it. A server of version 0.1 would send every message of a queue with several shards to the first one, so it cannot
-    /// read such a configuration.
-    pub(super) fn write(&self) -> Result<Vec<u8>, Refusal> {
-        let internal = |error: serde_json::Error| Refusal::Internal(error.to_string());
-        if self.member.is_none() {
-            return serde_json::to_vec(self).map_err(internal);
-        }
-        let mut json = serde_json::to_value(self).map_err(internal)?;
-        if let Some(fields) = json.as_object_mut()
-            && let Some(config) = fields.remove("config")
-        {
-            fields.insert("sharded_config".to_owned(), config);
-        }
-        serde_json::to_vec(&json).map_err(internal)
-    }
-
-    /// Reads a configuration. In one of version 0.1 errored messages stay at least as long as they did there.
-    fn read(stored: &[u8]) -> Result<Stored, serde_json::Error> {
-        let mut stored: Stored = serde_json::from_slice(stored)?;
-        if stored.errored_in == ErroredIn::Done {
-            stored.errored_in = ErroredIn::DoneOrSet;
-            let config = &mut stored.config;
-            config.errored_retention_ms = config.errored_retention_ms.max(config.terminal_retention_ms);
-        }
-        Ok(stored)
-    }
-
-    /// The revision of a change: no earlier change had it. Changes that Redis has lost may have had the next numbers, so the
-    /// first in a new timeline leaves a gap: the time from the start of the timeline of the last change to that of the new
-    /// one, in steps. So the gap is larger than what was lost, and of two timelines that continue the same one, the later
-    /// leaves the larger gap (X1). It stays below a bound, so after half an hour a gap may have a size that it had before.
-    pub(super) fn revise(&mut self, timeline_begin: u64, created_at_ms: u64) {
-        let last_begin = self.timeline_begin.max(created_at_ms * 1_000);
-        let gap = timeline_begin.saturating_sub(last_begin) / REVISION_GAP_US % REVISION_GAP_MAX;
-        self.revision = self.revision.saturating_add(1 + gap as u32);
-        self.timeline_begin = timeline_begin;
-    }
-
-    /// Whether the index exists and is recorded as in use.
-    pub(super) fn has_index(&self, keys: &IndexKeys, now_ms: u64) -> bool {
-        let is_in_use = |index: &StoredIndex| {
-            index.used_at_ms + USE_REFRESH_MS >= now_ms || self.config.indexes.contains(&index.keys)
-        };
-        self.indexes.iter().any(|index| index.keys == *keys && is_in_use(index))
-    }
-
-    /// Creates the index, or records its use. `messages`: all that the shard has. `false`: no slot is free, or so many messages admit
-    /// no further undeclared index.
-    pub(super) fn use_index(&mut self, keys: &IndexKeys, now_ms: u64, messages: u64) -> bool {
-        if self.has_index(keys, now_ms) {
-            return true;
-        }
-        match self.indexes.iter_mut().find(|index| index.keys == *keys) {
-            Some(index) => index.used_at_ms = now_ms,
-            None => {
-                let is_admitted = self.config.admits_undeclared_index(self.undeclared().count(), messages);
-                return is_admitted && self.add_index(keys.clone(), true, now_ms);
-            }
-        }
-        true
-    }
-
-    /// The indexes that filters have created, with their places.
-    fn undeclared(&self) -> impl Iterator<Item = (usize, &StoredIndex)> {
-        self.indexes.iter().enumerate().filter(move |(_, index)| !self.config.indexes.contains(&index.keys))
-    }
-
-    /// Adds a declared index, unless it exists. If no slot is free, it takes that of the index without declaration which was
-    /// not used for the longest time. `false`: all are declared.
-    pub(super) fn declare_index(&mut self, keys: IndexKeys) -> bool {
-        while !self.add_index(keys.clone(), true, 0) {
-            let oldest = self.undeclared().min_by_key(|(_, index)| index.used_at_ms);
-            let Some((at, _)) = oldest else { return false };
-            self.indexes.remove(at);
-        }
-        true
-    }
-
-    /// Adds the index in a free slot, unless it exists. `false`: no slot is free.
-    pub(super) fn add_index(&mut self, keys: IndexKeys, building: bool, now_ms: u64) -> bool {
-        if self.indexes.iter().any(|index| index.keys == keys) {
-            return true;
-        }
-        let free = (0..INDEXES_MAX as u8).find(|slot| self.indexes.iter().all(|index| index.slot != *slot));
-        let Some(slot) = free else { return false };
-        self.indexes.push(StoredIndex { slot, keys, building, begun_in: None, used_at_ms: now_ms });
-        true
-    }
-}
+use tallystone_model::{Filter, QueueConfig, QueueName, Refusal, Shard};
 
 /// One revision of a shard's configuration, with the arguments of its scripts.
 #[derive(Debug)]
@@ -253,7 +39,7 @@ impl View {
         let ShardState { revision, created_at_ms, timeline_begin, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = keyspace.shard(shard).all(stored.indexes.iter().map(|index| index.slot));
-        let parameters = parameters(&shard.queue, &stored, outbox);
+        let parameters = parameters(shard, &stored, outbox);
         let outbox_events_max = outbox.events_max.into();
         Ok(View { stored, revision, created_at_ms, timeline_begin, keys, parameters, outbox_events_max })
     }
@@ -273,6 +59,7 @@ impl View {
             config: self.config().clone(),
             revision: self.stored.revision,
             created_at_ms: self.created_at_ms,
+            spread: self.stored.spread.clone(),
         }
     }
 
@@ -289,12 +76,18 @@ const FORGETS: u8 = 2;
 /// The same: the queue has several shards. `lib/dequeue/reply.lua` reads it.
 const OF_SEVERAL: u8 = 4;
 
+/// The same: it is closed (Q17). `enqueue.lua` reads it.
+const CLOSED: u8 = 8;
+
 /// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
-fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
+fn parameters(shard: &Shard, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
+    let share = |bound| stored.generation_of(shard.number).share(bound);
     let mut out = Vec::with_capacity(64);
-    let forgets = FORGETS * u8::from(config.forgets_completed(queue));
-    out.push(u8::from(config.queue_type.key().is_some()) + forgets + OF_SEVERAL * u8::from(stored.member.is_some()));
+    let forgets = FORGETS * u8::from(config.forgets_completed(&shard.queue));
+    let closed = stored.spread.as_ref().is_some_and(|spread| spread.closes(shard.number));
+    let of_several = OF_SEVERAL * u8::from(stored.member.is_some());
+    out.push(u8::from(config.queue_type.key().is_some()) + forgets + of_several + CLOSED * u8::from(closed));
     out.extend_from_slice(&(config.lease_ms as u32).to_be_bytes());
     out.extend_from_slice(&six(config.invisibility_ms));
     out.extend_from_slice(&(config.max_attempts as u16).to_be_bytes());
@@ -303,14 +96,14 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     out.extend_from_slice(&six(config.retry_backoff.base_ms));
     out.extend_from_slice(&six(config.retry_backoff.max_ms));
     out.push(config.retry_backoff.jitter_percent);
-    out.extend_from_slice(&six(config.share(config.max_depth)));
-    let (refuse_at, keep) = outbox.limits(queue);
+    out.extend_from_slice(&six(share(config.max_depth)));
+    let (refuse_at, keep) = outbox.limits(&shard.queue);
     out.extend_from_slice(&refuse_at.to_be_bytes());
     out.extend_from_slice(&keep.to_be_bytes());
     out.extend_from_slice(&outbox.payload_bytes_kept.to_be_bytes());
     out.extend_from_slice(&six(config.errored_retention_ms));
-    out.extend_from_slice(&six(config.share(config.max_errored)));
-    out.extend_from_slice(&six(config.share(config.max_errored_bytes)));
+    out.extend_from_slice(&six(share(config.max_errored)));
+    out.extend_from_slice(&six(share(config.max_errored_bytes)));
     out.extend_from_slice(&outbox.errored_payload_bytes().to_be_bytes());
     out.extend_from_slice(&six(config.id_window_ms));
     out.push(stored.indexes.len() as u8);
@@ -328,59 +121,16 @@ fn six(number: u64) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
-    use tallystone_model::limits::UNDECLARED_INDEX_ENTRIES_MAX;
-
-    const CREATED_MS: u64 = 1_780_000_000_000;
+    use tallystone_model::Spread;
 
     #[test]
-    fn q17_a_server_that_knows_nothing_of_shards_cannot_read_the_configuration_of_several() {
-        for (shards, field) in [(1, "config"), (4, "sharded_config")] {
-            let stored = Stored::new(QueueConfig { shards, ..QueueConfig::default() });
-            let json = stored.write().unwrap();
-            assert_eq!(Stored::read(&json).unwrap(), stored);
-            let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&json).unwrap();
-            let configs: Vec<&String> = fields.keys().filter(|name| name.ends_with("config")).collect();
-            assert_eq!(configs, [field]);
-        }
-    }
-
-    #[test]
-    fn s1_a_filter_creates_no_index_that_would_take_too_much_memory() {
-        let keys = |name: &str| IndexKeys::parse([name.to_owned()]).unwrap();
-        let mut stored = Stored::new(QueueConfig { indexes: vec![keys("declared")], ..QueueConfig::default() });
-        let few = UNDECLARED_INDEX_ENTRIES_MAX / 3;
-        for (name, messages, admitted) in [
-            ("a", u64::MAX, true),
-            ("b", few, true),
-            ("c", few + 1, false),
-            ("c", few, true),
-            ("d", few, false),
-            // What is there stays as the queue grows.
-            ("b", u64::MAX, true),
-            ("declared", u64::MAX, true),
-        ] {
-            let (before, now_ms) = (stored.clone(), CREATED_MS + USE_REFRESH_MS);
-            assert_eq!(stored.use_index(&keys(name), now_ms, messages), admitted, "{name}, {messages} messages");
-            assert!(admitted || stored == before);
-        }
-        // An index that is declared makes room for another.
-        stored.config.indexes.push(keys("a"));
-        assert!(stored.use_index(&keys("d"), CREATED_MS, few));
-    }
-
-    #[test]
-    fn x1_revisions_of_lost_changes_are_not_given_again() {
-        let kept = Stored::new(QueueConfig::default());
-        let mut given = HashSet::from([kept.revision]);
-        // All changes in each timeline are lost. The first one began with the queue, the others so many microseconds later.
-        let later = [30_000, 60_000, 1_884_161, 300_000_000, 1_800_000_000].map(|us| CREATED_MS * 1_000 + us);
-        for timeline_begin in [0].into_iter().chain(later) {
-            let mut stored = kept.clone();
-            for _ in 0..10 {
-                stored.revise(timeline_begin, CREATED_MS);
-                assert!(given.insert(stored.revision), "{timeline_begin}: {} again", stored.revision);
-            }
-        }
+    fn q17_the_parameters_of_a_shard_say_that_it_is_closed() {
+        let mut stored = Stored::new(QueueConfig::default());
+        let spread = Spread::changed(&stored.config, None, 4).unwrap();
+        stored.take_spread(&spread, 1);
+        let shard = |number| Shard { queue: QueueName::parse("queue", "q").unwrap(), number };
+        let flags = |stored: &Stored, number| parameters(&shard(number), stored, &OutboxBound::default())[0];
+        assert_eq!([0, 1, 4].map(|number| flags(&stored, number)), [OF_SEVERAL + CLOSED, OF_SEVERAL, OF_SEVERAL]);
+        assert_eq!(flags(&Stored::new(QueueConfig::default()), 0), 0);
     }
 }

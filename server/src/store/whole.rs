@@ -4,15 +4,18 @@
 //! The first shard has the configuration; the queue exists while it exists. It is created first and deleted last. The others have
 //! copies, which follow it. Each step may be the last one of a server that dies: then the next call that misses the rest does it.
 
-use super::copies::{Copies, changed_meanwhile, copies};
+use super::copies::{Copies, copies};
 use super::partitions;
+use super::queues::changed_meanwhile;
 use super::shared::{Deleted, Shared};
-use super::view::Stored;
+use super::stored::Stored;
+use super::view::View;
 use futures::future::join_all;
 use std::sync::Arc;
+use tallystone_lua::record::ShardState;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::store::Queue;
-use tallystone_model::{Layout, QueueName, Refusal, Shard};
+use tallystone_model::{Layout, QueueName, Refusal, Shard, Spread};
 
 /// How long the missing shards of a queue that is being deleted are not created again: a deletion takes less, unless its server
 /// dies.
@@ -40,9 +43,12 @@ impl<'a> Whole<'a> {
         let first = Shard::first(name);
         let mut stored = Stored::new(config.clone());
         if config.shards > 1
-            && let Some(member) = self.copies.left_behind(&first, &config).await?
+            && let Some((member, spread)) = self.copies.left_behind(&first, &config).await?
         {
             stored.member = Some(member);
+            if let Some(spread) = spread {
+                stored.take_spread(&spread, 0);
+            }
         }
         let created = self.of(&first).create_shard(&first, &stored).await?;
         let mut view = created.ok_or_else(changed_meanwhile)?;
@@ -57,17 +63,31 @@ impl<'a> Whole<'a> {
     }
 
     pub(super) async fn update(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        let edit = |stored: &mut Stored| {
+        let first = Shard::first(name);
+        if patch.shards.is_some() {
+            // What a change before it has not reached, and what a copy knows of one that the first shard has lost.
+            let view = self.undeleted(&self.of(&first).read(&first).await?.0, &first).await?;
+            let view = self.copies.catch_up(&first, view).await?;
+            self.copies.follow_all(&first, &view).await?;
+        }
+        let edit = |view: &View, _: &ShardState, stored: &mut Stored| {
             let config = stored.config.patched(&patch)?;
+            if config.shards != stored.config.shards {
+                if stored.deleting_since_ms().is_some() {
+                    return Err(changed_meanwhile());
+                }
+                // The shard of a queue of one is closed with this.
+                let spread = Spread::changed(&stored.config, stored.spread.as_ref(), config.shards)?;
+                stored.take_spread(&spread, view.created_at_ms);
+            }
             match stored.configure(config) {
                 true => Ok(()),
                 false => Err(Refusal::TooManyIndexes { queue: name.to_string() }),
             }
         };
-        let first = Shard::first(name);
         let view = self.of(&first).configure(&first, edit).await?;
-        self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
-        Ok(view.queue(name))
+        let followed = self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
+        Ok(followed.queue(name))
     }
 
     pub(super) async fn delete(&self, name: &QueueName) -> Result<(), Refusal> {
@@ -79,7 +99,8 @@ impl<'a> Whole<'a> {
             Err(refusal) => return Err(refusal),
         };
         let Some((member, view)) = member else { return partition.delete_shard(&first, None).await };
-        let others: Vec<Shard> = copies(&first, &view.stored.layout()).collect();
+        let layout = view.stored.layout();
+        let others: Vec<Shard> = copies(&first, &layout).collect();
         let all: Vec<Shard> = std::iter::once(first.clone()).chain(others.iter().cloned()).collect();
         let all: Vec<&Shard> = all.iter().collect();
         let states = async |partition: Arc<Shared>, shards: Vec<Shard>| partition.shard_states(&shards).await;
@@ -89,12 +110,15 @@ impl<'a> Whole<'a> {
         }
         // From now on calls that miss a shard do not create it again.
         let now_ms = partition.now_ms().await?;
-        let begin = |stored: &mut Stored| match &mut stored.member {
-            Some(current) if (&current.queue_id, current.epoch) == (&member.queue_id, member.epoch) => {
-                current.deleting_since_ms = now_ms;
-                Ok(())
+        let begin = |stored: &mut Stored| {
+            let is_same = stored.layout() == layout;
+            match &mut stored.member {
+                Some(current) if is_same && (&current.queue_id, current.epoch) == (&member.queue_id, member.epoch) => {
+                    current.deleting_since_ms = now_ms;
+                    Ok(())
+                }
+                _ => Err(changed_meanwhile()),
             }
-            _ => Err(changed_meanwhile()),
         };
         partition.change(&first, begin).await?;
         let deleted = join_all(others.iter().map(|shard| self.copies.delete_copy(shard, &member))).await;
@@ -129,13 +153,16 @@ impl<'a> Whole<'a> {
         if shard.number == 0 || !view.stored.layout().has(shard.number) {
             return Ok(());
         }
-        let Some(member) = &view.stored.member else { return Ok(()) };
-        if member.deleting_since_ms > 0 {
-            if partition.now_ms().await? < member.deleting_since_ms + DELETION_MS {
-                return Err(Refusal::QueueNotFound { queue: shard.queue.to_string() });
-            }
-            view = self.copies.revive(&first).await?;
-        }
+        view = self.undeleted(&view, &first).await?;
         self.copies.follow(shard, &view).await
+    }
+
+    /// The first shard as it was seen, unless its queue is being deleted. If the server that deletes it has died, the queue stays.
+    async fn undeleted(&self, view: &Arc<View>, first: &Shard) -> Result<Arc<View>, Refusal> {
+        let Some(since_ms) = view.stored.deleting_since_ms() else { return Ok(view.clone()) };
+        if self.of(first).now_ms().await? < since_ms + DELETION_MS {
+            return Err(Refusal::QueueNotFound { queue: first.queue.to_string() });
+        }
+        self.copies.revive(first).await
     }
 }

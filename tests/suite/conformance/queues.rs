@@ -218,6 +218,7 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         max_errored: Some(5),
         max_errored_bytes: Some(6),
         id_window_ms: Some(7),
+        shards: None,
         retry_backoff: Some(backoff),
         max_depth: Some(0),
         indexes: Some(vec![]),

@@ -137,11 +137,12 @@ impl Call {
             Act::Purge { include_running } => Call::Purge(*include_running),
             Act::Create(config) => Call::Create(config.clone()),
             Act::Configure(patch) => Call::Configure(patch.clone()),
+            Act::Reshard(shards) => Call::Configure(QueuePatch { shards: Some(*shards), ..QueuePatch::default() }),
             Act::Delete => Call::Delete,
             Act::Explain(id) => Call::Explain(id_of(*id)),
             Act::DepthOf(filter) => Call::DepthOf(filter.clone()),
             Act::Sweep => Call::Sweep,
-            Act::Dequeue { .. } | Act::Pass { .. } | Act::PassToDue { .. } => return None,
+            Act::Dequeue { .. } | Act::Finish | Act::Pass { .. } | Act::PassToDue { .. } => return None,
         })
     }
 
@@ -199,6 +200,15 @@ impl Call {
             Call::Change(request, _) => request.dry_run,
             Call::Purge(_) | Call::Delete | Call::Sweep => false,
             _ => true,
+        }
+    }
+
+    /// Whether the shards of the queue may be others after it.
+    pub(crate) fn changes_shards(&self) -> bool {
+        match self {
+            Call::Create(_) | Call::Delete => true,
+            Call::Configure(patch) => patch.shards.is_some(),
+            _ => false,
         }
     }
 

@@ -72,6 +72,10 @@ pub(crate) enum Act {
     },
     Create(QueueConfig),
     Configure(QueuePatch),
+    /// The number of shards changes.
+    Reshard(u16),
+    /// The background job of a server removes earlier shards that are empty.
+    Finish,
     Delete,
     Explain(usize),
     DepthOf(Filter),
@@ -129,6 +133,19 @@ pub(crate) fn draw(seed: u64) -> Vec<Step> {
     steps
 }
 
+/// Draws a program in which the numbers of shards of its queues change.
+pub(crate) fn draw_with_changes(seed: u64) -> Vec<Step> {
+    let mut drawer = Drawer { rng: StdRng::seed_from_u64(!seed), is_bulk: false };
+    let mut steps = Vec::new();
+    for step in draw(seed) {
+        if drawer.chance(0.04) {
+            steps.extend(drawer.change_of_shards());
+        }
+        steps.push(step);
+    }
+    steps
+}
+
 /// Draws steps without end of workers and senders on one queue of many messages, without filters.
 pub(crate) fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
     let mut drawer = Drawer { rng: StdRng::seed_from_u64(seed), is_bulk: true };
@@ -153,6 +170,18 @@ impl Drawer {
     fn step(&mut self) -> Step {
         let queue = if self.chance(0.02) { 2 } else { self.pick(&[0, 1]) };
         Step { queue, server: self.pick(&[0, 1]), repeat: self.chance(0.3), act: self.act() }
+    }
+
+    /// A change of the number of shards, or the end of one.
+    fn change_of_shards(&mut self) -> Vec<Step> {
+        let acts = match self.rng.random_range(0..10) {
+            0..5 => vec![Act::Reshard(self.pick(&[1, 2, 3, 5, 8]))],
+            5..8 => vec![Act::Finish],
+            _ => vec![Act::Purge { include_running: true }, Act::Finish],
+        };
+        let (queue, server) = (self.pick(&[0, 1, 1, 1]), self.pick(&[0, 1]));
+        let step = |act| Step { queue, server, repeat: self.rng.random_bool(0.3), act };
+        acts.into_iter().map(step).collect()
     }
 
     /// A queue that is deleted and created again with another configuration, without the knowledge of one server.
@@ -383,6 +412,7 @@ impl Drawer {
             max_depth: self.maybe(0.3, |d| d.pick(&[0, 0, 4, 8])),
             indexes: self.maybe(0.3, Self::indexes),
             priority_classes: self.maybe(0.5, Self::priority_classes),
+            shards: None,
         }
     }
 }

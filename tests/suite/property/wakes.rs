@@ -105,7 +105,8 @@ impl<'a> Wakes<'a> {
         (oracle, shard, now_ms): (&WholeOracle, &Shard, u64),
     ) -> Outcome {
         match (call, answer) {
-            (Call::Create(_) | Call::Delete, _) => {
+            // Servers whose callers wait are notified of new shards, and poll again: that is tested in `conformance::shards::resharding`.
+            (call, _) if call.changes_shards() => {
                 self.waiting.retain(|waiting| waiting.queue != queue);
                 self.plans[queue] = None;
             }

@@ -2,7 +2,7 @@
 
 use crate::property::compare::{Outcome, same};
 use crate::property::sides::{WholeOracle, WholeRedis};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::state::is_arrow;
 use tallystone_model::*;
 use tallystone_tests::{KEY, Probe};
@@ -11,34 +11,41 @@ use tallystone_tests::{KEY, Probe};
 const PAGE_ITEMS: usize = 3;
 const PAGE_ITEMS_OF_MANY: usize = 700;
 
-/// Compares the whole queue, and checks it.
-pub(super) async fn compare(oracle: &WholeOracle, redis: &WholeRedis, shard: &Shard, shards: u16) -> Outcome {
-    let each = || (0..shards).map(|number| shard.sibling(number));
-    for shard in each() {
+/// Compares the whole queue, and checks it. `numbers`: of all shards that it had.
+pub(super) async fn compare(
+    oracle: &WholeOracle,
+    redis: &WholeRedis,
+    shard: &Shard,
+    numbers: std::ops::Range<u16>,
+) -> Outcome {
+    for shard in numbers.map(|number| shard.sibling(number)) {
         follow(&oracle.inner().outbox(&shard).await, &redis.inner().outbox(&shard).await)?;
     }
     let queue = oracle.get_queue(&shard.queue).await;
     same("the queue", &queue, &redis.get_queue(&shard.queue).await)?;
     let listed = redis.list_queues(shard.queue.as_str(), "", 2).await.map(|page| page.items);
     same("the list of queues", &oracle.list_queues(shard.queue.as_str(), "", 2).await.map(|page| page.items), &listed)?;
-    if queue.is_err() {
-        return Ok(());
-    }
+    let Ok(queue) = queue else { return Ok(()) };
+    let layout = queue.layout();
     let depth = oracle.depth(shard, None).await;
     same("the depth", &depth, &redis.depth(shard, None).await)?;
     same("the ages", &oracle.ages(shard).await, &redis.ages(shard).await)?;
     let page_items = if depth.is_ok_and(|depth| depth.live() < 50) { PAGE_ITEMS } else { PAGE_ITEMS_OF_MANY };
-    let mut messages = 0;
+    let (mut messages, mut ids) = (0, BTreeSet::new());
     for state in State::ALL {
         let (theirs, ours) =
             (list(oracle, shard, state, page_items).await?, list(redis, shard, state, page_items).await?);
         messages += ours.len() as u64;
-        if shards == 1 {
+        let twice = ours.iter().find(|message| !ids.insert(message.id.clone()));
+        if let Some(twice) = twice.filter(|_| queue.config.queue_type.key().is_none()) {
+            return Err(format!("the id of a simple queue is that of two messages: {twice:?}"));
+        }
+        if layout.is_plain() {
             same(&format!("the list of {state} messages"), &in_order(state, theirs)?, &in_order(state, ours)?)?;
             continue;
         }
         let mut of_shards = Vec::new();
-        for shard in each() {
+        for shard in queue.shards() {
             // Each shard alone is a queue of one.
             let (theirs, ours) = (
                 list(&**oracle.inner(), &shard, state, 1_000).await?,

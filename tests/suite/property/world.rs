@@ -16,7 +16,7 @@ use tallystone_model::store::{Depth, Swept};
 use tallystone_model::{Cause, Message, MessageId, QueueConfig, Refusal, Shard, State, Store};
 use tallystone_server::Sharded;
 use tallystone_server::store;
-use tallystone_tests::{Clock, TestRedis};
+use tallystone_tests::{Clock, SHARD_NUMBERS, TestRedis};
 
 /// How long one server may take to learn of another: generous, for a loaded machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct World {
     notified: [Arc<Notifications>; 2],
     clock: Arc<AtomicU64>,
     name: String,
-    /// How many shards the queues of the programs have.
+    /// How many shards the queues of the programs have at first.
     shards: u16,
     runs: u64,
     /// What the programs so far have met.
@@ -68,6 +68,7 @@ impl World {
             oracles: std::array::from_fn(|_| Sharded::new(oracle.clone())),
             oracle,
             shards_each: self.shards,
+            numbers: [self.shards; QUEUES],
             servers: &self.servers,
             redis: &self.redis,
             clock: &self.clock,
@@ -87,7 +88,7 @@ impl World {
             Ok(()) => play.leaves_nothing().await,
             differs => differs,
         };
-        let shards = play.shards.iter().flat_map(|first| (0..play.shards_each).map(|number| first.sibling(number)));
+        let shards = play.shards.iter().flat_map(|first| (0..SHARD_NUMBERS).map(|number| first.sibling(number)));
         let events: Vec<_> = shards.flat_map(|shard| play.oracle.take_events(&shard)).collect();
         let Play { steps, calls, .. } = play;
         self.arrows.extend(events.into_iter().map(|event| (event.from, event.to, event.by)));
@@ -101,6 +102,8 @@ pub(super) struct Play<'a> {
     /// The oracle as each server sees it.
     oracles: [WholeOracle; 2],
     shards_each: u16,
+    /// Behind the numbers of all shards that each queue had.
+    numbers: [u16; QUEUES],
     pub servers: &'a [WholeRedis; 2],
     redis: &'a TestRedis,
     clock: &'a AtomicU64,
@@ -126,8 +129,8 @@ impl Play<'_> {
 
     /// All that can be seen of every queue.
     pub(super) async fn compare_all(&self, server: usize) -> Outcome {
-        for shard in &self.shards {
-            whole::compare(&self.oracles[server], &self.servers[server], shard, self.shards_each).await?;
+        for (shard, numbers) in self.shards.iter().zip(self.numbers) {
+            whole::compare(&self.oracles[server], &self.servers[server], shard, 0..numbers).await?;
         }
         Ok(())
     }
@@ -137,7 +140,12 @@ impl Play<'_> {
         if matches!(step.act, Act::Dequeue { .. }) && self.are_many_due(&self.shards[step.queue]).await {
             self.step_alone(&Step { act: Act::Sweep, ..step.clone() }).await?;
         }
-        self.step_alone(step).await
+        self.step_alone(step).await?;
+        if let Ok(found) = self.oracle.get_queue(&self.shards[step.queue].queue).await {
+            let behind = found.shards().map(|shard| shard.number + 1);
+            self.numbers[step.queue] = behind.fold(self.numbers[step.queue], u16::max);
+        }
+        Ok(())
     }
 
     /// Equal results, equal effects, and every necessary notification.
@@ -148,6 +156,9 @@ impl Play<'_> {
             Call::Create(config) => Call::Create(QueueConfig { shards: self.shards_each, ..config }),
             call => call,
         });
+        if matches!(step.act, Act::Finish) {
+            return self.finish(step.server).await;
+        }
         let Some(call) = call else {
             let to_ms = match step.act {
                 Act::Pass { ms } => now_ms + ms,
@@ -180,14 +191,8 @@ impl Play<'_> {
         let ids = touched(&call, &answer);
         let seen = see(redis, shard, &ids).await;
         same("what is there then", &see(oracle, shard, &ids).await, &seen)?;
-        if matches!(call, Call::Create(_) | Call::Delete) && self.shards_each > 1 {
-            // What a server does that has an earlier layout in mind is tested in `conformance::shards::layouts`.
-            for server in self.servers {
-                drop(server.get_queue(&shard.queue).await);
-                for number in 1..self.shards_each {
-                    drop(server.mend(&shard.sibling(number)).await);
-                }
-            }
+        if call.changes_shards() && self.shards_each > 1 {
+            self.servers_know_the_shards_of(step.queue).await;
         }
         // The next try of a ticket collects what earlier calls gave, whatever refused the first one, and it moves what is due in
         // shards that the first one did not call.
@@ -196,7 +201,7 @@ impl Play<'_> {
         if step.repeat && call.is_repeatable() && repeats_alike {
             self.calls.push("    the same again through the other server".to_owned());
             let events = || -> usize {
-                let shards = (0..self.shards_each).map(|number| shard.sibling(number));
+                let shards = (0..self.numbers[step.queue]).map(|number| shard.sibling(number));
                 shards.map(|shard| self.oracle.events(&shard).len()).sum()
             };
             let (before, answer) = (events(), answer.repeated());
@@ -220,6 +225,35 @@ impl Play<'_> {
         Ok(())
     }
 
+    /// What a server does that has an earlier layout in mind is tested in `conformance::shards`.
+    async fn servers_know_the_shards_of(&self, queue: usize) {
+        let first = &self.shards[queue];
+        let Ok(found) = self.oracle.get_queue(&first.queue).await else { return };
+        for server in self.servers {
+            drop(server.get_queue(&first.queue).await);
+            for shard in found.shards() {
+                drop(server.mend(&shard).await);
+            }
+        }
+    }
+
+    /// The background job of a server. What it finds empty on Redis is empty on the oracle. It may remove shards later than the oracle,
+    /// because Redis keeps the records of some ids that count as none.
+    async fn finish(&mut self, server: usize) -> Outcome {
+        self.calls.push(format!("the check of server {server}"));
+        same("the strays with messages", &Ok(0), &self.servers[server].inner().check_shards().await)?;
+        for queue in 0..QUEUES {
+            let name = self.shards[queue].queue.clone();
+            let found = self.servers[server].get_queue(&name).await;
+            if found != self.oracle.get_queue(&name).await {
+                drop(self.oracle.finish(&name));
+                same("the queue without earlier shards", &self.oracle.get_queue(&name).await, &found)?;
+                self.servers_know_the_shards_of(queue).await;
+            }
+        }
+        Ok(())
+    }
+
     async fn are_many_due(&self, shard: &Shard) -> bool {
         let oracle = &self.oracles[0];
         let Ok(depth) = oracle.depth(shard, None).await else { return false };
@@ -237,9 +271,9 @@ impl Play<'_> {
 
     async fn next_due_ms(&self, shard: &Shard) -> Option<u64> {
         let mut next = None;
-        for number in 0..self.shards_each {
+        for shard in self.oracle.get_queue(&shard.queue).await.ok()?.shards() {
             for state in [State::Invisible, State::Running] {
-                let page = self.oracle.list_messages(&shard.sibling(number), state, "", 1).await.ok()?;
+                let page = self.oracle.list_messages(&shard, state, "", 1).await.ok()?;
                 next = page.items.first().map(|message| message.due_ms).into_iter().chain(next).min();
             }
         }

@@ -399,6 +399,7 @@ fn patch(words: &[&str]) -> QueuePatch {
             ("id_window", value) => patch.id_window_ms = Some(number(value)),
             ("errored", value) => patch.max_errored = Some(number(value)),
             ("depth", value) => patch.max_depth = Some(number(value)),
+            ("shards", value) => patch.shards = Some(number(value) as u16),
             ("paused", value) => patch.dequeue_blocked = Some(value == "yes"),
             ("index", value) => patch.indexes = Some(vec![index(&value.split(',').collect::<Vec<_>>())]),
             ("class", value) => {

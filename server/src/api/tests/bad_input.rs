@@ -319,11 +319,17 @@ async fn q2_bad_configurations() {
     assert_eq!(refused(server.admin.get_queue(request).await), because(Code::NotFound, "QUEUE_NOT_FOUND"));
 
     server.create("q", base()).await;
-    for paths in [&[][..], &["nonsense"], &["type"], &["exclusivity_key"], &["shards"], &["lease_ms", "lease"]] {
+    for paths in [&[][..], &["nonsense"], &["type"], &["exclusivity_key"], &["lease_ms", "lease"]] {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         let update_mask = Some(prost_types::FieldMask { paths });
         let request = pb::UpdateQueueRequest { name: "q".to_owned(), config: None, update_mask };
         assert_eq!(refused(server.admin.update_queue(request).await), invalid("update_mask"));
+    }
+    for (shards, field) in [(None, "config.shards"), (Some(0), "config.shards"), (Some(65), "config.shards")] {
+        let update_mask = Some(prost_types::FieldMask { paths: vec!["shards".to_owned()] });
+        let config = Some(pb::QueueConfig { shards, ..base() });
+        let request = pb::UpdateQueueRequest { name: "q".to_owned(), config, update_mask };
+        assert_eq!(refused(server.admin.update_queue(request).await), invalid(field), "{shards:?}");
     }
     let update_mask = Some(prost_types::FieldMask { paths: vec!["lease_ms".to_owned()] });
     let config = Some(pb::QueueConfig { lease_ms: Some(5), ..base() });

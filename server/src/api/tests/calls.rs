@@ -195,3 +195,31 @@ async fn q17_a_redrive_of_which_a_shard_is_unavailable_is_to_be_repeated() {
     server.admin.redrive(request).await.unwrap();
     assert_eq!(server.depth("q").await.pending, 20);
 }
+
+#[tokio::test]
+async fn q17_the_number_of_shards_of_a_simple_queue_changes() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig { shards: Some(4), ..pb::QueueConfig::default() }).await;
+    server.enqueue("q", &["a"]).await;
+    let update = |shards| pb::UpdateQueueRequest {
+        name: "q".to_owned(),
+        config: Some(pb::QueueConfig { shards: Some(shards), ..pb::QueueConfig::default() }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["shards".to_owned()] }),
+    };
+    let changed = server.admin.update_queue(update(7)).await.unwrap().into_inner().queue.unwrap();
+    assert_eq!((changed.config.as_ref().unwrap().shards, changed.shards_draining), (Some(7), 4));
+    let again = server.admin.update_queue(update(7)).await.unwrap().into_inner().queue.unwrap();
+    assert_eq!(again, changed);
+    let refused = server.admin.update_queue(update(3)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    // What GetQueue answers may be sent back.
+    let config = pb::QueueConfig { lease_ms: Some(7_000), ..changed.config.unwrap() };
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["lease_ms".to_owned()] });
+    let request = pb::UpdateQueueRequest { name: "q".to_owned(), config: Some(config), update_mask };
+    let changed = server.admin.update_queue(request).await.unwrap().into_inner().queue.unwrap();
+    assert_eq!((changed.config.unwrap().shards, changed.shards_draining), (Some(7), 4));
+    server.enqueue("q", &["a", "b", "c"]).await;
+    assert_eq!(server.depth("q").await.pending, 3);
+    let leased = server.queue.dequeue(dequeue("q", 9, 0)).await.unwrap().into_inner().leases;
+    assert!(!leased.is_empty());
+}

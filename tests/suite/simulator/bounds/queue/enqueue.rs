@@ -4,7 +4,7 @@ use crate::simulator::bounds::budget::{Case, Scope};
 use crate::simulator::bounds::stage::*;
 use tallystone_lua::Script;
 use tallystone_model::limits::*;
-use tallystone_model::{NewMessage, QueueConfig, Store};
+use tallystone_model::{NewMessage, QueueConfig, QueuePatch, Refusal, Store};
 
 const ALL: usize = BATCH_ITEMS_MAX;
 
@@ -17,6 +17,7 @@ pub(super) async fn cases(size: usize) -> Vec<Case> {
     cases.push(known("known, coalesced", exclusive(0), size, |new| NewMessage { coalesce: true, ..new }).await);
     cases.push(ended(size).await);
     cases.push(remembered(size).await);
+    cases.push(moved(size).await);
     cases
 }
 
@@ -74,4 +75,25 @@ async fn remembered(size: usize) -> Case {
         stage.remember_id(number, stage.now_ms() + DELAY_MS_MAX);
     }
     measured(&stage, "remembered", size, 0, messages(0..ALL, SMALL).collect()).await
+}
+
+/// The shard is closed. It collects the messages of the first half, and forgets the ids of the others.
+async fn moved(size: usize) -> Case {
+    let stage = Stage::new(QueueConfig { id_window_ms: DELAY_MS_MAX, ..simple() }).await;
+    stage.put(messages(0..ALL / 2, PAYLOAD_BYTES_MAX)).await;
+    for leases in stage.take(ALL / 2).await.chunks(100) {
+        let releases = leases.iter().map(super::verbs::failure).collect();
+        stage.store.release(&stage.shard, releases).await.expect("an open queue");
+    }
+    stage.fill_attempts((0..ALL / 2).map(id));
+    for number in ALL / 2..ALL * size {
+        stage.remember_id(number, stage.now_ms() + DELAY_MS_MAX);
+    }
+    let change = QueuePatch { shards: Some(2), ..QueuePatch::default() };
+    stage.store.update_queue(&stage.shard.queue, change).await.expect("a change");
+    let new: Vec<NewMessage> = messages(0..ALL, SMALL).map(|new| NewMessage { coalesce: true, ..new }).collect();
+    let case = measured(&stage, "of a closed shard", size, 0, new.clone()).await;
+    let again = stage.store.enqueue(&stage.shard, new).await.expect("an open queue");
+    assert!(again.iter().all(|result| result.as_ref().is_err_and(Refusal::is_moved)));
+    case
 }
