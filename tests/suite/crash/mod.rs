@@ -32,6 +32,7 @@ pub(crate) mod proxy;
 mod reigns;
 mod replicas;
 mod replication;
+mod resharding;
 mod retries;
 mod rounds;
 mod sentinels;

@@ -26,16 +26,23 @@ const END: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q13_two_servers_on_one_redis_are_one_queue() {
-    run(1).await;
+    run(1, None).await;
 }
 
 /// Each message and each value is in one shard, so what was true of one is true of all of them (X4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q17_two_servers_on_one_redis_are_one_queue_of_several_shards() {
-    run(7).await;
+    run(7, None).await;
 }
 
-async fn run(shards: u32) {
+/// The simple queue gets other shards in the middle of the load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q17_two_servers_on_one_redis_are_one_queue_whose_number_of_shards_changes() {
+    run(1, Some(4)).await;
+}
+
+/// `change`: to how many shards the simple queue changes under load.
+async fn run(shards: u32, change: Option<u32>) {
     let seed = rand::random::<u32>();
     println!("seed {seed}");
     let pair = Pair::start().await;
@@ -67,8 +74,16 @@ async fn run(shards: u32) {
         tasks.spawn(load.clone().read(next_seed()));
         tasks.spawn(load.clone().operate(next_seed()));
     }
+    let lasts = async {
+        sleep(LOAD / 3).await;
+        if change.is_some() {
+            let change = QueueConfig { shards: change, ..QueueConfig::default() };
+            pair.clients[1].update_queue(&loads[0].0.queue, change).await.expect("another number of shards");
+        }
+        sleep(LOAD * 2 / 3).await;
+    };
     tokio::select! {
-        () = sleep(LOAD) => {}
+        () = lasts => {}
         // No task ends before the load does, unless it panics.
         Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
     }

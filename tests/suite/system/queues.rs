@@ -32,6 +32,14 @@ async fn queues_are_created_shown_changed_and_deleted() {
     let table = dev.show(&["queue", "ls"]).await;
     assert!(table.contains("NAME") && table.contains("exclusive by tail"), "{table}");
 
+    let resharded = dev.ok(&["queue", "update", "other", "--shards", "3"]).await;
+    assert_eq!((&resharded["config"]["shards"], &resharded["shards_draining"]), (&3.into(), &1.into()));
+    let described = dev.show(&["queue", "describe", "other"]).await;
+    assert!(described.contains("simple, in 3 shards; an earlier one is not empty yet"), "{described}");
+    let table = dev.show(&["queue", "ls"]).await;
+    assert!(table.contains("resharding"), "{table}");
+    dev.refused(&["queue", "update", "flights", "--shards", "3"], "INVALID_ARGUMENT").await;
+
     let updated = dev.ok(&["queue", "update", "flights", "--lease", "7s", "--max-depth", "2"]).await;
     assert_eq!((&updated["config"]["lease_ms"], &updated["revision"]), (&7_000.into(), &2.into()));
     assert_eq!(dev.call(&["queue", "update", "flights"]).await.code, Some(2), "nothing to change");

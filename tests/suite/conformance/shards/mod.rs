@@ -24,6 +24,7 @@ macro_rules! over_stores_of_shards {
 }
 
 mod layouts;
+mod resharding;
 
 over_stores_of_shards!(
     q17_messages_are_spread_and_seen_as_one_queue,

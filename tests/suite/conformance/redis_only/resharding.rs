@@ -1,0 +1,336 @@
+//! A change of the number of shards of a queue that has ended early, because its server died, or that a failover has lost (X1, X4).
+
+use super::{alone, raw};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tallystone_lua::keys::ShardKeys;
+use tallystone_model::store::Depth;
+use tallystone_model::{Applied, QueueConfig, QueuePatch, Refusal, Shard, Spread, Store};
+use tallystone_server::Sharded;
+use tallystone_server::store::{self, RedisStore};
+use tallystone_tests::queue::to;
+use tallystone_tests::{Clock, Stage, TestQueue, TestRedis, message, simple};
+
+type Queue = TestQueue<Sharded<RedisStore>>;
+
+/// A queue with this number of shards, whose keys the test changes.
+async fn queue(test: &str, shards: u16) -> (TestRedis, Stage<RedisStore>, Queue) {
+    let (redis, stage) = alone(test).await;
+    let queue = late_server(&redis, &stage.clock, &Shard::first(&stage.queue_name())).await;
+    queue.store.create_queue(queue.name(), QueueConfig { shards, ..simple() }).await.expect("a new queue");
+    (redis, stage, queue)
+}
+
+/// The queue through a server that has not used it.
+async fn late_server(redis: &TestRedis, clock: &Clock, shard: &Shard) -> Queue {
+    let store = redis.store(store::Clock::Test(clock.shared())).await;
+    TestQueue { store: Arc::new(Sharded::new(Arc::new(store))), clock: clock.clone(), shard: shard.clone() }
+}
+
+fn reshard(shards: u16) -> QueuePatch {
+    QueuePatch { shards: Some(shards), ..QueuePatch::default() }
+}
+
+async fn spread(queue: &Queue) -> Option<Spread> {
+    queue.describe().await.expect("a queue").spread
+}
+
+/// What Redis has of each shard, except its messages.
+struct Kept(BTreeMap<String, Option<Vec<u8>>>);
+
+impl Kept {
+    async fn of(redis: &TestRedis, first: &Shard, numbers: impl IntoIterator<Item = u16>) -> Kept {
+        let mut kept = BTreeMap::new();
+        for number in numbers {
+            let keys = ShardKeys::new(&first.sibling(number));
+            for key in ["state", "config"].map(|name| keys.key(name)) {
+                kept.insert(key.clone(), raw(redis, &format!("GET {key}")).await);
+            }
+        }
+        Kept(kept)
+    }
+
+    /// As if the later writes had been lost.
+    async fn put_back(&self, redis: &TestRedis) {
+        let mut connection = redis.connection().await;
+        for (key, value) in &self.0 {
+            let command = match value {
+                Some(value) => redis::cmd("SET").arg(key).arg(value).take(),
+                None => redis::cmd("DEL").arg(key).take(),
+            };
+            command.query_async::<()>(&mut connection).await.expect("written");
+        }
+    }
+}
+
+/// The configuration that Redis has of a shard; `None`: there is no such shard.
+async fn stored(redis: &TestRedis, first: &Shard, number: u16) -> Option<serde_json::Value> {
+    let key = ShardKeys::new(&first.sibling(number)).key("config");
+    let json: Option<String> = raw(redis, &format!("GET {key}")).await;
+    json.map(|json| serde_json::from_str(&json).expect("a configuration"))
+}
+
+/// Messages that no other call of the test sends: enough for each shard.
+async fn put(queue: &Queue, kind: &str) {
+    for n in 0..30 {
+        let mut refusals = 0;
+        while let Err(refusal) = queue.try_put(message(&format!("{kind}{n}"), 1)).await {
+            assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
+            refusals += 1;
+            assert!(refusals < 3, "{kind}{n}: it does not learn of the change");
+        }
+    }
+}
+
+async fn complete_all(queue: &Queue) -> usize {
+    let mut completed = 0;
+    loop {
+        let leases = queue.take(30).await;
+        if leases.is_empty() {
+            return completed;
+        }
+        for lease in &leases {
+            queue.complete(to(lease)).await.expect("a live lease");
+        }
+        completed += leases.len();
+    }
+}
+
+#[tokio::test]
+async fn x4_a_change_whose_server_dies_is_completed_by_the_next_call_or_the_check() {
+    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+        let (old, new) = (0..before, before..before + after);
+        // It has changed the first shard alone; has closed the others, too; has created one of the new ones.
+        for from in [1, before, before + 1] {
+            for by_check in [false, true] {
+                let (redis, stage, queue) = queue("q17-dies", before).await;
+                put(&queue, "before").await;
+                let kept = Kept::of(&redis, &queue.shard, from..new.end).await;
+                queue.reconfigure(reshard(after)).await;
+                let changed = spread(&queue).await;
+                kept.put_back(&redis).await;
+                let late = late_server(&redis, &stage.clock, &queue.shard).await;
+                if by_check {
+                    late.describe().await.expect("a queue");
+                    assert_eq!(late.store.inner().check_shards().await, Ok(0));
+                    for number in old.clone().chain(new.clone()) {
+                        let copy = stored(&redis, &queue.shard, number).await.expect("it is there");
+                        assert_eq!(copy["spread"]["version"], changed.as_ref().expect("a change").version, "{number}");
+                    }
+                }
+                put(&late, "after").await;
+                assert_eq!(late.reconfigure(reshard(after)).await.spread, changed, "the same call again");
+                put(&queue, "then").await;
+                assert_eq!(complete_all(&late).await, 90, "{before} to {after} shards");
+                queue.assert_sound().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn x4_the_end_of_a_change_whose_server_dies_is_completed_by_the_check() {
+    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+        let (redis, stage, queue) = queue("q17-end-dies", before).await;
+        put(&queue, "before").await;
+        queue.reconfigure(reshard(after)).await;
+        queue.purge(true).await;
+        let old = Kept::of(&redis, &queue.shard, 1..before).await;
+        assert_eq!(queue.store.inner().check_shards().await, Ok(0));
+        let finished = spread(&queue).await;
+        assert!(finished.as_ref().is_some_and(|spread| spread.old.is_empty()));
+        assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, u64::from(after));
+        // It died before it removed them.
+        old.put_back(&redis).await;
+        for number in 1..before {
+            raw::<u64>(&redis, &format!("ZADD ts:shards 0 {}", queue.shard.sibling(number).tag())).await;
+        }
+        let late = late_server(&redis, &stage.clock, &queue.shard).await;
+        put(&late, "after").await;
+        assert_eq!(late.store.inner().check_shards().await, Ok(0));
+        assert_eq!((spread(&late).await, raw::<u64>(&redis, "ZCARD ts:shards").await), (finished, u64::from(after)));
+        for number in 1..before {
+            assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+        }
+        assert_eq!(complete_all(&late).await, 30);
+        late.purge(true).await;
+        late.store.delete_queue(late.name()).await.expect("an empty queue");
+        assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, 0);
+        let left: Vec<String> = raw(&redis, &format!("KEYS ts:{{{}/*", queue.name())).await;
+        let stays = |key: &String| key.ends_with(":outbox") || key.ends_with(":deleted");
+        assert!(left.iter().all(stays), "{left:?}");
+    }
+}
+
+/// A closed shard does not open again, whatever the first one has lost.
+#[tokio::test]
+async fn x1_the_first_shard_takes_over_a_change_that_it_has_lost() {
+    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+        for by_check in [false, true] {
+            let (redis, stage, queue) = queue("q17-lost", before).await;
+            put(&queue, "before").await;
+            let first = Kept::of(&redis, &queue.shard, [0]).await;
+            queue.reconfigure(reshard(after)).await;
+            put(&queue, "after").await;
+            let changed = spread(&queue).await.expect("a change");
+            first.put_back(&redis).await;
+            // The messages of the first shard are there still, but its counts are not: only what the others have is counted.
+            let late = late_server(&redis, &stage.clock, &queue.shard).await;
+            assert_eq!(spread(&late).await, None);
+            if !by_check && before > 1 {
+                // A closed shard refuses it. The server reads the shard, and learns.
+                put(&late, "more").await;
+            } else {
+                assert_eq!(late.store.inner().check_shards().await, Ok(0));
+            }
+            let adopted = spread(&late).await.expect("the change");
+            assert_eq!((adopted.current, &adopted.old), (changed.current, &changed.old), "{before} to {after}");
+            assert!(adopted.version >= changed.version);
+            assert_eq!(late.describe().await.expect("a queue").config.shards, after);
+            assert_eq!(late.store.inner().check_shards().await, Ok(0));
+            for number in 1..before + after {
+                let copy = stored(&redis, &queue.shard, number).await.expect("it is there");
+                assert_eq!(copy["spread"]["version"], adopted.version, "shard {number}");
+            }
+            for name in (0..30).map(|n| format!("after{n}")) {
+                late.get(&name).await;
+            }
+        }
+    }
+}
+
+/// The operator repeats the change, or makes another one, before the check has found out what was lost.
+#[tokio::test]
+async fn x1_another_change_comes_after_one_that_the_first_shard_has_lost() {
+    for before in [1, 4] {
+        let (redis, stage, queue) = queue("q17-lost-again", before).await;
+        let first = Kept::of(&redis, &queue.shard, [0]).await;
+        queue.reconfigure(reshard(5)).await;
+        put(&queue, "after").await;
+        first.put_back(&redis).await;
+        let late = late_server(&redis, &stage.clock, &queue.shard).await;
+        let refused = late.store.update_queue(late.name(), reshard(3)).await;
+        assert!(matches!(refused, Err(Refusal::Invalid { field: "shards", .. })), "{refused:?}");
+        assert_eq!(late.reconfigure(reshard(5)).await.config.shards, 5);
+        assert_eq!(complete_all(&late).await, 30);
+    }
+}
+
+#[tokio::test]
+async fn x1_a_change_that_a_copy_has_lost_reaches_it_again() {
+    for (before, after) in [(4, 7), (5, 1)] {
+        let (redis, stage, queue) = queue("q17-lost-copy", before).await;
+        let copies = Kept::of(&redis, &queue.shard, 1..before).await;
+        queue.reconfigure(reshard(after)).await;
+        let changed = spread(&queue).await.expect("a change");
+        copies.put_back(&redis).await;
+        // Open shards accept what they get, as before the change.
+        let late = late_server(&redis, &stage.clock, &queue.shard).await;
+        put(&late, "open").await;
+        assert_eq!(complete_all(&late).await, 30);
+        late.purge(true).await;
+        let open = stored(&redis, &queue.shard, 1).await.expect("a shard");
+        assert_eq!(open["spread"], serde_json::Value::Null, "it is not removed before it is closed again");
+        assert_eq!(late.store.inner().check_shards().await, Ok(0));
+        assert_eq!(spread(&late).await, Some(changed.finished()), "closed and then removed by one check");
+        for number in 1..before {
+            assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+        }
+        put(&late, "new").await;
+        assert_eq!(complete_all(&late).await, 30);
+    }
+}
+
+#[tokio::test]
+async fn x1_a_queue_whose_first_shard_was_lost_during_a_change_keeps_the_messages_of_the_others() {
+    for (before, after) in [(4, 7), (7, 3), (1, 5)] {
+        let (redis, stage, queue) = queue("q17-lost-home", before).await;
+        queue.reconfigure(reshard(after)).await;
+        put(&queue, "after").await;
+        let changed = spread(&queue).await.expect("a change");
+        Kept(["state", "config"].map(|name| (ShardKeys::new(&queue.shard).key(name), None)).into())
+            .put_back(&redis)
+            .await;
+        let late = late_server(&redis, &stage.clock, &queue.shard).await;
+        // Whatever the number of shards that its creator has in mind.
+        let other = late.store.create_queue(late.name(), QueueConfig { shards: after + 1, ..simple() }).await;
+        assert!(matches!(other, Err(Refusal::QueueExists { .. })), "{other:?}");
+        late.store.create_queue(late.name(), QueueConfig { shards: after, ..simple() }).await.expect("the queue");
+        assert_eq!(spread(&late).await, Some(changed));
+        assert_eq!(complete_all(&late).await, 30);
+    }
+}
+
+#[tokio::test]
+async fn x4_a_shard_that_was_removed_is_not_created_by_a_late_call() {
+    let (redis, stage, queue) = queue("q17-late", 4).await;
+    let late = late_server(&redis, &stage.clock, &queue.shard).await;
+    put(&late, "before").await;
+    queue.purge(true).await;
+    queue.reconfigure(reshard(3)).await;
+    assert_eq!(queue.store.inner().check_shards().await, Ok(0));
+    // It has the first layout in mind, and misses its shards.
+    put(&late, "after").await;
+    assert_eq!(late.depth().await, Depth { pending: 30, ..Depth::default() });
+    for number in 1..4 {
+        assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+        late.store.mend(&queue.shard.sibling(number)).await.expect("nothing to do");
+        assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+    }
+    assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, 3);
+}
+
+#[tokio::test]
+async fn x4_of_two_changes_at_once_one_is_made() {
+    for before in [1, 4] {
+        let (redis, stage, first) = queue("q17-two", before).await;
+        let second = late_server(&redis, &stage.clock, &first.shard).await;
+        put(&first, "before").await;
+        let change = async |queue: &Queue, shards| queue.store.update_queue(queue.name(), reshard(shards)).await;
+        let (to_six, to_three) = tokio::join!(change(&first, 6), change(&second, 3));
+        let shards = first.describe().await.expect("a queue").config.shards;
+        let (made, refused) = if shards == 6 { (to_six, to_three) } else { (to_three, to_six) };
+        assert_eq!(made.expect("made").config.shards, shards);
+        assert!(matches!(refused, Err(Refusal::Invalid { field: "shards", .. })), "{refused:?}");
+        put(&second, "after").await;
+        assert_eq!(complete_all(&first).await, 60);
+        for queue in [&first, &second] {
+            queue.purge(true).await;
+        }
+        let (by_first, by_second) =
+            tokio::join!(first.store.inner().check_shards(), second.store.inner().check_shards());
+        assert_eq!((by_first, by_second), (Ok(0), Ok(0)));
+        assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, u64::from(shards));
+    }
+}
+
+/// Each of the two sees the queue before the other has begun.
+#[tokio::test]
+async fn x4_a_deletion_and_a_change_at_once_leave_a_whole_queue_or_none() {
+    for before in [1, 4] {
+        for round in 0..20 {
+            let (redis, stage, first) = queue(&format!("q17-deleted-{round}"), before).await;
+            let second = late_server(&redis, &stage.clock, &first.shard).await;
+            second.describe().await.expect("a queue");
+            let (deleted, changed) = tokio::join!(
+                first.store.delete_queue(first.name()),
+                second.store.update_queue(second.name(), reshard(5))
+            );
+            println!("{before}, {round}: {deleted:?}, {changed:?}");
+            let late = late_server(&redis, &stage.clock, &first.shard).await;
+            // A deletion that was begun and did not end is over then.
+            stage.clock.advance(10_000);
+            if late.describe().await.is_ok() {
+                assert!(deleted.is_err(), "{deleted:?}");
+                put(&late, "after").await;
+                assert_eq!(complete_all(&late).await, 30);
+                late.purge(true).await;
+                late.store.delete_queue(late.name()).await.expect("an empty queue");
+            }
+            assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, 0, "{before}, {round}");
+            if round >= 3 {
+                break;
+            }
+        }
+    }
+}

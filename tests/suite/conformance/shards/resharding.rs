@@ -1,0 +1,434 @@
+//! The number of shards of a simple queue is changed while it is in use (Q17, X4).
+
+use super::names;
+use crate::conformance::named;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use tallystone_model::store::*;
+use tallystone_model::*;
+use tallystone_tests::queue::{no_lease, to};
+use tallystone_tests::*;
+
+over_stores_of_shards!(
+    q17_every_message_is_found_while_the_number_of_shards_changes,
+    q17_an_id_is_one_message_while_the_number_of_shards_changes,
+    q17_a_coalesced_message_goes_where_its_id_is_live,
+    q17_a_server_that_knows_nothing_of_a_change_finds_every_message,
+    q17_a_server_that_knows_nothing_of_a_change_takes_from_the_new_shards,
+    q17_a_worker_that_waits_gets_a_message_of_a_new_shard,
+    q17_walks_go_on_over_a_change,
+    q17_a_queue_may_be_deleted_during_a_change,
+    q17_changes_that_cannot_be_made_change_nothing,
+);
+
+fn reshard(shards: u16) -> QueuePatch {
+    QueuePatch { shards: Some(shards), ..QueuePatch::default() }
+}
+
+/// A simple queue with this number of shards.
+async fn queue_of<S: Probe>(stage: &Stage<S>, shards: u16) -> TestQueue<S> {
+    let (name, config) = (stage.queue_name(), QueueConfig { shards, ..simple() });
+    stage.store.create_queue(&name, config).await.expect("a new queue");
+    TestQueue { store: stage.store.clone(), clock: stage.clock.clone(), shard: Shard::first(&name) }
+}
+
+fn draining(queue: &Queue) -> u16 {
+    queue.spread.as_ref().map_or(0, Spread::draining)
+}
+
+async fn numbers<S: Probe>(queue: &TestQueue<S>) -> Vec<u16> {
+    queue.store.layout(&queue.shard).await.expect("a queue").numbers().collect()
+}
+
+/// Lets time pass until nothing that has ended is kept, and the earlier shards are removed.
+async fn drain<S: Probe>(queue: &TestQueue<S>) {
+    queue.clock.advance(600_000);
+    for number in numbers(queue).await {
+        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
+    }
+    queue.store.finish(queue.name()).await;
+    assert_eq!(draining(&queue.describe().await.expect("a queue")), 0);
+}
+
+/// Leases all that is runnable.
+async fn take_all<S: Probe>(queue: &TestQueue<S>) -> Vec<Lease> {
+    let mut all = Vec::new();
+    loop {
+        let leases = queue.take(30).await;
+        if leases.is_empty() {
+            return all;
+        }
+        all.extend(leases);
+    }
+}
+
+async fn q17_every_message_is_found_while_the_number_of_shards_changes<S: Probe>(stage: &Stage<S>) {
+    const EACH: usize = 30;
+    for changes in [[4, 7, 3], [7, 3, 4], [1, 5, 1], [5, 1, 2]] {
+        let queue = queue_of(stage, changes[0]).await;
+        for (round, shards) in changes.into_iter().skip(1).enumerate() {
+            let all = |kind: &str| -> Vec<String> { (0..EACH).map(|n| format!("{kind}{round}-{n}")).collect() };
+            let (before, after) = (all("before"), all("after"));
+            queue.put(before.iter().map(|name| message(name, 1))).await;
+            let leases = queue.take(10).await;
+            let (running, first) = (leases.len(), to(&leases[0]));
+            queue.complete(first.clone()).await.expect("a live lease");
+            let described = queue.describe().await.expect("a queue");
+            let changed = queue.reconfigure(reshard(shards)).await;
+            assert_eq!((changed.config.shards, draining(&changed)), (shards, described.config.shards));
+            assert!(changed.revision > described.revision);
+            assert_eq!(queue.reconfigure(reshard(shards)).await, changed, "the same again changes nothing");
+            queue.put(after.iter().map(|name| message(name, 2))).await;
+            let depth = queue.depth().await;
+            assert_eq!((depth.running, depth.completed), (running as u64 - 1, 1));
+            assert_eq!(depth.pending as usize, 2 * EACH - running);
+            for name in before.iter().chain(&after) {
+                assert_eq!(queue.get(name).await.id.as_str(), name);
+                assert_eq!(queue.facts(name).await.message.id.as_str(), name);
+            }
+            // What their workers and senders did before is answered as before.
+            queue.complete(first.clone()).await.expect("the same again");
+            for lease in &leases[1..] {
+                queue.extend(to(lease), None, "").await.expect("a live lease");
+                queue.release(to(lease), Some(0), "").await.expect("a live lease");
+            }
+            queue.cancel(no_lease(&after[0]), "").await.expect("a pending message");
+            queue.redrive(&after[0]).await.expect("a canceled message");
+            queue.reprioritize(&after[1], 0).await.expect("a pending message");
+            let mut seen = BTreeSet::from([first.id.to_string()]);
+            for lease in take_all(&queue).await {
+                assert!(seen.insert(lease.id.to_string()), "twice: {lease:?}");
+                queue.complete(to(&lease)).await.expect("a live lease");
+            }
+            assert_eq!(seen, before.into_iter().chain(after).collect());
+            queue.store.finish(queue.name()).await;
+            assert!(draining(&queue.describe().await.expect("a queue")) > 0, "ended messages are kept");
+            drain(&queue).await;
+            let current = queue.store.layout(&queue.shard).await.expect("a queue").current();
+            let expected: Vec<u16> = std::iter::once(0).chain(current.numbers()).collect();
+            assert_eq!((numbers(&queue).await, current.count), (expected, shards));
+        }
+        queue.assert_sound().await;
+    }
+}
+
+async fn q17_an_id_is_one_message_while_the_number_of_shards_changes<S: Probe>(stage: &Stage<S>) {
+    let queue = queue_of(stage, 4).await;
+    queue.reconfigure(QueuePatch { id_window_ms: Some(2_000_000), ..QueuePatch::default() }).await;
+    let all = names(40);
+    let first = queue.put(all.iter().map(|name| message(name, 1))).await;
+    for lease in queue.take(20).await {
+        queue.complete(to(&lease)).await.expect("a live lease");
+    }
+    queue.reconfigure(reshard(7)).await;
+    let again = async |what: &str| {
+        for server in [queue.clone(), queue.through(&stage.other)] {
+            for (name, first) in all.iter().zip(&first) {
+                let repeated = server.try_put(message(name, 1)).await.expect("the same message");
+                assert_eq!(repeated.enqueued_at_ms, first.enqueued_at_ms, "{name}, {what}");
+                let other = server.try_put(message(name, 7)).await;
+                assert!(matches!(other, Err(Refusal::IdConflict { .. })), "{name}, {what}: {other:?}");
+            }
+        }
+    };
+    // The first call of the other server may be refused, certainly without effect.
+    while queue.through(&stage.other).try_put(message(&all[0], 1)).await.is_err() {}
+    again("in every state").await;
+    for lease in take_all(&queue).await {
+        queue.complete(to(&lease)).await.expect("a live lease");
+    }
+    stage.clock.advance(600_000);
+    for number in numbers(&queue).await {
+        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
+    }
+    assert_eq!(queue.depth().await, Depth::default());
+    again("remembered").await;
+    queue.store.finish(queue.name()).await;
+    assert_eq!(draining(&queue.describe().await.expect("a queue")), 4, "their ids are remembered");
+    // Without its window an id is new, and in a new shard. So it is after the earlier shards.
+    stage.clock.advance(2_000_000);
+    for finishes in [false, true] {
+        if finishes {
+            queue.store.finish(queue.name()).await;
+            assert_eq!(draining(&queue.describe().await.expect("a queue")), 0);
+        }
+        for (n, result) in queue.put(all.iter().map(|name| message(name, 9))).await.into_iter().enumerate() {
+            assert_eq!(result.enqueued_at_ms, stage.clock.now_ms(), "{n}");
+        }
+    }
+    let tokens = take_all(&queue).await;
+    assert!(tokens.len() == all.len() && tokens.iter().all(|lease| fencing::shard_of(lease.fencing_token) >= 4));
+    queue.assert_sound().await;
+}
+
+async fn q17_a_coalesced_message_goes_where_its_id_is_live<S: Probe>(stage: &Stage<S>) {
+    let queue = queue_of(stage, 4).await;
+    queue.reconfigure(QueuePatch { id_window_ms: Some(2_000_000), ..QueuePatch::default() }).await;
+    let all = names(24);
+    queue.put(all.iter().map(|name| message(name, 5))).await;
+    let leases = take_all(&queue).await;
+    for lease in &leases[..16] {
+        queue.complete(to(lease)).await.expect("a live lease");
+    }
+    queue.reconfigure(reshard(3)).await;
+    let coalesce = |name: &str, priority| NewMessage { coalesce: true, ..message(name, priority) };
+    let shard_of = async |name: &str| {
+        let holds =
+            async |number: u16| queue.store.holds(&queue.shard.sibling(number), &[id(name)]).await.expect("a shard")[0];
+        let mut found = Vec::new();
+        for number in numbers(&queue).await {
+            found.extend(holds(number).await.then_some(number));
+        }
+        assert!(found.len() <= 1, "{name} is in {found:?}");
+        found.pop()
+    };
+    // Live ones stay.
+    for lease in &leases[16..] {
+        let name = lease.id.as_str();
+        queue.put([coalesce(name, 1)]).await;
+        assert!(queue.get(name).await.coalesced && shard_of(name).await < Some(4));
+    }
+    // Ended ones are new, both in one call: the second is the first one again.
+    for lease in &leases[..8] {
+        let name = lease.id.as_str();
+        queue.put([coalesce(name, 2), coalesce(name, 1)]).await;
+        let found = queue.get(name).await;
+        assert_eq!((found.state, found.priority, found.version), (State::Pending, 1, 2));
+        assert!(shard_of(name).await >= Some(4));
+    }
+    // So are those of which only the id is known.
+    stage.clock.advance(600_000);
+    for number in numbers(&queue).await {
+        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
+    }
+    for lease in &leases[8..16] {
+        let name = lease.id.as_str();
+        assert_eq!(shard_of(name).await, None);
+        assert_eq!(queue.put([message(name, 5)]).await[0].enqueued_at_ms, Clock::new().now_ms());
+        queue.put([coalesce(name, 3)]).await;
+        assert!(shard_of(name).await >= Some(4));
+        let again = queue.put([message(name, 3)]).await;
+        assert_eq!(again[0].enqueued_at_ms, stage.clock.now_ms(), "what the earlier shard remembered is over");
+    }
+    queue.assert_sound().await;
+}
+
+/// Each verb is the first call of a server after the change.
+async fn q17_a_server_that_knows_nothing_of_a_change_finds_every_message<S: Probe>(stage: &Stage<S>) {
+    const MESSAGES: usize = 20;
+    let all = |kind: &str| -> Vec<NewMessage> { (0..MESSAGES).map(|n| message(&format!("{kind}{n}"), 1)).collect() };
+    let verbs = ["complete", "extend", "release", "cancel", "redrive", "update", "get", "explain", "enqueue"];
+    for ((before, after), verb) in [(4, 7), (7, 3), (5, 1), (1, 5)].into_iter().cycle().zip(verbs) {
+        for finishes in [false, true] {
+            let late = queue_of(stage, before).await;
+            let current = late.through(&stage.other);
+            late.put(all("old")).await;
+            take_all(&late).await;
+            late.purge(true).await;
+            current.reconfigure(reshard(after)).await;
+            if finishes {
+                drain(&current).await;
+            }
+            if verb == "enqueue" {
+                for message in all("new") {
+                    let mut refusals = 0;
+                    while let Err(refusal) = late.try_put(message.clone()).await {
+                        assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
+                        refusals += 1;
+                        assert!(refusals < 3, "it does not learn of the change");
+                    }
+                }
+                assert_eq!(take_all(&current).await.len(), MESSAGES, "{before} to {after} shards");
+                continue;
+            }
+            current.put(all("new")).await;
+            let is_of_running = ["complete", "extend", "release"].contains(&verb);
+            let leases = if is_of_running { take_all(&current).await } else { Vec::new() };
+            if verb == "redrive" {
+                for n in 0..MESSAGES {
+                    current.cancel(no_lease(&format!("new{n}")), "").await.expect("a pending message");
+                }
+            }
+            for n in 0..MESSAGES {
+                let (lease, id) = (leases.get(n).map(to), format!("new{n}"));
+                let done = match (verb, lease) {
+                    ("complete", Some(lease)) => late.complete(lease).await.map(drop),
+                    ("extend", Some(lease)) => late.extend(lease, None, "").await.map(drop),
+                    ("release", Some(lease)) => late.release(lease, Some(0), "").await.map(drop),
+                    ("cancel", _) => late.cancel(no_lease(&id), "").await.map(drop),
+                    ("redrive", _) => late.redrive(&id).await.map(drop),
+                    ("update", _) => late.reprioritize(&id, 2).await.map(drop),
+                    ("get", _) => late.try_get(&id).await.map(drop),
+                    _ => late.store.explain(&late.shard, &tallystone_tests::id(&id)).await.map(drop),
+                };
+                assert_eq!(done, Ok(()), "{verb} of {id}, {before} to {after} shards");
+            }
+            let none = late.try_get("none").await;
+            assert_eq!(none, Err(Refusal::MessageNotFound { id: "none".to_owned() }));
+        }
+    }
+}
+
+async fn q17_a_server_that_knows_nothing_of_a_change_takes_from_the_new_shards<S: Probe>(stage: &Stage<S>) {
+    for (before, after) in [(4, 7), (7, 3), (5, 1), (1, 5)] {
+        for finishes in [false, true] {
+            let late = queue_of(stage, before).await;
+            let current = late.through(&stage.other);
+            late.put(names(20).iter().map(|name| message(name, 1))).await;
+            take_all(&late).await;
+            late.purge(true).await;
+            current.reconfigure(reshard(after)).await;
+            if finishes {
+                drain(&current).await;
+            }
+            current.put([message("one", 1)]).await;
+            assert_eq!(late.take_ids(1).await, ["one"], "{before} to {after} shards");
+            assert_eq!(late.depth().await, Depth { running: 1, ..Depth::default() });
+            let request_id = || named("r", 1);
+            current.put([message("two", 1)]).await;
+            let first = late.try_take(request_id()).await.expect("an open queue");
+            assert_eq!(current.try_take(request_id()).await, Ok(first), "the same lease");
+        }
+    }
+}
+
+/// The Dequeue of a worker is sent before the message is refused by the earlier shard and sent to the new one.
+async fn q17_a_worker_that_waits_gets_a_message_of_a_new_shard<S: Probe>(stage: &Stage<S>) {
+    let queue = queue_of(stage, 4).await;
+    queue.put([message("kept", 1)]).await;
+    let other = queue.through(&stage.other);
+    let notified: Arc<Mutex<BTreeSet<(usize, u16)>>> = Arc::default();
+    for (n, server) in [&queue, &other].into_iter().enumerate() {
+        let sink = notified.clone();
+        server.store.on_ready(Box::new(move |shard| {
+            sink.lock().expect("no panic").insert((n, shard.number));
+        }));
+        while !server.store.dequeue(&queue.shard, &[request(1)], true, None).await.expect("a queue").leases[0]
+            .as_ref()
+            .expect("an open queue")
+            .is_empty()
+        {}
+    }
+    queue.reconfigure(reshard(2)).await;
+    for server in [&queue, &other] {
+        let none = server.store.dequeue(&queue.shard, &[request(1)], true, None).await.expect("a queue");
+        assert_eq!(none.leases, [Ok(Vec::new())]);
+    }
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        notified.lock().expect("no panic").clear();
+        queue.put([message(name, 1)]).await;
+        for (n, server) in [&queue, &other].into_iter().enumerate() {
+            let is_notified =
+                || notified.lock().expect("no panic").iter().any(|(who, number)| *who == n && *number >= 4);
+            until(is_notified).await;
+            if n == 1 {
+                assert_eq!(server.take_ids(1).await, [name]);
+            }
+            server.store.dequeue(&queue.shard, &[request(1)], true, None).await.map(drop).expect("a queue");
+            if n == 0 {
+                // It has got the message: back with it for the other one.
+                let lease = queue.get(name).await;
+                let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
+                queue.release(lease, Some(0), "").await.expect("a live lease");
+            }
+        }
+    }
+}
+
+/// Waits for a notification, which may be under way.
+async fn until(is: impl Fn() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), wait).await.expect("a notification");
+}
+
+async fn q17_walks_go_on_over_a_change<S: Probe>(stage: &Stage<S>) {
+    for (before, after) in [(4, 7), (1, 3), (5, 1)] {
+        let queue = queue_of(stage, before).await;
+        let late = queue.through(&stage.other);
+        queue.put(names(40).iter().map(|name| message(name, 1))).await;
+        let page =
+            async |token: &str| late.store.list_messages(&late.shard, State::Pending, token, 7).await.expect("a page");
+        let mut pages = vec![page("").await];
+        queue.reconfigure(reshard(after)).await;
+        queue.put((0..20).map(|n| message(&format!("new{n}"), 1))).await;
+        while let Some(last) = pages.last().filter(|page| !page.next_cursor.is_empty()) {
+            let next = page(&last.next_cursor).await;
+            pages.push(next);
+        }
+        let listed: Vec<String> = pages.into_iter().flat_map(|page| page.items).map(|m| m.id.to_string()).collect();
+        let distinct: BTreeSet<&String> = listed.iter().collect();
+        assert_eq!((listed.len(), distinct.len()), (60, 60), "{before} to {after} shards");
+        let again = queue.through(&stage.other);
+        let selection = Selection { states: [State::Pending].into(), ..Selection::default() };
+        let change = Change::Cancel { reason: "unwanted".to_owned() };
+        let request = ChangeRequest { selection, change, dry_run: false };
+        let (mut matched, mut cursor) = (0, String::new());
+        loop {
+            let page = again.store.change_messages(&queue.shard, &request, &cursor, 5).await.expect("a page");
+            matched += page.matched;
+            cursor = page.next_cursor;
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        assert_eq!((matched, again.depth().await.canceled), (60, 60));
+        assert_eq!(again.purge(true).await, 60);
+        queue.store.finish(queue.name()).await;
+        assert_eq!(draining(&queue.describe().await.expect("a queue")), 0);
+        queue.assert_sound().await;
+    }
+}
+
+async fn q17_a_queue_may_be_deleted_during_a_change<S: Probe>(stage: &Stage<S>) {
+    for (before, after) in [(4, 7), (1, 3), (5, 1)] {
+        let queue = queue_of(stage, before).await;
+        queue.put(names(10).iter().map(|name| message(name, 1))).await;
+        queue.reconfigure(reshard(after)).await;
+        queue.put((0..10).map(|n| message(&format!("new{n}"), 1))).await;
+        let refused = queue.store.delete_queue(queue.name()).await;
+        assert!(matches!(refused, Err(Refusal::QueueNotEmpty { .. })), "{refused:?}");
+        for lease in take_all(&queue).await {
+            queue.complete(to(&lease)).await.expect("a live lease");
+        }
+        let all = numbers(&queue).await;
+        queue.store.delete_queue(queue.name()).await.expect("only ended messages");
+        for number in all {
+            let gone = queue.store.holds(&queue.shard.sibling(number), &[id("m0")]).await;
+            assert!(matches!(gone, Err(Refusal::QueueNotFound { .. })), "{number}: {gone:?}");
+        }
+        // A later queue of the name begins with its first shards again.
+        stage.clock.advance(1);
+        queue.store.create_queue(queue.name(), QueueConfig { shards: 2, ..simple() }).await.expect("a new queue");
+        queue.put((0..10).map(|n| message(&format!("later{n}"), 1))).await;
+        assert_eq!((numbers(&queue).await, take_all(&queue).await.len()), (vec![0, 1], 10));
+        queue.assert_sound().await;
+    }
+}
+
+async fn q17_changes_that_cannot_be_made_change_nothing<S: Probe>(stage: &Stage<S>) {
+    let refused = async |queue: &TestQueue<S>, shards| {
+        let before = queue.describe().await;
+        let refusal = queue.store.update_queue(queue.name(), reshard(shards)).await.expect_err("refused");
+        assert!(matches!(refusal, Refusal::Invalid { field: "shards", .. }), "{refusal:?}");
+        assert_eq!(queue.describe().await, before);
+        refusal.to_string()
+    };
+    let (simple, exclusive) = (queue_of(stage, 4).await, stage.queue(exclusive()).await);
+    assert!(refused(&exclusive, 2).await.contains("create another queue"));
+    for shards in [0, 65] {
+        refused(&simple, shards).await;
+    }
+    simple.put([message("a", 1)]).await;
+    simple.reconfigure(reshard(64)).await;
+    assert!(refused(&simple, 4).await.contains("shards_draining 0"));
+    // Another field may change meanwhile, in all shards.
+    simple.reconfigure(QueuePatch { lease_ms: Some(77_000), ..QueuePatch::default() }).await;
+    simple.put(names(60).iter().map(|name| message(name, 1))).await;
+    let leases = take_all(&simple).await;
+    assert_eq!(leases.len(), 61);
+    assert!(leases.iter().all(|lease| lease.expires_at_ms - lease.leased_at_ms == 77_000));
+}

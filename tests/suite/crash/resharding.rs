@@ -1,0 +1,155 @@
+//! The number of shards of a queue changes under load on a Redis Cluster, whose primaries fail meanwhile (Q17, X4).
+
+use super::cluster::{Cluster, Fault};
+use super::conclude::{check_invariants, drain, progress};
+use super::judge::LATE_MS;
+use super::load::{Load, Phase, queue_config};
+use super::machines::{self, config_file};
+use crate::histories::history::What;
+use crate::histories::leases;
+use crate::system::program::SOON;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tallystone_client::{Change, ChangeRequest, Client, MessagePatch, QueueConfig, Selection, State};
+use tallystone_link::RedisConfig;
+use tallystone_model::{Cause, QueueName, Shard, Store};
+use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
+use tallystone_tests::SHARD_NUMBERS;
+use tallystone_tests::queue::follow;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
+                      [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
+const PARTITIONS: u16 = 6;
+const QUEUE: &str = "simple";
+/// The earlier shards are empty soon after their last message has ended.
+const RETENTION_MS: u64 = 1_000;
+/// Between two checks of the background job.
+const CHECK: Duration = Duration::from_millis(200);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x4_the_number_of_shards_changes_under_load_and_each_message_is_completed_once() {
+    change_under_load([None; 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x4_the_number_of_shards_changes_while_primaries_fail() {
+    change_under_load([Some((0, Fault::Killed)), Some((1, Fault::Frozen)), None, Some((2, Fault::Killed))]).await;
+}
+
+/// Changes a queue of 4 shards to 8, 3, 1 and 6. A fault follows the change of its position, before the earlier shards are removed.
+async fn change_under_load(faults: [Option<(usize, Fault)>; 4]) {
+    let mut cluster = Cluster::start().await;
+    let (_dir, config) = config_file(CONFIG);
+    let servers =
+        [machines::Server::start(cluster.url(), &config).await, machines::Server::start(cluster.url(), &config).await];
+    let clients = servers.each_ref().map(|server| {
+        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
+        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
+    });
+    let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
+    let options = RedisOptions::new(&redis, OutboxBound::default()).expect("no data folder");
+    let store = RedisStore::connect(options).await.expect("a durable Redis");
+    let (phase, phases) = watch::channel(Phase::Load);
+    let queue = QueueConfig { shards: Some(4), terminal_retention_ms: Some(RETENTION_MS), ..queue_config(false) };
+    clients[0].create_queue(QUEUE, queue).await.expect("a queue");
+    let load = Load::new(QUEUE, false, &clients, &phases).retention(Duration::from_millis(RETENTION_MS));
+    let (mut tasks, loads) = (JoinSet::new(), [load.clone()]);
+    for via in 0..2 {
+        load.spawn_spread(via, &mut tasks);
+    }
+    let changes = async {
+        for (n, (shards, fault)) in [8, 3, 1, 6].into_iter().zip(faults).enumerate() {
+            progress(&loads, 60).await;
+            let began = Instant::now();
+            let change = QueueConfig { shards: Some(shards), ..QueueConfig::default() };
+            let changed = clients[n % 2].update_queue(QUEUE, change).await.expect("a change");
+            assert_eq!((changed.config.shards, changed.shards_draining > 0), (Some(shards), true));
+            progress(&loads, 60).await;
+            if let Some((slots, fault)) = fault {
+                cluster.strike(slots, fault).await;
+                progress(&loads, 20).await;
+            }
+            finish(&clients[1], &store).await;
+            println!("{shards} shards, and no earlier ones after {:?}", began.elapsed());
+            check_invariants(&clients, QUEUE).await;
+        }
+        progress(&loads, 60).await;
+    };
+    tokio::select! {
+        () = changes => {}
+        Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
+    }
+    drain(phase, tasks, &clients, &loads).await;
+    check_invariants(&clients, QUEUE).await;
+    judge(&load, &store).await;
+}
+
+/// Makes all messages that wait as urgent as possible: under this load there is always a more urgent one than some in an earlier shard.
+async fn raise(client: &Client) {
+    let patch = MessagePatch { priority: Some(-1_000), ..MessagePatch::default() };
+    let selection = Selection { states: vec![State::Pending], ..Selection::default() };
+    let mut request = ChangeRequest::new(selection, Change::Update(patch));
+    loop {
+        let page = client.change_messages(QUEUE, request.clone()).await.expect("a page");
+        if page.next_page_token.is_empty() {
+            return;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+/// Runs the background job of a server until the earlier shards are removed.
+async fn finish(client: &Client, store: &RedisStore) {
+    let give_up_at = Instant::now() + SOON;
+    let name = QueueName::parse("queue", QUEUE).expect("a valid name");
+    loop {
+        // A primary may be unavailable: then another check finishes.
+        if store.get_queue(&name).await.is_ok() {
+            drop(store.check_shards().await);
+        }
+        let queue = client.get_queue(QUEUE).await.expect("a queue");
+        if queue.shards_draining == 0 {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "{} shards are not empty", queue.shards_draining);
+        raise(client).await;
+        sleep(CHECK).await;
+    }
+}
+
+/// Every acknowledged message has been completed once, by the events of all shards that there were; no two workers had it at one time.
+async fn judge(load: &Load, store: &RedisStore) {
+    let first = Shard::first(&QueueName::parse("queue", QUEUE).expect("a valid name"));
+    let mut completions: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    for number in 0..SHARD_NUMBERS {
+        let events = store.outbox_events(&first.sibling(number)).await.expect("the outbox");
+        follow(&events);
+        for event in events.iter().filter(|event| event.by == Cause::Complete) {
+            completions.entry(event.id.to_string()).or_default().push(number);
+        }
+    }
+    let history = load.recorder.history();
+    let accepted: Vec<&String> = history
+        .iter()
+        .filter_map(|op| if let What::Enqueued { id, .. } = &op.what { Some(id) } else { None })
+        .collect();
+    let (mut by_shard, mut wrong) = (BTreeMap::<u16, usize>::new(), Vec::new());
+    for id in &accepted {
+        match completions.remove(*id).as_deref() {
+            Some([number]) => *by_shard.entry(*number).or_default() += 1,
+            other => wrong.push(format!("{id}: completed in {other:?}")),
+        }
+    }
+    println!("{} accepted; completed by shard: {by_shard:?}", accepted.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(completions, BTreeMap::new(), "completed, and not accepted");
+    let generations = [0..4, 4..12, 12..15, 15..16, 16..22];
+    for generation in generations {
+        assert!(by_shard.range(generation.clone()).next().is_some(), "no message in {generation:?}");
+    }
+    let violations = leases::check(&history, LATE_MS);
+    assert!(violations.is_empty(), "{} violations: {violations:#?}", violations.len());
+}
