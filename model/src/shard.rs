@@ -211,12 +211,6 @@ impl Shard {
         Shard { queue: queue.clone(), number: 0 }
     }
 
-    /// All shards of a queue, the first one first.
-    pub fn all(queue: &QueueName, shards: u16) -> impl DoubleEndedIterator<Item = Shard> + ExactSizeIterator + use<> {
-        let queue = queue.clone();
-        (0..shards).map(move |number| Shard { queue: queue.clone(), number })
-    }
-
     /// The number of the shard of a message: chosen by its exclusivity value, so that exclusivity holds within one shard, or by
     /// its id.
     pub fn number_of(shards: u16, exclusivity_value: Option<&str>, id: &MessageId) -> u16 {

@@ -30,6 +30,8 @@ local function again(i, id, content, kind)
   end
   if m.state <= RUNNING then return coalesce(m, content) end
   if closed then
+    -- The collection writes an event.
+    if outbox_full then return OUTBOX_FULL, 0 end
     collect(m)
     gone[id] = true
     return MOVED, 0

@@ -283,11 +283,17 @@ async fn enqueue_again<S: Store>(
     let Ok(mut results) = answer else { return context.store.enqueue(shard, messages).await };
     let is_open = |result: &Result<Enqueued, Refusal>| result.as_ref().is_err_and(Refusal::is_by_earlier_layout);
     let open = messages.into_iter().zip(&results).filter(|(_, result)| is_open(result)).map(|(message, _)| message);
-    let again = context.store.enqueue(shard, open.collect()).await;
-    let open = results.iter_mut().filter(|result| is_open(result));
+    let open: Vec<NewMessage> = open.collect();
+    // A closed shard may have collected the ended message of a coalescing one.
+    let coalesce: Vec<bool> = open.iter().map(|message| message.coalesce).collect();
+    let after = |coalesces: bool, refusal: Refusal| if coalesces { refusal.after_an_earlier_try() } else { refusal };
+    let again = context.store.enqueue(shard, open).await;
+    let open = results.iter_mut().filter(|result| is_open(result)).zip(coalesce);
     match again {
-        Ok(again) => open.zip(again).for_each(|(result, again)| *result = again),
-        Err(refusal) => open.for_each(|result| *result = Err(refusal.clone())),
+        Ok(again) => open.zip(again).for_each(|((result, coalesces), again)| {
+            *result = again.map_err(|refusal| after(coalesces, refusal));
+        }),
+        Err(refusal) => open.for_each(|(result, coalesces)| *result = Err(after(coalesces, refusal.clone()))),
     }
     Ok(results)
 }

@@ -103,10 +103,10 @@ impl<S: Store> OneQueue<'_, S> {
     /// A current shard that refuses a message as a closed one is none any more: the next call knows the layout that it has in mind.
     async fn learn_of_a_change(&self, numbers: &[u16], answers: &Items<Enqueued>) {
         let Ok(answers) = answers else { return };
-        let moved = numbers.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(Refusal::is_moved));
-        let moved: BTreeSet<u16> = moved.map(|(number, _)| *number).collect();
-        for number in moved {
-            drop(timeout(self.store.patience(), self.store.mend(&self.first.sibling(number))).await);
+        let moved = numbers.iter().zip(answers).find(|(_, answer)| answer.as_ref().is_err_and(Refusal::is_moved));
+        // One of them is enough: each knows the change.
+        if let Some((number, _)) = moved {
+            drop(timeout(self.store.patience(), self.store.mend(&self.first.sibling(*number))).await);
         }
     }
 

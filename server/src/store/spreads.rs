@@ -3,10 +3,12 @@
 use super::copies::Copies;
 use super::entry::read;
 use super::queues::changed_meanwhile;
+use super::shared::Caller;
 use super::stored::{Member, Stored};
 use super::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tallystone_lua::Script;
 use tallystone_lua::constants::FAR_MS;
 use tallystone_lua::record::ShardState;
 use tallystone_model::config::QueueConfig;
@@ -59,7 +61,13 @@ impl Copies<'_> {
         let (Some(spread), Some(member)) = (&view.stored.spread, &view.stored.member) else { return Ok(()) };
         let Some(oldest) = spread.old.first().copied() else { return Ok(()) };
         for number in oldest.numbers() {
-            if !self.is_drained(&first.sibling(number), spread).await? {
+            let shard = first.sibling(number);
+            if !self.is_drained(&shard, spread).await? {
+                return Ok(());
+            }
+            // What is read may not be on the replicas yet. This is confirmed after all writes before it (docs/decisions/0240).
+            self.of(&shard).run(&shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
+            if !self.is_drained(&shard, spread).await? {
                 return Ok(());
             }
         }
@@ -141,7 +149,7 @@ impl Copies<'_> {
         else {
             return Ok(None);
         };
-        let is_same = (found.shards == config.shards || spread.is_some()) && found.queue_type == config.queue_type;
+        let is_same = found.shards == config.shards && found.queue_type == config.queue_type;
         let first_member = Member { copied_revision: 0, deleting_since_ms: 0, ..member };
         Ok(is_same.then_some((first_member, spread)))
     }

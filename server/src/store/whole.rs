@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tallystone_lua::record::ShardState;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::store::Queue;
-use tallystone_model::{Layout, QueueName, Refusal, Shard, Spread};
+use tallystone_model::{Applied, Layout, QueueName, Refusal, Shard, Spread};
 
 /// How long the missing shards of a queue that is being deleted are not created again: a deletion takes less, unless its server
 /// dies.
@@ -64,11 +64,15 @@ impl<'a> Whole<'a> {
 
     pub(super) async fn update(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let first = Shard::first(name);
-        if patch.shards.is_some() {
+        if let Some(shards) = patch.shards {
             // What a change before it has not reached, and what a copy knows of one that the first shard has lost.
             let view = self.undeleted(&self.of(&first).read(&first).await?.0, &first).await?;
             let view = self.copies.catch_up(&first, view).await?;
             self.copies.follow_all(&first, &view).await?;
+            if shards != view.config().shards {
+                let spread = Spread::changed(view.config(), view.stored.spread.as_ref(), shards)?;
+                self.has_room(&first, &spread).await?;
+            }
         }
         let edit = |view: &View, _: &ShardState, stored: &mut Stored| {
             let config = stored.config.patched(&patch)?;
@@ -86,8 +90,31 @@ impl<'a> Whole<'a> {
             }
         };
         let view = self.of(&first).configure(&first, edit).await?;
-        let followed = self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
+        // The change is in force, also where a new shard finds no room.
+        let after = |refusal: Refusal| match refusal.after_an_earlier_try() {
+            full @ Refusal::StoreFull { .. } => {
+                Refusal::Unavailable { applied: Applied::Unknown, why: full.to_string() }
+            }
+            refusal => refusal,
+        };
+        let followed = self.copies.follow_all(&first, &view).await.map_err(after)?;
         Ok(followed.queue(name))
+    }
+
+    /// Whether new shards find room. The earlier ones are closed before the new ones are created: without them, no Dequeue that
+    /// calls all shards is answered.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreFull`]: a partition has none.
+    async fn has_room(&self, first: &Shard, spread: &Spread) -> Result<(), Refusal> {
+        for number in spread.current.numbers() {
+            let shard = first.sibling(number);
+            let partition = self.of(&shard);
+            partition.options.room.check()?;
+            // A Redis that is at its bound of memory refuses this.
+            partition.register(&shard, true).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn delete(&self, name: &QueueName) -> Result<(), Refusal> {
