@@ -149,7 +149,7 @@ impl Copies<'_> {
         else {
             return Ok(None);
         };
-        let is_same = found.shards == config.shards && found.queue_type == config.queue_type;
+        let is_same = (found.shards == config.shards || spread.is_some()) && found.queue_type == config.queue_type;
         let first_member = Member { copied_revision: 0, deleting_since_ms: 0, ..member };
         Ok(is_same.then_some((first_member, spread)))
     }

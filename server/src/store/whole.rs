@@ -71,7 +71,7 @@ impl<'a> Whole<'a> {
             self.copies.follow_all(&first, &view).await?;
             if shards != view.config().shards {
                 let spread = Spread::changed(view.config(), view.stored.spread.as_ref(), shards)?;
-                self.has_room(&first, &spread).await?;
+                self.check_room(&first, &spread)?;
             }
         }
         let edit = |view: &View, _: &ShardState, stored: &mut Stored| {
@@ -101,20 +101,13 @@ impl<'a> Whole<'a> {
         Ok(followed.queue(name))
     }
 
-    /// Whether new shards find room. The earlier ones are closed before the new ones are created: without them, no Dequeue that
-    /// calls all shards is answered.
+    /// Whether the disks have room for new shards. The earlier ones are closed before the new ones are created: without them, no
+    /// Dequeue that calls all shards is answered. A Redis at its bound of memory is not noticed before the change.
     ///
     /// # Errors
-    /// [`Refusal::StoreFull`]: a partition has none.
-    async fn has_room(&self, first: &Shard, spread: &Spread) -> Result<(), Refusal> {
-        for number in spread.current.numbers() {
-            let shard = first.sibling(number);
-            let partition = self.of(&shard);
-            partition.options.room.check()?;
-            // A Redis that is at its bound of memory refuses this.
-            partition.register(&shard, true).await?;
-        }
-        Ok(())
+    /// [`Refusal::StoreFull`]: the disk of a partition has none.
+    fn check_room(&self, first: &Shard, spread: &Spread) -> Result<(), Refusal> {
+        spread.current.numbers().try_for_each(|number| self.of(&first.sibling(number)).options.room.check())
     }
 
     pub(super) async fn delete(&self, name: &QueueName) -> Result<(), Refusal> {

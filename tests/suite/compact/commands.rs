@@ -215,7 +215,9 @@ fn w1_info_and_tables_are_maps() {
 fn w1_each_write_notifies_of_its_key() {
     let increment = [&1_u64.to_le_bytes()[..], &[0], &1_i32.to_le_bytes()].concat();
     let newer = [1_u64, 7, 9].map(u64::to_le_bytes).concat();
-    let commands: [(&str, Option<&[u8]>, Option<&str>); 14] = [
+    /// A command, its packed argument, and the event of it.
+    type Written<'a> = (&'a str, Option<&'a [u8]>, Option<&'a str>);
+    let commands: [Written; 14] = [
         ("CT.CREATE k SCHEMA likes 24 time 41", None, Some("ct.create")),
         ("CT.CREATE k SCHEMA likes 24", None, None),
         ("CT.ALTER k ADD views 8", None, Some("ct.alter")),
