@@ -187,6 +187,17 @@ impl Layout {
         first.into_iter().chain(old).chain(self.current.numbers())
     }
 
+    /// All shards of this queue, the first one first.
+    pub fn shards(&self, queue: &QueueName) -> impl Iterator<Item = Shard> + use<> {
+        let first = Shard::first(queue);
+        self.numbers().map(move |number| first.sibling(number))
+    }
+
+    /// Those that the shard of this number is one of; if it is of none, the current ones.
+    pub fn generation_or_current(&self, number: u16) -> Generation {
+        self.generation_of(number).unwrap_or(self.current)
+    }
+
     /// Whether the queue has a shard of this number.
     pub fn has(&self, number: u16) -> bool {
         number == 0 || self.generation_of(number).is_some()

@@ -62,14 +62,12 @@ impl Queue {
 
     /// All its shards, the first one first.
     pub fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
-        let first = Shard::first(&self.name);
-        self.layout().numbers().map(move |number| first.sibling(number))
+        self.layout().shards(&self.name)
     }
 
     /// The shards of the same age as the one of this number; of the first, if it is of none, the current ones.
     pub fn generation_of(&self, number: u16) -> Generation {
-        let layout = self.layout();
-        layout.generation_of(number).unwrap_or(layout.current())
+        self.layout().generation_or_current(number)
     }
 }
 

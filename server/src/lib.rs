@@ -7,6 +7,7 @@ pub mod config;
 pub mod outbox;
 pub mod store;
 
+mod again;
 mod api;
 mod attach;
 mod engine;

@@ -125,6 +125,28 @@ impl<S: Probe> TestQueue<S> {
         ids(&self.take(limit).await)
     }
 
+    /// Leases all that is runnable: one Dequeue requests each shard once, for a part of its limit.
+    pub async fn take_all(&self) -> Vec<Lease> {
+        let mut all = Vec::new();
+        loop {
+            let leases = self.take(30).await;
+            if leases.is_empty() {
+                return all;
+            }
+            all.extend(leases);
+        }
+    }
+
+    /// Enqueues one message through a server that may not know the shards: it refuses at most twice, certainly without effect.
+    pub async fn put_late(&self, message: NewMessage) {
+        let mut refusals = 0;
+        while let Err(refusal) = self.try_put(message.clone()).await {
+            assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
+            refusals += 1;
+            assert!(refusals < 3, "{}: the server does not learn the shards", message.id);
+        }
+    }
+
     /// Leases up to `limit` messages that pass any of the filters and answers their ids.
     pub async fn take_where(&self, limit: usize, filters: &[Filter]) -> Vec<String> {
         let request = DequeueRequest { filters: filters.to_vec(), ..request(limit) };
@@ -286,6 +308,19 @@ impl<S: Probe> TestQueue<S> {
                 return purged;
             }
             cursor = step.next_cursor;
+        }
+    }
+
+    /// Changes what a selection has, by pages, and answers how many messages matched.
+    pub async fn change_all(&self, request: &ChangeRequest, page_items: usize) -> u64 {
+        let (mut matched, mut cursor) = (0, String::new());
+        loop {
+            let page = self.store.change_messages(&self.shard, request, &cursor, page_items).await.expect("a page");
+            matched += page.matched;
+            if page.next_cursor.is_empty() {
+                return matched;
+            }
+            cursor = page.next_cursor;
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
 }
 
 /// Its shards, if they are worth a word: `, in 8 shards; 4 earlier ones are not empty yet`.
-pub(super) fn shards_text(queue: &QueueInfo) -> String {
+fn shards_text(queue: &QueueInfo) -> String {
     let shards = match queue.config.shards {
         Some(1) if queue.shards_draining > 0 => ", in 1 shard".to_owned(),
         Some(n) if n > 1 => format!(", in {n} shards"),

@@ -106,7 +106,7 @@ impl Oracle {
     /// There is no such queue.
     pub fn finish(&self, name: &QueueName) -> Result<u16, Refusal> {
         let (now_ms, first) = (self.now_ms(), Shard::first(name));
-        let queue = {
+        let (queue, oldest) = {
             let world = &mut *self.world();
             let queue = world.shards.get(&first).ok_or_else(|| not_found(name))?.queue.clone();
             let Some(oldest) = queue.spread.as_ref().and_then(|spread| spread.old.first()).copied() else {
@@ -117,17 +117,14 @@ impl Oracle {
                 return Ok(0);
             }
             numbers().filter(|shard| shard.number > 0).for_each(|shard| world.delete_shard(shard, now_ms));
-            queue
+            (queue, oldest)
         };
         let finished = self.on(&first, |state| {
-            let version = state.queue.revision + 1;
-            let finished = |spread: Spread| Spread { version: spread.version.max(version), ..spread };
-            let spread = queue.spread.as_ref().map(Spread::finished).map(finished);
-            state.configure(queue.config.clone(), spread)?;
+            state.configure(queue.config.clone(), queue.spread.as_ref().map(Spread::finished))?;
             Ok(state.queue.clone())
         })?;
         self.follow(&finished)?;
-        Ok(queue.spread.map_or(0, |spread| spread.draining()) - finished.spread.map_or(0, |spread| spread.draining()))
+        Ok(oldest.count)
     }
 
     /// All shards but the first one get the configuration of their queue, and those that are missing are created.

@@ -219,10 +219,7 @@ impl QueueShard {
         let (config, before) = (self.queue.config.patched(patch)?, &self.queue);
         let spread = match config.shards == before.config.shards {
             true => before.spread.clone(),
-            false => {
-                let spread = Spread::changed(&before.config, before.spread.as_ref(), config.shards)?;
-                Some(Spread { version: spread.version.max(before.revision + 1), ..spread })
-            }
+            false => Some(Spread::changed(&before.config, before.spread.as_ref(), config.shards)?),
         };
         self.configure(config, spread)?;
         Ok(self.queue.clone())
@@ -235,12 +232,17 @@ impl QueueShard {
             let evicted = self.on_demand.iter().position(|keys| !config.indexes.contains(keys));
             self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         }
-        if config != self.queue.config || spread != self.queue.spread {
+        let is_spread = spread != self.queue.spread;
+        if config != self.queue.config || is_spread {
             if config.id_window_ms == 0 {
                 self.remembered.clear();
             }
             (self.queue.config, self.queue.spread) = (config, spread);
             self.queue.revision += 1;
+            let (is_first, revision) = (self.number == 0, self.queue.revision);
+            if let Some(spread) = self.queue.spread.as_mut().filter(|_| is_spread && is_first) {
+                spread.version = spread.version.max(revision);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::fair_queue::Permit;
 use super::gather::{Batch, FLUSH_ITEMS, Parts};
 use super::steps;
 use super::waiting::DequeueBatch;
+use crate::again;
 use crate::config::CreateOnEnqueue;
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
@@ -232,7 +233,7 @@ async fn enqueue_or_create<S: Store>(
     let again = messages.clone();
     let not_found = match context.store.enqueue(shard, messages).await {
         Err(refusal @ Refusal::QueueNotFound { .. }) => refusal,
-        answer if is_by_earlier_layout(&answer) => {
+        answer if again::some(&answer, Refusal::is_by_earlier_layout) => {
             return (enqueue_again(context, shard, again, answer).await, true);
         }
         answer => return (answer, false),
@@ -265,14 +266,6 @@ async fn enqueue_or_create<S: Store>(
     (answer, true)
 }
 
-/// Whether some message was refused because the store knew an earlier layout of the queue (Q17).
-fn is_by_earlier_layout(answer: &Items<Enqueued>) -> bool {
-    match answer {
-        Ok(results) => results.iter().any(|result| result.as_ref().is_err_and(Refusal::is_by_earlier_layout)),
-        Err(refusal) => refusal.is_by_earlier_layout(),
-    }
-}
-
 /// Sends these messages once more, now that the store knows the layout: callers would have to repeat each of them.
 async fn enqueue_again<S: Store>(
     context: &Context<S>,
@@ -280,22 +273,19 @@ async fn enqueue_again<S: Store>(
     messages: Vec<NewMessage>,
     answer: Items<Enqueued>,
 ) -> Items<Enqueued> {
-    let Ok(mut results) = answer else { return context.store.enqueue(shard, messages).await };
-    let is_open = |result: &Result<Enqueued, Refusal>| result.as_ref().is_err_and(Refusal::is_by_earlier_layout);
-    let open = messages.into_iter().zip(&results).filter(|(_, result)| is_open(result)).map(|(message, _)| message);
-    let open: Vec<NewMessage> = open.collect();
-    // A closed shard may have collected the ended message of a coalescing one.
+    let open = again::left(messages, &answer, Refusal::is_by_earlier_layout);
     let coalesce: Vec<bool> = open.iter().map(|message| message.coalesce).collect();
-    let after = |coalesces: bool, refusal: Refusal| if coalesces { refusal.after_an_earlier_try() } else { refusal };
-    let again = context.store.enqueue(shard, open).await;
-    let open = results.iter_mut().filter(|result| is_open(result)).zip(coalesce);
-    match again {
-        Ok(again) => open.zip(again).for_each(|((result, coalesces), again)| {
-            *result = again.map_err(|refusal| after(coalesces, refusal));
-        }),
-        Err(refusal) => open.for_each(|(result, coalesces)| *result = Err(after(coalesces, refusal.clone()))),
+    let mut sent = context.store.enqueue(shard, open).await;
+    if answer.is_ok() {
+        // A closed shard may have collected the ended message of a coalescing one.
+        let each = sent.unwrap_or_else(|refusal| coalesce.iter().map(|_| Err(refusal.clone())).collect());
+        let after = |(result, coalesces): (Result<Enqueued, Refusal>, bool)| match coalesces {
+            true => result.map_err(Refusal::after_an_earlier_try),
+            false => result,
+        };
+        sent = Ok(each.into_iter().zip(coalesce).map(after).collect());
     }
-    Ok(results)
+    again::replaced(answer, sent, Refusal::is_by_earlier_layout)
 }
 
 /// The configuration of a queue that an Enqueue may create; `None`: it may not.

@@ -5,7 +5,6 @@ use futures::future::join_all;
 use std::collections::BTreeMap;
 use tallystone_model::store::Items;
 use tallystone_model::{Applied, Refusal, Shard, Store};
-use tokio::time::timeout;
 
 /// The items of a shard: their positions in the call, and the items.
 pub(super) type Part<I> = (Vec<usize>, Vec<I>);
@@ -76,8 +75,7 @@ pub(super) async fn send<S: Store, I: Clone + Send + Sync, O: Send, F: Future<Ou
         let items = &items;
         let answer = queue.on_time(number, |shard| call(shard, items.clone())).await;
         if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::earlier_layout()) {
-            // The next call knows the layout that the shard has in mind.
-            drop(timeout(queue.store.patience(), queue.store.mend(&queue.first.sibling(number))).await);
+            queue.learn_from(number).await;
         }
         (positions, answer)
     });

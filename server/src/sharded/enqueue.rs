@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use tallystone_model::message::{Enqueued, NewMessage};
 use tallystone_model::store::Items;
 use tallystone_model::{Generation, Layout, Refusal, Shard, Store};
-use tokio::time::timeout;
 
 impl<S: Store> Sharded<S> {
     /// Enqueue to a queue with this layout, which has other shards than the first one.
@@ -106,7 +105,7 @@ impl<S: Store> OneQueue<'_, S> {
         let moved = numbers.iter().zip(answers).find(|(_, answer)| answer.as_ref().is_err_and(Refusal::is_moved));
         // One of them is enough: each knows the change.
         if let Some((number, _)) = moved {
-            drop(timeout(self.store.patience(), self.store.mend(&self.first.sibling(*number))).await);
+            self.learn_from(*number).await;
         }
     }
 

@@ -20,8 +20,7 @@ pub(super) fn lock(known: &Mutex<ShardEstimates>) -> MutexGuard<'_, ShardEstimat
 /// What this server estimates of the shards of one queue. Where it says `at`, that is the position of a shard among them.
 #[derive(Default)]
 pub(super) struct ShardEstimates {
-    /// The number of each, ascending.
-    numbers: Vec<u16>,
+    /// By their numbers, ascending.
     shards: Vec<One>,
     /// The shard from which the first of equally urgent ones is chosen.
     turn: usize,
@@ -32,6 +31,7 @@ pub(super) struct ShardEstimates {
 /// One shard.
 #[derive(Clone, Default)]
 struct One {
+    number: u16,
     ready: u64,
     /// Something may have become runnable since it was last requested.
     may_have_more: bool,
@@ -63,15 +63,14 @@ pub(super) struct Sent {
 impl ShardEstimates {
     /// Whether it is of the shards of these numbers.
     pub(super) fn is_of(&self, numbers: impl Iterator<Item = u16>) -> bool {
-        self.numbers.iter().copied().eq(numbers)
+        self.shards.iter().map(|shard| shard.number).eq(numbers)
     }
 
     /// Of a queue with the shards of these numbers, which ascend.
     pub(super) fn of(numbers: impl Iterator<Item = u16>) -> ShardEstimates {
         // Nothing is known of them: each is requested soon.
-        let one = One { may_have_more: true, ..One::default() };
-        let numbers: Vec<u16> = numbers.collect();
-        ShardEstimates { shards: vec![one; numbers.len()], numbers, ..ShardEstimates::default() }
+        let one = |number| One { number, may_have_more: true, ..One::default() };
+        ShardEstimates { shards: numbers.map(one).collect(), ..ShardEstimates::default() }
     }
 
     pub(super) fn shard_count(&self) -> usize {
@@ -80,15 +79,19 @@ impl ShardEstimates {
 
     /// The number of the shard at a position.
     pub(super) fn number(&self, at: usize) -> u16 {
-        self.numbers[at]
+        self.shards[at].number
+    }
+
+    fn at(&self, number: u16) -> Option<usize> {
+        self.shards.binary_search_by_key(&number, |shard| shard.number).ok()
     }
 
     fn of_number(&self, number: u16) -> Option<&One> {
-        self.numbers.binary_search(&number).ok().map(|at| &self.shards[at])
+        self.at(number).map(|at| &self.shards[at])
     }
 
     fn of_number_mut(&mut self, number: u16) -> Option<&mut One> {
-        self.numbers.binary_search(&number).ok().map(|at| &mut self.shards[at])
+        self.at(number).map(|at| &mut self.shards[at])
     }
 
     /// New messages are being sent to a shard. `head`: the lowest priority; `None`: the store decides that of one of them.

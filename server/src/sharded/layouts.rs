@@ -4,7 +4,6 @@
 use super::cursor::Cursor;
 use super::store::Sharded;
 use futures::future::try_join_all;
-use tallystone_model::store::Items;
 use tallystone_model::{Layout, Refusal, Shard, Store};
 
 impl<S: Store> Sharded<S> {
@@ -91,30 +90,4 @@ impl<S: Store> Sharded<S> {
 /// Whether a refusal may come from a shard that never had the message.
 pub(super) fn says_not_there(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::MessageNotFound { .. } | Refusal::LeaseLost { .. }) || refusal.is_by_earlier_layout()
-}
-
-/// Whether the call, or some item of it, may be refused for that.
-pub(super) fn some_not_there<T>(answer: &Items<T>) -> bool {
-    match answer {
-        Ok(items) => items.iter().any(|item| item.as_ref().is_err_and(says_not_there)),
-        Err(refusal) => says_not_there(refusal),
-    }
-}
-
-/// The items of a call that are to be sent again, after this answer.
-pub(super) fn not_there<I, T>(items: Vec<I>, answer: &Items<T>) -> Vec<I> {
-    let Ok(results) = answer else { return items };
-    let not_there = |result: &Result<T, Refusal>| result.as_ref().is_err_and(says_not_there);
-    items.into_iter().zip(results).filter(|(_, result)| not_there(result)).map(|(item, _)| item).collect()
-}
-
-/// The answer to the call, with what its items got that were sent again.
-pub(super) fn replaced<T>(answer: Items<T>, again: Items<T>) -> Items<T> {
-    let Ok(mut results) = answer else { return again };
-    let not_there = results.iter_mut().filter(|result| result.as_ref().is_err_and(says_not_there));
-    match again {
-        Ok(again) => not_there.zip(again).for_each(|(result, again)| *result = again),
-        Err(refusal) => not_there.for_each(|result| *result = Err(refusal.clone())),
-    }
-    Ok(results)
 }

@@ -39,6 +39,11 @@ impl<S: Store> OneQueue<'_, S> {
         self.layout.numbers()
     }
 
+    /// The next call knows the layout that this shard has in mind.
+    pub(super) async fn learn_from(&self, number: u16) {
+        drop(timeout(self.store.patience(), self.store.mend(&self.first.sibling(number))).await);
+    }
+
     /// Whether the queue has another layout than that of this call, as far as its store knows.
     pub(super) async fn has_other_layout(&self) -> bool {
         self.store.layout(self.first).await.is_ok_and(|layout| layout != self.layout)

@@ -4,9 +4,10 @@ use super::all_known::Notify;
 use super::batch::{divide, send};
 use super::cursor::Cursor;
 use super::dequeue::Dequeue;
-use super::layouts::{not_there, replaced, says_not_there, some_not_there};
+use super::layouts::says_not_there;
 use super::one_queue::OneQueue;
 use super::store::Sharded;
+use crate::again;
 use std::sync::Arc;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::Facts;
@@ -37,14 +38,14 @@ macro_rules! of_leases {
             let layout = self.layout_of(first).await?;
             let again = items.clone();
             let answer = call(&layout, items).await;
-            if !some_not_there(&answer) {
+            if !again::some(&answer, says_not_there) {
                 return answer;
             }
             match self.layout_since(first, &layout).await {
                 None => answer,
                 Some(current) => {
-                    let again = call(&current, not_there(again, &answer)).await;
-                    replaced(answer, again)
+                    let sent = call(&current, again::left(again, &answer, says_not_there)).await;
+                    again::replaced(answer, sent, says_not_there)
                 }
             }
         }
@@ -194,6 +195,8 @@ impl<S: Store> Store for Sharded<S> {
         cursor: &str,
         limit: usize,
     ) -> Result<ChangedPage, Refusal> {
+        // Before the layout, which may be cached: the same error whether or not this server knows of a deletion.
+        request.check()?;
         let (layout, store) = (self.layout_of(first).await?, &*self.inner);
         let cursor = Cursor::parse(cursor, "page_token", &layout)?;
         let within = cursor.within.as_str();

@@ -10,7 +10,6 @@ use super::view::View;
 use futures::future::try_join_all;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tallystone_lua::record::ShardState;
 use tallystone_model::{Layout, Refusal, Shard};
 
 /// Between two checks that all shards have the configuration of their queues.
@@ -18,8 +17,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 
 /// The shards of a queue with this layout that are copies.
 pub(super) fn copies(first: &Shard, layout: &Layout) -> impl Iterator<Item = Shard> + use<> {
-    let first = first.clone();
-    layout.numbers().filter(|number| *number > 0).map(move |number| first.sibling(number))
+    layout.shards(&first.queue).skip(1)
 }
 
 /// The copies of the queues of a store with these partitions.
@@ -106,7 +104,7 @@ impl<'a> Copies<'a> {
                 clear(partition, shard, &found).await?;
                 continue;
             }
-            let edit = |_: &View, _: &ShardState, stored: &mut Stored| {
+            let edit = |_: &View, stored: &mut Stored| {
                 // Another server may have changed it meanwhile.
                 if stored.member.as_ref() != Some(&found) || stored.spread_version() > view.stored.spread_version() {
                     return Ok(());
@@ -127,10 +125,7 @@ impl<'a> Copies<'a> {
     async fn newer(&self, copy: &Shard, view: &Arc<View>) -> Result<Option<Arc<View>>, Refusal> {
         let first = copy.sibling(0);
         let current = self.of(&first).read(&first).await?.0;
-        if current.stored.member.as_ref().is_some_and(|member| member.deleting_since_ms > 0) {
-            return Err(changed_meanwhile());
-        }
-        if !current.stored.layout().has(copy.number) {
+        if current.stored.deleting_since_ms().is_some() || !current.stored.layout().has(copy.number) {
             return Err(changed_meanwhile());
         }
         Ok((current.stored.copied_member() != view.stored.copied_member()).then_some(current))

@@ -7,7 +7,6 @@ use redis::Cmd;
 use std::sync::Arc;
 use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
-use tallystone_lua::record::ShardState;
 use tallystone_model::store::{Purged, Queue};
 use tallystone_model::{Applied, QueueName, Refusal, Shard};
 
@@ -25,7 +24,7 @@ pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
 
 /// The refusal of a call on a whole queue that another one has changed meanwhile. The caller repeats it.
 pub(super) fn changed_meanwhile() -> Refusal {
-    Refusal::Unavailable { applied: Applied::No, why: "the queue was deleted or created meanwhile".to_owned() }
+    Refusal::Unavailable { applied: Applied::No, why: "the queue was deleted, created or changed meanwhile".to_owned() }
 }
 
 impl Shared {
@@ -59,9 +58,9 @@ impl Shared {
     pub(super) async fn configure(
         self: &Arc<Self>,
         shard: &Shard,
-        edit: impl Fn(&View, &ShardState, &mut Stored) -> Result<(), Refusal> + Send + Sync,
+        edit: impl Fn(&View, &mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
-        let view = self.change_seen(shard, edit).await?;
+        let view = self.change_seen(shard, |view, _, stored| edit(view, stored)).await?;
         let declared: Vec<_> =
             view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
         for keys in declared {

@@ -173,7 +173,7 @@ impl RedisStore {
     pub fn cached_shards(&self, queue: &QueueName) -> Vec<Shard> {
         let first = Shard::first(queue);
         let layout = self.of(&first).cached(&first).map_or_else(Layout::plain, |view| view.stored.layout());
-        layout.numbers().map(|number| first.sibling(number)).collect()
+        layout.shards(queue).collect()
     }
 
     /// What each partition keeps for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are

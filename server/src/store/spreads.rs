@@ -40,17 +40,14 @@ impl Copies<'_> {
 
     /// The same for all copies that the registries have, also those that the first shard has lost.
     pub(super) async fn catch_up(&self, first: &Shard, view: Arc<View>) -> Result<Arc<View>, Refusal> {
-        let mut view = view;
-        for copy in self.registered(first).await?.into_values() {
-            match self.of(&copy).read(&copy).await {
-                Ok((found, _)) if found.stored.spread_version() > view.stored.spread_version() => {
-                    view = self.adopt(first, &found.stored).await?;
-                }
-                Ok(_) | Err(Refusal::QueueNotFound { .. }) => {}
-                Err(refusal) => return Err(refusal),
-            }
+        let is_ours = |stored: &Stored| {
+            stored.member.as_ref().is_some_and(|member| view.stored.is_of(&member.queue_id, view.created_at_ms))
+        };
+        let latest = self.latest(first, is_ours).await?;
+        match latest.filter(|copy| copy.stored.spread_version() > view.stored.spread_version()) {
+            Some(copy) => self.adopt(first, &copy.stored).await,
+            None => Ok(view),
         }
-        Ok(view)
     }
 
     /// Removes the closed shards of a queue if nothing is left in them.
@@ -132,19 +129,7 @@ impl Copies<'_> {
         if !is_new || partition.deleted(first).await?.is_some() {
             return Ok(None);
         }
-        // By the numbers of the shards: of equally late ones the first decides.
-        let mut latest: Option<Arc<View>> = None;
-        for copy in self.registered(first).await?.into_values() {
-            let found = match self.of(&copy).read(&copy).await {
-                Ok((view, _)) => view,
-                Err(Refusal::QueueNotFound { .. }) => continue,
-                Err(refusal) => return Err(refusal),
-            };
-            let version = |view: &View| view.stored.spread_version();
-            if latest.as_ref().is_none_or(|latest| version(&found) > version(latest)) {
-                latest = Some(found);
-            }
-        }
+        let latest = self.latest(first, |_| true).await?;
         let Some(Stored { config: found, member: Some(member), spread, .. }) = latest.map(|view| view.stored.clone())
         else {
             return Ok(None);
@@ -152,6 +137,27 @@ impl Copies<'_> {
         let is_same = (found.shards == config.shards || spread.is_some()) && found.queue_type == config.queue_type;
         let first_member = Member { copied_revision: 0, deleting_since_ms: 0, ..member };
         Ok(is_same.then_some((first_member, spread)))
+    }
+
+    /// Of the copies that the registries have, and that pass, the one with the latest spread; of equally late ones the lowest number.
+    async fn latest(
+        &self,
+        first: &Shard,
+        passes: impl Fn(&Stored) -> bool + Send + Sync,
+    ) -> Result<Option<Arc<View>>, Refusal> {
+        let mut latest: Option<Arc<View>> = None;
+        for copy in self.registered(first).await?.into_values() {
+            let found = match self.of(&copy).read(&copy).await {
+                Ok((found, _)) => found,
+                Err(Refusal::QueueNotFound { .. }) => continue,
+                Err(refusal) => return Err(refusal),
+            };
+            let version = |view: &View| view.stored.spread_version();
+            if passes(&found.stored) && latest.as_ref().is_none_or(|latest| version(&found) > version(latest)) {
+                latest = Some(found);
+            }
+        }
+        Ok(latest)
     }
 
     /// The shards of a queue but the first, by their numbers, as the registries have them.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tallystone_model::limits::INDEXES_MAX;
-use tallystone_model::{Generation, IndexKeys, Layout, QueueConfig, Refusal, Spread};
+use tallystone_model::{IndexKeys, Layout, QueueConfig, Refusal, Spread};
 
 /// The last use of an index is recorded at most this often, because each record is a change of the configuration.
 const USE_REFRESH_MS: u64 = 600_000;
@@ -38,7 +38,8 @@ pub(super) struct Stored {
 /// have copies of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Member {
-    /// Distinguishes the queue from earlier and later ones of its name: hexadecimal, drawn at its creation.
+    /// Distinguishes the queue from earlier and later ones of its name: hexadecimal, drawn at its creation, or the time of that, where it
+    /// was created with one shard.
     pub(super) queue_id: String,
     /// Rises when a deletion was begun and the queue stays: what was deleted in an earlier epoch is created again.
     pub(super) epoch: u32,
@@ -120,12 +121,6 @@ impl Stored {
     /// How the queue is spread over its shards.
     pub(super) fn layout(&self) -> Layout {
         Layout::of(&self.config, self.spread.as_ref())
-    }
-
-    /// The generation of the shard of this number, or the current one if it is of none.
-    pub(super) fn generation_of(&self, number: u16) -> Generation {
-        let layout = self.layout();
-        layout.generation_of(number).unwrap_or(layout.current())
     }
 
     /// The version of its spread; 0: the number of shards was never changed.
@@ -228,7 +223,8 @@ impl Stored {
             Some(index) => index.used_at_ms = now_ms,
             None => {
                 let undeclared = self.undeclared().count();
-                let is_admitted = self.generation_of(number).admits_undeclared_index(undeclared, messages);
+                let is_admitted =
+                    self.layout().generation_or_current(number).admits_undeclared_index(undeclared, messages);
                 return is_admitted && self.add_index(keys.clone(), true, now_ms);
             }
         }

@@ -82,7 +82,8 @@ const CLOSED: u8 = 8;
 /// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
 fn parameters(shard: &Shard, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
-    let share = |bound| stored.generation_of(shard.number).share(bound);
+    let generation = stored.layout().generation_or_current(shard.number);
+    let share = |bound| generation.share(bound);
     let mut out = Vec::with_capacity(64);
     let forgets = FORGETS * u8::from(config.forgets_completed(&shard.queue));
     let closed = stored.spread.as_ref().is_some_and(|spread| spread.closes(shard.number));

@@ -12,7 +12,6 @@ use super::stored::Stored;
 use super::view::View;
 use futures::future::join_all;
 use std::sync::Arc;
-use tallystone_lua::record::ShardState;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::store::Queue;
 use tallystone_model::{Applied, Layout, QueueName, Refusal, Shard, Spread};
@@ -55,7 +54,7 @@ impl<'a> Whole<'a> {
         if *view.config() != config {
             return Err(Refusal::QueueExists { queue: name.to_string() });
         }
-        if view.stored.member.as_ref().is_some_and(|member| member.deleting_since_ms > 0) {
+        if view.stored.deleting_since_ms().is_some() {
             view = self.copies.revive(&first).await.map_err(Refusal::after_an_earlier_try)?;
         }
         self.copies.follow_all(&first, &view).await.map_err(Refusal::after_an_earlier_try)?;
@@ -64,17 +63,18 @@ impl<'a> Whole<'a> {
 
     pub(super) async fn update(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let first = Shard::first(name);
-        if let Some(shards) = patch.shards {
+        if patch.shards.is_some() {
             // What a change before it has not reached, and what a copy knows of one that the first shard has lost.
             let view = self.undeleted(&self.of(&first).read(&first).await?.0, &first).await?;
             let view = self.copies.catch_up(&first, view).await?;
-            self.copies.follow_all(&first, &view).await?;
+            let view = self.copies.follow_all(&first, &view).await?;
+            let shards = view.config().patched(&patch)?.shards;
             if shards != view.config().shards {
                 let spread = Spread::changed(view.config(), view.stored.spread.as_ref(), shards)?;
                 self.check_room(&first, &spread)?;
             }
         }
-        let edit = |view: &View, _: &ShardState, stored: &mut Stored| {
+        let edit = |view: &View, stored: &mut Stored| {
             let config = stored.config.patched(&patch)?;
             if config.shards != stored.config.shards {
                 if stored.deleting_since_ms().is_some() {

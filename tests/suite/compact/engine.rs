@@ -247,7 +247,7 @@ fn w1_info_has_a_section() {
 }
 
 /// A figure of the module's section of `INFO`.
-fn figure(node: &Node, name: &str) -> i64 {
+pub(super) fn figure(node: &Node, name: &str) -> i64 {
     node.info("tallystone_compact", &format!("tallystone_compact_{name}")).parse().expect("a number")
 }
 

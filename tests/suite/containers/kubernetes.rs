@@ -8,6 +8,7 @@ use crate::system::program::{self, SOON};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::Duration;
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
@@ -73,7 +74,7 @@ fn playable(names: &[&str], kafka: &Container, elasticsearch: Option<&Container>
     let secured =
         ["security =", "sasl_mechanism =", "user =", "password_file =", "ca_file =", "api_key_file =", "replicas = 3"];
     let mounted = ["- name: secrets", "mountPath: /etc/tallystone/secrets", "secret: {"];
-    on_one_machine(&without(&without(&without(&text, &secured), &mounted), &SERVICES))
+    on_one_machine(&without(&text, &[&secured[..], &mounted, &SERVICES].concat()))
 }
 
 /// The files for Kafka and Elasticsearch, in a manifest.
@@ -94,7 +95,6 @@ struct Secrets {
 impl Secrets {
     /// As the steps of docs/deploy.md make them.
     async fn make(dir: &Path) -> Secrets {
-        let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
         let secrets = Secrets { of_processes: dir.join("secrets"), of_redis: dir.join("redis") };
         for folder in [&secrets.of_processes, &secrets.of_redis] {
             std::fs::create_dir(folder).expect("a folder");
@@ -159,7 +159,6 @@ fn secured(secrets: &Secrets) -> String {
 }
 
 fn on_one_machine(text: &str) -> String {
-    let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
     // Podman has no Services: the names are those of its pods.
     let text = text
         .replace("replicas: 2", "replicas: 1")
@@ -187,11 +186,14 @@ fn host_port(text: &str, container_port: u16) -> u16 {
     port.parse().expect("a port")
 }
 
-/// What podman adds to the name of a deployment for the name of its pod; before 4.4 also the number of the replica.
-fn pod_suffix() -> &'static str {
-    let version = podman(&["version", "--format", "{{.Client.Version}}"]);
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    if (numbers.next(), numbers.next()) < (Some(4), Some(4)) { "-pod-0" } else { "-pod" }
+/// The name of the pod of a deployment; before podman 4.4 it also has the number of the replica.
+fn of(deployment: &str) -> String {
+    static SUFFIX: LazyLock<&str> = LazyLock::new(|| {
+        let version = podman(&["version", "--format", "{{.Client.Version}}"]);
+        let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        if (numbers.next(), numbers.next()) < (Some(4), Some(4)) { "-pod-0" } else { "-pod" }
+    });
+    format!("{deployment}{}", *SUFFIX)
 }
 
 /// Runs the program in a container of a pod, until it succeeds.
@@ -221,7 +223,6 @@ async fn o4_the_manifests_of_kubernetes_serve_queues_counters_views_history_and_
     let network = Network::new("kube");
     let (kafka, elasticsearch) = (Container::kafka(&network), Container::elasticsearch(&network));
     let dir = TempDir::new().expect("a temporary folder");
-    let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
     let names = ["redis.yaml", "views.yaml", "indexer.yaml", "ingest.yaml"];
     let played = Played::play(dir.path(), &network, &playable(&names, &kafka, Some(&elasticsearch)));
     let server = &format!("{}-server", of("tallystone"));
@@ -263,7 +264,6 @@ async fn o4_the_secured_manifest_serves_callers_with_a_token_over_tls_and_no_oth
     let _alone = PLAYING.lock().await;
     let network = Network::new("kube");
     let dir = TempDir::new().expect("a temporary folder");
-    let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
     let secrets = Secrets::make(dir.path()).await;
     let text = secured(&secrets);
     let _played = Played::play(dir.path(), &network, &text);
@@ -327,7 +327,6 @@ async fn o4_the_manifest_of_views_in_kafka_counts_a_view() {
     let _alone = PLAYING.lock().await;
     let network = Network::new("kube");
     let (kafka, dir) = (Container::kafka(&network), TempDir::new().expect("a temporary folder"));
-    let of = |deployment: &str| format!("{deployment}{}", pod_suffix());
     let text = playable(&["redis.yaml", "views-kafka.yaml"], &kafka, None);
     let _played = Played::play(dir.path(), &network, &text);
     let server = &format!("{}-server", of("tallystone"));

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
+pub(super) const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
                       [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
-const PARTITIONS: u16 = 6;
+pub(super) const PARTITIONS: u16 = 6;
 /// Each primary has one of either kind.
 pub(crate) const QUEUES: [(&str, bool); 6] = [
     ("simple/f", false),
@@ -53,12 +53,7 @@ async fn x4_failovers_lose_nothing_of_queues_with_shards_on_all_primaries() {
 async fn fail_over(queues: &[(&str, bool)], shards: u32) {
     let mut cluster = Cluster::start().await;
     let (_dir, config) = config_file(CONFIG);
-    let servers =
-        [machines::Server::start(cluster.url(), &config).await, machines::Server::start(cluster.url(), &config).await];
-    let clients = servers.each_ref().map(|server| {
-        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
-        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
-    });
+    let (_servers, clients) = machines::pair(&cluster.url(), &config, machines::PATIENCE).await;
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads, mut configs) = (JoinSet::new(), Vec::new(), Vec::new());
     for (via, (name, exclusive)) in queues.iter().copied().enumerate() {

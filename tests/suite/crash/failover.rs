@@ -40,12 +40,7 @@ const POLL: Duration = Duration::from_millis(20);
 async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     let mut nodes = Nodes::start(REPLICAS).await;
     let (_dir, config) = config_file(CONFIG);
-    let servers =
-        [machines::Server::start(nodes.url(), &config).await, machines::Server::start(nodes.url(), &config).await];
-    let clients = servers.each_ref().map(|server| {
-        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
-        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
-    });
+    let (_servers, clients) = machines::pair(&nodes.url(), &config, machines::PATIENCE).await;
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
     clients[0].create_queue(TIMED, QueueConfig::simple()).await.expect("a queue");

@@ -278,24 +278,32 @@ pub(crate) struct Machines {
     _dir: TempDir,
 }
 
+/// Clients repeat the same request for longer than any outage of these tests, so that every call is answered.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Two servers of a queue, and a client for each, which repeats calls for so long.
+pub(crate) async fn pair(redis_url: &str, config: &Path, retry_for: Duration) -> ([Server; 2], [Client; 2]) {
+    let start = || Server::start(redis_url.to_owned(), config);
+    let servers = [start().await, start().await];
+    // A call that is not repeated outlasts a moment in which the whole machine hangs.
+    let call_timeout = Duration::from_secs(if retry_for.is_zero() { 30 } else { 5 });
+    let clients = servers.each_ref().map(|server| {
+        let builder = Client::builder(server.url()).retry_for(retry_for);
+        builder.call_timeout(call_timeout).connect_lazy().expect("a good address")
+    });
+    (servers, clients)
+}
+
 impl Machines {
     pub(crate) async fn start() -> Self {
-        // Repeats the same request for longer than any outage of these tests, so that every call is answered.
-        Machines::start_with("", Duration::from_secs(90)).await
+        Machines::start_with("", PATIENCE).await
     }
 
     /// With more configuration (TOML lines, the first of them in `[outbox]`), and with clients that repeat calls for so long.
     pub(crate) async fn start_with(more: &str, retry_for: Duration) -> Self {
         let (dir, config) = config_file(&format!("{CONFIG}{more}"));
         let redis = Redis::start().await;
-        let servers = [Server::start(redis.url(), &config).await, Server::start(redis.url(), &config).await];
-        // A call that is not repeated outlasts a moment in which the whole machine hangs.
-        let call_timeout = Duration::from_secs(if retry_for.is_zero() { 30 } else { 5 });
-        let client = |server: &Server| {
-            let builder = Client::builder(server.url()).retry_for(retry_for);
-            builder.call_timeout(call_timeout).connect_lazy().expect("a good address")
-        };
-        let clients = [client(&servers[0]), client(&servers[1])];
+        let (servers, clients) = pair(&redis.url(), &config, retry_for).await;
         Machines { redis, servers, clients, _dir: dir }
     }
 }

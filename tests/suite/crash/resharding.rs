@@ -1,6 +1,7 @@
 //! The number of shards of a queue changes under load on a Redis Cluster, whose primaries fail meanwhile (Q17, X4).
 
 use super::cluster::{Cluster, Fault};
+use super::cluster_failover::{CONFIG, PARTITIONS};
 use super::conclude::{check_invariants, drain, progress};
 use super::judge::LATE_MS;
 use super::load::{Load, Phase, queue_config};
@@ -20,9 +21,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
-                      [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
-const PARTITIONS: u16 = 6;
 const QUEUE: &str = "simple";
 /// Between two checks of the background job.
 const CHECK: Duration = Duration::from_millis(200);
@@ -45,12 +43,7 @@ async fn x4_the_number_of_shards_changes_while_primaries_fail() {
 async fn change_under_load(faults: [Option<(usize, Fault)>; 4], retention_ms: u64) {
     let mut cluster = Cluster::start().await;
     let (_dir, config) = config_file(CONFIG);
-    let servers =
-        [machines::Server::start(cluster.url(), &config).await, machines::Server::start(cluster.url(), &config).await];
-    let clients = servers.each_ref().map(|server| {
-        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
-        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
-    });
+    let (_servers, clients) = machines::pair(&cluster.url(), &config, machines::PATIENCE).await;
     let redis = RedisConfig { url: cluster.url(), partitions: Some(PARTITIONS), ..RedisConfig::default() };
     let options = RedisOptions::new(&redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");

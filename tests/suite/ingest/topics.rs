@@ -30,13 +30,13 @@ pub(crate) struct Written {
 
 impl Written {
     /// An add of this time.
-    pub(super) fn add(partition: i32, at_ms: i64, counter: &str, delta: i64) -> Written {
+    pub(crate) fn add(partition: i32, at_ms: i64, counter: &str, delta: i64) -> Written {
         let value = format!(r#"{{"counter":"{counter}","delta":{delta}}}"#);
         Written { partition, at_ms, key: counter.to_owned(), value }
     }
 
     /// One that is late: its time is ten minutes ago.
-    pub(super) fn late(partition: i32, counter: &str, delta: i64) -> Written {
+    pub(crate) fn late(partition: i32, counter: &str, delta: i64) -> Written {
         Written::add(partition, now_ms() - TEN_MINUTES_MS, counter, delta)
     }
 }
@@ -60,11 +60,11 @@ impl Topics {
         topics
     }
 
-    pub(super) fn late(&self) -> String {
+    pub(crate) fn late(&self) -> String {
         format!("{}.late", self.source)
     }
 
-    pub(super) fn dead(&self) -> String {
+    pub(crate) fn dead(&self) -> String {
         format!("{}.dead", self.source)
     }
 
@@ -157,7 +157,7 @@ impl Topics {
     }
 
     /// Whether every record of the topic of adds and of that of late records is decided: the decided group is behind all.
-    pub(super) async fn are_decided(&self) -> bool {
+    pub(crate) async fn are_decided(&self) -> bool {
         self.are_decided_in(vec![self.source.clone(), self.late()]).await
     }
 

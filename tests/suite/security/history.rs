@@ -246,7 +246,7 @@ async fn is_shown(place: &Secured, kafka: &SecuredKafka, user: &str, topic: &str
 async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_user: impl Fn(&str) -> Sections<'a>) {
     let adds = Topics::create(kafka.plain.clone(), "rights", 1).await;
     let (source, group) = (adds.source.as_str(), adds.group());
-    let [late, dead] = ["late", "dead"].map(|suffix| format!("{source}.{suffix}"));
+    let [late, dead] = [adds.late(), adds.dead()];
     create_topics(&kafka.plain, &[("t.few", 2), ("t.few.dead", 1), (&late, 1), (&dead, 1)]).await;
     let (decided, transactions) = (format!("{group}.decided"), format!("{group}."));
     let acls = [
@@ -283,13 +283,10 @@ async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_use
     let args = ["--config", &config, "--topic", source, "--group", &group, "--namespace", "few", "--counters", &url];
     let _ingest = place.start_with("ingest", &args).await;
     // One at its time, one that is late, and a dead letter.
-    let (now, add) = (now_ms(), |delta: i64| format!(r#"{{"counter":"c","delta":{delta}}}"#));
-    let records = [(now, add(2)), (now - 600_000, add(3)), (now, "no add".to_owned())];
-    let records = records.map(|(at_ms, value)| Written { partition: 0, at_ms, key: "c".to_owned(), value });
-    adds.write(&records).await;
+    let bad = Written { value: "no add".to_owned(), ..Written::add(0, now_ms(), "c", 1) };
+    adds.write(&[Written::add(0, now_ms(), "c", 2), Written::late(0, "c", 3), bad]).await;
     until("both adds have counted", async || counting.get("few", "c").await.is_ok_and(|count| count.count == 5)).await;
-    let read = vec![source.to_owned(), late];
-    until("each record is decided", async || adds.are_decided_in(read.clone()).await).await;
+    until("each record is decided", async || adds.are_decided().await).await;
 }
 
 #[tokio::test]

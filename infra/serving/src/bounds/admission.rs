@@ -3,7 +3,7 @@
 
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::{Limits, MESSAGE_BYTES_MAX};
-use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed, note_full};
+use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
 use super::unread::{UNREAD, Unread, locked};
 use crate::tls::ClientCertificate;
 use std::collections::{BTreeMap, HashMap};
@@ -329,7 +329,7 @@ impl Caller {
         self.begun_calls.fetch_add(1, Ordering::Relaxed);
         let open = self.open_calls.fetch_add(1, Ordering::Relaxed) + 1;
         if open == u64::from(self.bounds.limits.connection_streams_max) {
-            note_full();
+            self.bounds.metrics.full.increment(1);
         }
         self.bounds.metrics.calls.increment(1.0);
     }

@@ -77,6 +77,8 @@ pub(super) struct Metrics {
     pub(super) calls: Gauge,
     pub(super) streams: Gauge,
     pub(super) unread: Gauge,
+    /// Connections that have as many open calls as they may have.
+    pub(super) full: Counter,
 }
 
 impl Metrics {
@@ -113,7 +115,8 @@ impl Metrics {
         ] {
             counter!(CLOSED, "reason" => why.name()).absolute(0);
         }
-        counter!(FULL).absolute(0);
+        let full = counter!(FULL);
+        full.absolute(0);
         counter!(ANSWERS_REFUSED).absolute(0);
         counter!(REQUEST_STREAMS_REFUSED).absolute(0);
         Metrics {
@@ -122,6 +125,7 @@ impl Metrics {
             calls: gauge!(CALLS),
             streams: gauge!(REQUEST_STREAMS),
             unread: gauge!(UNREAD),
+            full,
         }
     }
 }
@@ -134,11 +138,6 @@ pub(super) fn count_refused(why: Refused) {
 /// Counts a connection that the server closes.
 pub(super) fn note_closed(why: Closed) {
     counter!(CLOSED, "reason" => why.name()).increment(1);
-}
-
-/// Counts a connection that has as many open calls as it may have.
-pub(super) fn note_full() {
-    counter!(FULL).increment(1);
 }
 
 /// Counts a request that was refused before it had arrived in full.

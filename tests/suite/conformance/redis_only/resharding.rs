@@ -1,15 +1,13 @@
 //! A change of the number of shards of a queue that has ended early, because its server died, or that a failover has lost (X1, X4).
 
+use super::shards::{Kept, find, late_server, remove};
 use super::{alone, raw};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use tallystone_lua::keys::ShardKeys;
 use tallystone_model::store::Depth;
-use tallystone_model::{Applied, QueueConfig, QueuePatch, Refusal, Shard, Spread, Store};
+use tallystone_model::{QueueConfig, QueuePatch, Refusal, Shard, Spread, Store};
 use tallystone_server::Sharded;
-use tallystone_server::store::{self, RedisStore};
+use tallystone_server::store::RedisStore;
 use tallystone_tests::queue::to;
-use tallystone_tests::{Clock, Stage, TestQueue, TestRedis, message, simple};
+use tallystone_tests::{Stage, TestQueue, TestRedis, message, simple};
 
 type Queue = TestQueue<Sharded<RedisStore>>;
 
@@ -21,12 +19,6 @@ async fn queue(test: &str, shards: u16) -> (TestRedis, Stage<RedisStore>, Queue)
     (redis, stage, queue)
 }
 
-/// The queue through a server that has not used it.
-async fn late_server(redis: &TestRedis, clock: &Clock, shard: &Shard) -> Queue {
-    let store = redis.store(store::Clock::Test(clock.shared())).await;
-    TestQueue { store: Arc::new(Sharded::new(Arc::new(store))), clock: clock.clone(), shard: shard.clone() }
-}
-
 fn reshard(shards: u16) -> QueuePatch {
     QueuePatch { shards: Some(shards), ..QueuePatch::default() }
 }
@@ -35,65 +27,19 @@ async fn spread(queue: &Queue) -> Option<Spread> {
     queue.describe().await.expect("a queue").spread
 }
 
-/// What Redis has of each shard, except its messages.
-struct Kept(BTreeMap<String, Option<Vec<u8>>>);
-
-impl Kept {
-    async fn of(redis: &TestRedis, first: &Shard, numbers: impl IntoIterator<Item = u16>) -> Kept {
-        let mut kept = BTreeMap::new();
-        for number in numbers {
-            let keys = ShardKeys::new(&first.sibling(number));
-            for key in ["state", "config"].map(|name| keys.key(name)) {
-                kept.insert(key.clone(), raw(redis, &format!("GET {key}")).await);
-            }
-        }
-        Kept(kept)
-    }
-
-    /// As if the later writes had been lost.
-    async fn put_back(&self, redis: &TestRedis) {
-        let mut connection = redis.connection().await;
-        for (key, value) in &self.0 {
-            let command = match value {
-                Some(value) => redis::cmd("SET").arg(key).arg(value).take(),
-                None => redis::cmd("DEL").arg(key).take(),
-            };
-            command.query_async::<()>(&mut connection).await.expect("written");
-        }
-    }
-}
-
-/// The configuration that Redis has of a shard; `None`: there is no such shard.
-async fn stored(redis: &TestRedis, first: &Shard, number: u16) -> Option<serde_json::Value> {
-    let key = ShardKeys::new(&first.sibling(number)).key("config");
-    let json: Option<String> = raw(redis, &format!("GET {key}")).await;
-    json.map(|json| serde_json::from_str(&json).expect("a configuration"))
-}
-
 /// Messages that no other call of the test sends: enough for each shard.
 async fn put(queue: &Queue, kind: &str) {
     for n in 0..30 {
-        let mut refusals = 0;
-        while let Err(refusal) = queue.try_put(message(&format!("{kind}{n}"), 1)).await {
-            assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
-            refusals += 1;
-            assert!(refusals < 3, "{kind}{n}: it does not learn of the change");
-        }
+        queue.put_late(message(&format!("{kind}{n}"), 1)).await;
     }
 }
 
 async fn complete_all(queue: &Queue) -> usize {
-    let mut completed = 0;
-    loop {
-        let leases = queue.take(30).await;
-        if leases.is_empty() {
-            return completed;
-        }
-        for lease in &leases {
-            queue.complete(to(lease)).await.expect("a live lease");
-        }
-        completed += leases.len();
+    let leases = queue.take_all().await;
+    for lease in &leases {
+        queue.complete(to(lease)).await.expect("a live lease");
     }
+    leases.len()
 }
 
 #[tokio::test]
@@ -114,7 +60,7 @@ async fn x4_a_change_whose_server_dies_is_completed_by_the_next_call_or_the_chec
                     late.describe().await.expect("a queue");
                     assert_eq!(late.store.inner().check_shards().await, Ok(0));
                     for number in old.clone().chain(new.clone()) {
-                        let copy = stored(&redis, &queue.shard, number).await.expect("it is there");
+                        let copy = find(&redis, &queue.shard.sibling(number)).await.expect("it is there");
                         assert_eq!(copy["spread"]["version"], changed.as_ref().expect("a change").version, "{number}");
                     }
                 }
@@ -150,7 +96,7 @@ async fn x4_the_end_of_a_change_whose_server_dies_is_completed_by_the_check() {
         assert_eq!(late.store.inner().check_shards().await, Ok(0));
         assert_eq!((spread(&late).await, raw::<u64>(&redis, "ZCARD ts:shards").await), (finished, u64::from(after)));
         for number in 1..before {
-            assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+            assert_eq!(find(&redis, &queue.shard.sibling(number)).await, None, "shard {number}");
         }
         assert_eq!(complete_all(&late).await, 30);
         late.purge(true).await;
@@ -189,7 +135,7 @@ async fn x1_the_first_shard_takes_over_a_change_that_it_has_lost() {
             assert_eq!(late.describe().await.expect("a queue").config.shards, after);
             assert_eq!(late.store.inner().check_shards().await, Ok(0));
             for number in 1..before + after {
-                let copy = stored(&redis, &queue.shard, number).await.expect("it is there");
+                let copy = find(&redis, &queue.shard.sibling(number)).await.expect("it is there");
                 assert_eq!(copy["spread"]["version"], adopted.version, "shard {number}");
             }
             for name in (0..30).map(|n| format!("after{n}")) {
@@ -229,12 +175,12 @@ async fn x1_a_change_that_a_copy_has_lost_reaches_it_again() {
         put(&late, "open").await;
         assert_eq!(complete_all(&late).await, 30);
         late.purge(true).await;
-        let open = stored(&redis, &queue.shard, 1).await.expect("a shard");
+        let open = find(&redis, &queue.shard.sibling(1)).await.expect("a shard");
         assert_eq!(open["spread"], serde_json::Value::Null, "it is not removed before it is closed again");
         assert_eq!(late.store.inner().check_shards().await, Ok(0));
         assert_eq!(spread(&late).await, Some(changed.finished()), "closed and then removed by one check");
         for number in 1..before {
-            assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+            assert_eq!(find(&redis, &queue.shard.sibling(number)).await, None, "shard {number}");
         }
         put(&late, "new").await;
         assert_eq!(complete_all(&late).await, 30);
@@ -248,9 +194,7 @@ async fn x1_a_queue_whose_first_shard_was_lost_during_a_change_keeps_the_message
         queue.reconfigure(reshard(after)).await;
         put(&queue, "after").await;
         let changed = spread(&queue).await.expect("a change");
-        Kept(["state", "config"].map(|name| (ShardKeys::new(&queue.shard).key(name), None)).into())
-            .put_back(&redis)
-            .await;
+        remove(&redis, &queue.shard).await;
         let late = late_server(&redis, &stage.clock, &queue.shard).await;
         // Whatever the number of shards that its creator has in mind.
         let other = late.store.create_queue(late.name(), QueueConfig { shards: after + 1, ..simple() }).await;
@@ -273,9 +217,9 @@ async fn x4_a_shard_that_was_removed_is_not_created_by_a_late_call() {
     put(&late, "after").await;
     assert_eq!(late.depth().await, Depth { pending: 30, ..Depth::default() });
     for number in 1..4 {
-        assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+        assert_eq!(find(&redis, &queue.shard.sibling(number)).await, None, "shard {number}");
         late.store.mend(&queue.shard.sibling(number)).await.expect("nothing to do");
-        assert_eq!(stored(&redis, &queue.shard, number).await, None, "shard {number}");
+        assert_eq!(find(&redis, &queue.shard.sibling(number)).await, None, "shard {number}");
     }
     assert_eq!(raw::<u64>(&redis, "ZCARD ts:shards").await, 3);
 }

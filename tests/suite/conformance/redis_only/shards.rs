@@ -1,6 +1,7 @@
 //! Queues with several shards whose creation, change or deletion has ended early, because its server died (X4).
 
 use super::{alone, raw};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tallystone_lua::keys::ShardKeys;
 use tallystone_model::store::Depth;
@@ -12,7 +13,7 @@ use tallystone_tests::{Clock, Stage, TestQueue, TestRedis, id, message, request,
 const SHARDS: u16 = 4;
 
 /// A queue with several shards through a server that has not used it.
-async fn late_server(redis: &TestRedis, clock: &Clock, shard: &Shard) -> TestQueue<Sharded<RedisStore>> {
+pub(super) async fn late_server(redis: &TestRedis, clock: &Clock, shard: &Shard) -> TestQueue<Sharded<RedisStore>> {
     let store = redis.store(store::Clock::Test(clock.shared())).await;
     TestQueue { store: Arc::new(Sharded::new(Arc::new(store))), clock: clock.clone(), shard: shard.clone() }
 }
@@ -32,34 +33,47 @@ fn name_in(number: u16) -> String {
     names.into_iter().find(|name| Shard::number_of(SHARDS, None, &id(name)) == number).expect("one in some")
 }
 
-async fn remove(redis: &TestRedis, shard: &Shard) {
+pub(super) async fn remove(redis: &TestRedis, shard: &Shard) {
     let keys = ShardKeys::new(shard);
     raw::<u64>(redis, &format!("DEL {} {}", keys.key("state"), keys.key("config"))).await;
 }
 
-/// What Redis has of a shard, except its messages.
-struct Kept([(String, Vec<u8>); 2]);
+/// What Redis has of shards, except their messages.
+pub(super) struct Kept(pub(super) BTreeMap<String, Option<Vec<u8>>>);
 
 impl Kept {
-    async fn of(redis: &TestRedis, shard: &Shard) -> Kept {
-        let [state, config] = ["state", "config"].map(|name| ShardKeys::new(shard).key(name));
-        let get = async |key: String| (key.clone(), raw(redis, &format!("GET {key}")).await);
-        Kept([get(state).await, get(config).await])
+    pub(super) async fn of(redis: &TestRedis, first: &Shard, numbers: impl IntoIterator<Item = u16>) -> Kept {
+        let mut kept = BTreeMap::new();
+        for number in numbers {
+            let keys = ShardKeys::new(&first.sibling(number));
+            for key in ["state", "config"].map(|name| keys.key(name)) {
+                kept.insert(key.clone(), raw(redis, &format!("GET {key}")).await);
+            }
+        }
+        Kept(kept)
     }
 
     /// As if the later writes had been lost.
-    async fn put_back(&self, redis: &TestRedis) {
+    pub(super) async fn put_back(&self, redis: &TestRedis) {
         let mut connection = redis.connection().await;
         for (key, value) in &self.0 {
-            redis::cmd("SET").arg(key).arg(value).query_async::<()>(&mut connection).await.expect("set");
+            let command = match value {
+                Some(value) => redis::cmd("SET").arg(key).arg(value).take(),
+                None => redis::cmd("DEL").arg(key).take(),
+            };
+            command.query_async::<()>(&mut connection).await.expect("written");
         }
     }
 }
 
-/// The configuration that Redis has of a shard.
+/// The configuration that Redis has of a shard; `None`: there is no such shard.
+pub(super) async fn find(redis: &TestRedis, shard: &Shard) -> Option<serde_json::Value> {
+    let json: Option<String> = raw(redis, &format!("GET {}", ShardKeys::new(shard).key("config"))).await;
+    json.map(|json| serde_json::from_str(&json).expect("a configuration"))
+}
+
 async fn stored(redis: &TestRedis, shard: &Shard) -> serde_json::Value {
-    let json: String = raw(redis, &format!("GET {}", ShardKeys::new(shard).key("config"))).await;
-    serde_json::from_str(&json).expect("a configuration")
+    find(redis, shard).await.expect("it is there")
 }
 
 #[tokio::test]
@@ -86,7 +100,7 @@ async fn q17_shards_that_a_creation_has_not_reached_are_created_when_they_are_mi
 #[tokio::test]
 async fn q17_a_change_that_has_not_reached_all_shards_reaches_them_with_the_next() {
     let (redis, stage, queue) = queue("q17-changed").await;
-    let kept = Kept::of(&redis, &queue.shard.sibling(2)).await;
+    let kept = Kept::of(&redis, &queue.shard, [2]).await;
     let patch = |lease_ms| QueuePatch { lease_ms: Some(lease_ms), ..QueuePatch::default() };
     queue.reconfigure(patch(50_000)).await;
     // As if the server had died before it changed this shard.
@@ -143,7 +157,7 @@ async fn x4_a_deletion_that_ends_early_is_completed_or_undone() {
 async fn x1_copies_do_not_keep_a_change_that_the_first_shard_has_lost() {
     let (redis, stage, queue) = queue("q17-lost-change").await;
     let patch = |lease_ms| QueuePatch { lease_ms: Some(lease_ms), ..QueuePatch::default() };
-    let kept = Kept::of(&redis, &queue.shard).await;
+    let kept = Kept::of(&redis, &queue.shard, [0]).await;
     queue.reconfigure(patch(50_000)).await;
     kept.put_back(&redis).await;
     let late = late_server(&redis, &stage.clock, &queue.shard).await;
@@ -164,7 +178,7 @@ async fn x1_copies_do_not_keep_a_change_that_the_first_shard_has_lost() {
 #[tokio::test]
 async fn x1_a_queue_whose_deletion_was_lost_gets_its_shards_again() {
     let (redis, stage, queue) = queue("q17-lost-deletion").await;
-    let kept = Kept::of(&redis, &queue.shard).await;
+    let kept = Kept::of(&redis, &queue.shard, [0]).await;
     queue.store.delete_queue(queue.name()).await.expect("an empty queue");
     kept.put_back(&redis).await;
     raw::<u64>(&redis, &format!("DEL {}", ShardKeys::new(&queue.shard).key("deleted"))).await;
@@ -203,7 +217,7 @@ async fn x1_a_queue_whose_first_shard_was_lost_keeps_the_messages_of_the_others(
 async fn x4_what_an_earlier_queue_has_left_is_removed_and_nothing_else() {
     let (redis, stage, queue) = queue("q17-left").await;
     let third = queue.shard.sibling(3);
-    let left = Kept::of(&redis, &third).await;
+    let left = Kept::of(&redis, &queue.shard, [3]).await;
     queue.store.delete_queue(queue.name()).await.expect("an empty queue");
     stage.clock.advance(1);
     let config = || QueueConfig { shards: SHARDS, ..simple() };
@@ -244,7 +258,7 @@ async fn x4_a_shard_that_a_failover_brings_back_takes_no_messages() {
         let late = late_server(&redis, &stage.clock, &queue.shard).await;
         late.put((0..SHARDS).map(|number| message(&name_in(number), 1))).await;
         late.purge(true).await;
-        let left = Kept::of(&redis, &third).await;
+        let left = Kept::of(&redis, &queue.shard, [3]).await;
         queue.store.delete_queue(queue.name()).await.expect("an empty queue");
         stage.clock.advance(1);
         let config = QueueConfig { shards: 2, ..simple() };

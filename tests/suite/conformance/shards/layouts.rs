@@ -1,9 +1,9 @@
 //! Servers that have an earlier queue of the name in mind, with another number of shards (Q17).
 
-use super::names;
+use super::{finds_each, names};
 use std::collections::BTreeSet;
 use tallystone_model::*;
-use tallystone_tests::queue::{no_lease, to};
+use tallystone_tests::queue::to;
 use tallystone_tests::*;
 
 over_stores_of_shards!(
@@ -11,18 +11,6 @@ over_stores_of_shards!(
     q17_a_dequeue_finds_what_is_in_a_shard_that_its_server_does_not_know,
     q17_a_call_finds_a_message_through_a_server_with_an_earlier_layout,
 );
-
-/// Takes until there is nothing more: one Dequeue requests each shard once, for a part of its limit.
-async fn take_all<S: Probe>(queue: &TestQueue<S>) -> Vec<Lease> {
-    let mut all = Vec::new();
-    loop {
-        let leases = queue.take(30).await;
-        if leases.is_empty() {
-            return all;
-        }
-        all.extend(leases);
-    }
-}
 
 /// Two servers on one queue, of which one has used an earlier queue of the name, with another number of shards.
 async fn q17_a_server_with_an_old_layout_loses_nothing_and_runs_no_value_twice<S: Probe>(stage: &Stage<S>) {
@@ -35,7 +23,7 @@ async fn q17_a_server_with_an_old_layout_loses_nothing_and_runs_no_value_twice<S
     for shards in [7, 3, 1, 5] {
         // Now it has the configurations of all its shards.
         late.put(batch("old")).await;
-        assert_eq!(take_all(&late).await.len(), VALUES);
+        assert_eq!(late.take_all().await.len(), VALUES);
         late.purge(true).await;
         current.store.delete_queue(current.name()).await.expect("an empty queue");
         stage.clock.advance(1);
@@ -43,18 +31,13 @@ async fn q17_a_server_with_an_old_layout_loses_nothing_and_runs_no_value_twice<S
         stage.clock.advance(1);
         current.put(batch("first")).await;
         for message in batch("second") {
-            let mut refusals = 0;
-            while let Err(refusal) = late.try_put(message.clone()).await {
-                assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
-                refusals += 1;
-                assert!(refusals < 3, "it does not learn the layout");
-            }
+            late.put_late(message).await;
         }
         assert_eq!(late.depth().await.pending, 2 * VALUES as u64);
         for of_second in [false, true] {
             // Values run in the order of their messages, so what came first is first, wherever it came from.
             let mut leases = late.take(VALUES / 2).await;
-            leases.extend(take_all(&current).await);
+            leases.extend(current.take_all().await);
             let running: BTreeSet<&str> = leases.iter().filter_map(|lease| lease.metadata.get(KEY)).collect();
             assert_eq!((leases.len(), running.len()), (VALUES, VALUES), "{shards} shards: a value runs twice");
             assert!(leases.iter().all(|lease| lease.id.as_str().starts_with("second") == of_second));
@@ -74,7 +57,7 @@ async fn q17_a_dequeue_finds_what_is_in_a_shard_that_its_server_does_not_know<S:
     let current = late.through(&stage.other);
     for shards in [3, 5, 7] {
         late.put(names(20).iter().map(|name| message(name, 1))).await;
-        take_all(&late).await;
+        late.take_all().await;
         late.purge(true).await;
         current.store.delete_queue(current.name()).await.expect("an empty queue");
         stage.clock.advance(1);
@@ -99,7 +82,7 @@ async fn q17_a_call_finds_a_message_through_a_server_with_an_earlier_layout<S: P
         let verbs = ["complete", "extend", "release", "cancel", "redrive", "update", "get", "explain"];
         for (shards, verb) in [7, 3, 1, 5].into_iter().cycle().zip(verbs) {
             late.put(all("old")).await;
-            take_all(&late).await;
+            late.take_all().await;
             late.purge(true).await;
             current.store.delete_queue(current.name()).await.expect("an empty queue");
             stage.clock.advance(1);
@@ -108,30 +91,7 @@ async fn q17_a_call_finds_a_message_through_a_server_with_an_earlier_layout<S: P
                 .create_queue(current.name(), QueueConfig { shards, ..config.clone() })
                 .await
                 .expect("a queue");
-            current.put(all("new")).await;
-            let is_of_running = ["complete", "extend", "release"].contains(&verb);
-            let leases = if is_of_running { take_all(&current).await } else { Vec::new() };
-            if verb == "redrive" {
-                for n in 0..MESSAGES {
-                    current.cancel(no_lease(&format!("new{n}")), "").await.expect("a pending message");
-                }
-            }
-            for n in 0..MESSAGES {
-                let (lease, id) = (leases.get(n).map(to), format!("new{n}"));
-                let done = match (verb, lease) {
-                    ("complete", Some(lease)) => late.complete(lease).await.map(drop),
-                    ("extend", Some(lease)) => late.extend(lease, None, "").await.map(drop),
-                    ("release", Some(lease)) => late.release(lease, Some(0), "").await.map(drop),
-                    ("cancel", _) => late.cancel(no_lease(&id), "").await.map(drop),
-                    ("redrive", _) => late.redrive(&id).await.map(drop),
-                    ("update", _) => late.reprioritize(&id, 2).await.map(drop),
-                    ("get", _) => late.try_get(&id).await.map(drop),
-                    _ => late.store.explain(&late.shard, &tallystone_tests::id(&id)).await.map(drop),
-                };
-                assert_eq!(done, Ok(()), "{verb} of {id}, {shards} shards");
-            }
-            let none = late.try_get("none").await;
-            assert_eq!(none, Err(Refusal::MessageNotFound { id: "none".to_owned() }));
+            finds_each(&late, &current, verb, all("new"), &format!("{shards} shards")).await;
             current.purge(true).await;
         }
     }

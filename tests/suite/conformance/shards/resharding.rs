@@ -1,13 +1,14 @@
 //! The number of shards of a simple queue is changed while it is in use (Q17, X4).
 
-use super::names;
+use super::{finds_each, names, shards_of};
 use crate::conformance::named;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_tests::queue::{no_lease, to};
+use tallystone_tests::queue::{lease_ref, no_lease, to};
 use tallystone_tests::*;
+use tokio::sync::mpsc;
 
 over_stores_of_shards!(
     q17_every_message_is_found_while_the_number_of_shards_changes,
@@ -40,26 +41,19 @@ async fn numbers<S: Probe>(queue: &TestQueue<S>) -> Vec<u16> {
     queue.store.layout(&queue.shard).await.expect("a queue").numbers().collect()
 }
 
-/// Lets time pass until nothing that has ended is kept, and the earlier shards are removed.
-async fn drain<S: Probe>(queue: &TestQueue<S>) {
+/// Lets time pass until nothing that has ended is kept.
+async fn collect<S: Probe>(queue: &TestQueue<S>) {
     queue.clock.advance(600_000);
-    for number in numbers(queue).await {
-        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
+    for shard in shards_of(queue).await {
+        queue.store.sweep(&shard).await.expect("a shard");
     }
-    queue.store.finish(queue.name()).await;
-    assert_eq!(draining(&queue.describe().await.expect("a queue")), 0);
 }
 
-/// Leases all that is runnable.
-async fn take_all<S: Probe>(queue: &TestQueue<S>) -> Vec<Lease> {
-    let mut all = Vec::new();
-    loop {
-        let leases = queue.take(30).await;
-        if leases.is_empty() {
-            return all;
-        }
-        all.extend(leases);
-    }
+/// Lets time pass until nothing that has ended is kept, and the earlier shards are removed.
+async fn drain<S: Probe>(queue: &TestQueue<S>) {
+    collect(queue).await;
+    queue.store.finish(queue.name()).await;
+    assert_eq!(draining(&queue.describe().await.expect("a queue")), 0);
 }
 
 async fn q17_every_message_is_found_while_the_number_of_shards_changes<S: Probe>(stage: &Stage<S>) {
@@ -96,7 +90,7 @@ async fn q17_every_message_is_found_while_the_number_of_shards_changes<S: Probe>
             queue.redrive(&after[0]).await.expect("a canceled message");
             queue.reprioritize(&after[1], 0).await.expect("a pending message");
             let mut seen = BTreeSet::from([first.id.to_string()]);
-            for lease in take_all(&queue).await {
+            for lease in queue.take_all().await {
                 assert!(seen.insert(lease.id.to_string()), "twice: {lease:?}");
                 queue.complete(to(&lease)).await.expect("a live lease");
             }
@@ -131,16 +125,12 @@ async fn q17_an_id_is_one_message_while_the_number_of_shards_changes<S: Probe>(s
             }
         }
     };
-    // The first call of the other server may be refused, certainly without effect.
-    while queue.through(&stage.other).try_put(message(&all[0], 1)).await.is_err() {}
+    queue.through(&stage.other).put_late(message(&all[0], 1)).await;
     again("in every state").await;
-    for lease in take_all(&queue).await {
+    for lease in queue.take_all().await {
         queue.complete(to(&lease)).await.expect("a live lease");
     }
-    stage.clock.advance(600_000);
-    for number in numbers(&queue).await {
-        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
-    }
+    collect(&queue).await;
     assert_eq!(queue.depth().await, Depth::default());
     again("remembered").await;
     queue.store.finish(queue.name()).await;
@@ -156,7 +146,7 @@ async fn q17_an_id_is_one_message_while_the_number_of_shards_changes<S: Probe>(s
             assert_eq!(result.enqueued_at_ms, stage.clock.now_ms(), "{n}");
         }
     }
-    let tokens = take_all(&queue).await;
+    let tokens = queue.take_all().await;
     assert!(tokens.len() == all.len() && tokens.iter().all(|lease| fencing::shard_of(lease.fencing_token) >= 4));
     queue.assert_sound().await;
 }
@@ -166,7 +156,7 @@ async fn q17_a_coalesced_message_goes_where_its_id_is_live<S: Probe>(stage: &Sta
     queue.reconfigure(QueuePatch { id_window_ms: Some(2_000_000), ..QueuePatch::default() }).await;
     let all = names(24);
     queue.put(all.iter().map(|name| message(name, 5))).await;
-    let leases = take_all(&queue).await;
+    let leases = queue.take_all().await;
     for lease in &leases[..16] {
         queue.complete(to(lease)).await.expect("a live lease");
     }
@@ -197,10 +187,7 @@ async fn q17_a_coalesced_message_goes_where_its_id_is_live<S: Probe>(stage: &Sta
         assert!(shard_of(name).await >= Some(4));
     }
     // So are those of which only the id is known.
-    stage.clock.advance(600_000);
-    for number in numbers(&queue).await {
-        queue.store.sweep(&queue.shard.sibling(number)).await.expect("a shard");
-    }
+    collect(&queue).await;
     for lease in &leases[8..16] {
         let name = lease.id.as_str();
         assert_eq!(shard_of(name).await, None);
@@ -223,7 +210,7 @@ async fn q17_a_server_that_knows_nothing_of_a_change_finds_every_message<S: Prob
             let late = queue_of(stage, before).await;
             let current = late.through(&stage.other);
             late.put(all("old")).await;
-            take_all(&late).await;
+            late.take_all().await;
             late.purge(true).await;
             current.reconfigure(reshard(after)).await;
             if finishes {
@@ -231,40 +218,12 @@ async fn q17_a_server_that_knows_nothing_of_a_change_finds_every_message<S: Prob
             }
             if verb == "enqueue" {
                 for message in all("new") {
-                    let mut refusals = 0;
-                    while let Err(refusal) = late.try_put(message.clone()).await {
-                        assert!(matches!(refusal, Refusal::Unavailable { applied: Applied::No, .. }), "{refusal:?}");
-                        refusals += 1;
-                        assert!(refusals < 3, "it does not learn of the change");
-                    }
+                    late.put_late(message).await;
                 }
-                assert_eq!(take_all(&current).await.len(), MESSAGES, "{before} to {after} shards");
+                assert_eq!(current.take_all().await.len(), MESSAGES, "{before} to {after} shards");
                 continue;
             }
-            current.put(all("new")).await;
-            let is_of_running = ["complete", "extend", "release"].contains(&verb);
-            let leases = if is_of_running { take_all(&current).await } else { Vec::new() };
-            if verb == "redrive" {
-                for n in 0..MESSAGES {
-                    current.cancel(no_lease(&format!("new{n}")), "").await.expect("a pending message");
-                }
-            }
-            for n in 0..MESSAGES {
-                let (lease, id) = (leases.get(n).map(to), format!("new{n}"));
-                let done = match (verb, lease) {
-                    ("complete", Some(lease)) => late.complete(lease).await.map(drop),
-                    ("extend", Some(lease)) => late.extend(lease, None, "").await.map(drop),
-                    ("release", Some(lease)) => late.release(lease, Some(0), "").await.map(drop),
-                    ("cancel", _) => late.cancel(no_lease(&id), "").await.map(drop),
-                    ("redrive", _) => late.redrive(&id).await.map(drop),
-                    ("update", _) => late.reprioritize(&id, 2).await.map(drop),
-                    ("get", _) => late.try_get(&id).await.map(drop),
-                    _ => late.store.explain(&late.shard, &tallystone_tests::id(&id)).await.map(drop),
-                };
-                assert_eq!(done, Ok(()), "{verb} of {id}, {before} to {after} shards");
-            }
-            let none = late.try_get("none").await;
-            assert_eq!(none, Err(Refusal::MessageNotFound { id: "none".to_owned() }));
+            finds_each(&late, &current, verb, all("new"), &format!("{before} to {after} shards")).await;
         }
     }
 }
@@ -275,7 +234,7 @@ async fn q17_a_server_that_knows_nothing_of_a_change_takes_from_the_new_shards<S
             let late = queue_of(stage, before).await;
             let current = late.through(&stage.other);
             late.put(names(20).iter().map(|name| message(name, 1))).await;
-            take_all(&late).await;
+            late.take_all().await;
             late.purge(true).await;
             current.reconfigure(reshard(after)).await;
             if finishes {
@@ -297,52 +256,49 @@ async fn q17_a_worker_that_waits_gets_a_message_of_a_new_shard<S: Probe>(stage: 
     let queue = queue_of(stage, 4).await;
     queue.put([message("kept", 1)]).await;
     let other = queue.through(&stage.other);
-    let notified: Arc<Mutex<BTreeSet<(usize, u16)>>> = Arc::default();
-    for (n, server) in [&queue, &other].into_iter().enumerate() {
-        let sink = notified.clone();
+    let servers = [&queue, &other];
+    let mut notified = servers.map(|server| {
+        let (sender, notified) = mpsc::unbounded_channel();
         server.store.on_ready(Box::new(move |shard| {
-            sink.lock().expect("no panic").insert((n, shard.number));
+            let _ = sender.send(shard.number);
         }));
-        while !server.store.dequeue(&queue.shard, &[request(1)], true, None).await.expect("a queue").leases[0]
-            .as_ref()
-            .expect("an open queue")
-            .is_empty()
-        {}
+        notified
+    });
+    let poll = async |server: &TestQueue<S>| {
+        let answer = server.store.dequeue(&queue.shard, &[request(1)], true, None).await;
+        answer.expect("a queue").leases.remove(0).expect("an open queue")
+    };
+    for server in servers {
+        while !poll(server).await.is_empty() {}
     }
     queue.reconfigure(reshard(2)).await;
-    for server in [&queue, &other] {
-        let none = server.store.dequeue(&queue.shard, &[request(1)], true, None).await.expect("a queue");
-        assert_eq!(none.leases, [Ok(Vec::new())]);
+    for server in servers {
+        assert_eq!(poll(server).await, []);
     }
     for name in ["a", "b", "c", "d", "e", "f"] {
-        notified.lock().expect("no panic").clear();
+        for notified in &mut notified {
+            while notified.try_recv().is_ok() {}
+        }
         queue.put([message(name, 1)]).await;
-        for (n, server) in [&queue, &other].into_iter().enumerate() {
-            let is_notified =
-                || notified.lock().expect("no panic").iter().any(|(who, number)| *who == n && *number >= 4);
-            until(is_notified).await;
+        for (n, (server, notified)) in servers.into_iter().zip(&mut notified).enumerate() {
+            until_notified(notified).await;
             if n == 1 {
                 assert_eq!(server.take_ids(1).await, [name]);
             }
-            server.store.dequeue(&queue.shard, &[request(1)], true, None).await.map(drop).expect("a queue");
+            poll(server).await;
             if n == 0 {
                 // It has got the message: back with it for the other one.
-                let lease = queue.get(name).await;
-                let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
+                let lease = lease_ref(name, queue.get(name).await.fencing_token);
                 queue.release(lease, Some(0), "").await.expect("a live lease");
             }
         }
     }
 }
 
-/// Waits for a notification, which may be under way.
-async fn until(is: impl Fn() -> bool) {
-    let wait = async {
-        while !is() {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(10), wait).await.expect("a notification");
+/// Waits until a server is notified of a new shard.
+async fn until_notified(notified: &mut mpsc::UnboundedReceiver<u16>) {
+    let wait = async { while notified.recv().await.expect("a channel") < 4 {} };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("a notification");
 }
 
 async fn q17_walks_go_on_over_a_change<S: Probe>(stage: &Stage<S>) {
@@ -366,15 +322,7 @@ async fn q17_walks_go_on_over_a_change<S: Probe>(stage: &Stage<S>) {
         let selection = Selection { states: [State::Pending].into(), ..Selection::default() };
         let change = Change::Cancel { reason: "unwanted".to_owned() };
         let request = ChangeRequest { selection, change, dry_run: false };
-        let (mut matched, mut cursor) = (0, String::new());
-        loop {
-            let page = again.store.change_messages(&queue.shard, &request, &cursor, 5).await.expect("a page");
-            matched += page.matched;
-            cursor = page.next_cursor;
-            if cursor.is_empty() {
-                break;
-            }
-        }
+        let matched = again.change_all(&request, 5).await;
         assert_eq!((matched, again.depth().await.canceled), (60, 60));
         assert_eq!(again.purge(true).await, 60);
         queue.store.finish(queue.name()).await;
@@ -391,7 +339,7 @@ async fn q17_a_queue_may_be_deleted_during_a_change<S: Probe>(stage: &Stage<S>) 
         queue.put((0..10).map(|n| message(&format!("new{n}"), 1))).await;
         let refused = queue.store.delete_queue(queue.name()).await;
         assert!(matches!(refused, Err(Refusal::QueueNotEmpty { .. })), "{refused:?}");
-        for lease in take_all(&queue).await {
+        for lease in queue.take_all().await {
             queue.complete(to(&lease)).await.expect("a live lease");
         }
         let all = numbers(&queue).await;
@@ -404,7 +352,7 @@ async fn q17_a_queue_may_be_deleted_during_a_change<S: Probe>(stage: &Stage<S>) 
         stage.clock.advance(1);
         queue.store.create_queue(queue.name(), QueueConfig { shards: 2, ..simple() }).await.expect("a new queue");
         queue.put((0..10).map(|n| message(&format!("later{n}"), 1))).await;
-        assert_eq!((numbers(&queue).await, take_all(&queue).await.len()), (vec![0, 1], 10));
+        assert_eq!((numbers(&queue).await, queue.take_all().await.len()), (vec![0, 1], 10));
         queue.assert_sound().await;
     }
 }
@@ -428,7 +376,7 @@ async fn q17_changes_that_cannot_be_made_change_nothing<S: Probe>(stage: &Stage<
     // Another field may change meanwhile, in all shards.
     simple.reconfigure(QueuePatch { lease_ms: Some(77_000), ..QueuePatch::default() }).await;
     simple.put(names(60).iter().map(|name| message(name, 1))).await;
-    let leases = take_all(&simple).await;
+    let leases = simple.take_all().await;
     assert_eq!(leases.len(), 61);
     assert!(leases.iter().all(|lease| lease.expires_at_ms - lease.leased_at_ms == 77_000));
 }
