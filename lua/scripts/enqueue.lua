@@ -1,6 +1,7 @@
 #!lua
 -- enqueue: accepts messages. A known id answers its first result, or coalesces (Q1, Q3, Q10, Q12). So does, without
--- coalescing, the remembered id of a message that is gone (Q26). A closed shard takes no other message (Q17): MOVED.
+-- coalescing, the remembered id of a message that is gone (Q26). A closed shard takes no other message (Q17), except
+-- one of a value that it keeps (enqueue/kept): MOVED.
 -- KEYS all of the shard   ARGV head, kinds (a byte for each item: 1 coalesce + 2 has invisibility + 4 has a priority
 --      class), then id, content of each item; content is fixed .. payload, see lib/record; the priority of an item with a
 --      class is an offset to the time
@@ -18,6 +19,7 @@
 --@include enqueue/keys
 --@include enqueue/fresh
 --@include enqueue/coalesce
+--@include enqueue/kept
 
 local kinds = ARGV[5]
 local items = #kinds
@@ -28,6 +30,11 @@ local closed = byte(ARGV[3]) >= 8
 for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
 local remembered = id_window_ms > 0 and remembered_ids(ids) or {}
 if exclusive then load_keys(items) end
+if exclusive and closed then
+  local contents = {}
+  for i = 1, items do contents[i] = ARGV[5 + 2 * i] end
+  read_kept(contents)
+end
 --@include enqueue/known
 
 for i = 1, items do
@@ -42,7 +49,7 @@ for i = 1, items do
     code, at = again(i, id, content, kind)
   elseif remembered[id] and kind % 2 == 0 then
     code, at = first_result(remembered[id], content)
-  elseif closed then
+  elseif closed and not (exclusive and keeps(content)) then
     code, at = MOVED, 0
     if remembered[id] then
       forget_id(id)

@@ -79,7 +79,7 @@ const PARTS: &[(&str, &str)] = parts!["lib":
     "change/cancel", "change/redrive", "change/revoke", "change/selection", "change/update",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
-    "enqueue/class", "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "enqueue/known", "sweep/errored",
+    "enqueue/class", "enqueue/coalesce", "enqueue/fresh", "enqueue/kept", "enqueue/keys", "enqueue/known", "sweep/errored",
 ];
 
 scripts! {

@@ -30,6 +30,12 @@ impl QueueType {
             QueueType::Exclusive { key } => Some(key),
         }
     }
+
+    /// The filter index that counts the messages of each exclusivity value; `None`: the queue is simple. Each shard that is closed has it
+    /// (docs/decisions/0270).
+    pub fn index_of_values(&self) -> Option<IndexKeys> {
+        self.key().map(IndexKeys::of)
+    }
 }
 
 /// How the delay before the next attempt grows.

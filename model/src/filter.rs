@@ -55,6 +55,11 @@ impl IndexKeys {
         Ok(IndexKeys(keys))
     }
 
+    /// This name alone, which was checked as a key of metadata.
+    pub(crate) fn of(key: &str) -> Self {
+        IndexKeys(BTreeSet::from([key.to_owned()]))
+    }
+
     /// The names, sorted.
     pub fn names(&self) -> &BTreeSet<String> {
         &self.0

@@ -66,7 +66,8 @@ pub struct Spread {
     /// Those that take new messages.
     pub current: Generation,
     /// Those of before the change, which is under way as long as there are some: they are *closed*, which means that they take no
-    /// message that they do not have. The oldest first; at most one for now.
+    /// message that they do not have, except one of an exclusivity value that they keep (docs/decisions/0270). The oldest first; at
+    /// most one for now.
     pub old: Vec<Generation>,
 }
 
@@ -75,16 +76,9 @@ impl Spread {
     /// the queue never had. So tokens of later shards are higher, and no shard is mistaken for an earlier one.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] "shards" (Q17): the queue is exclusive, a change is under way, or the numbers have run out.
+    /// [`Refusal::Invalid`] "shards" (Q17): a change is under way, or the numbers have run out.
     pub fn changed(config: &QueueConfig, before: Option<&Spread>, shards: u16) -> Result<Spread, Refusal> {
         let refused = |why: String| Err(Refusal::invalid("shards", why));
-        if config.queue_type.key().is_some() {
-            return refused(format!(
-                "cannot be changed in an exclusive queue, which has {}; create another queue with {shards}, send new messages there, \
-                 and delete this one when it is empty",
-                config.shards
-            ));
-        }
         let (version, current) = match before {
             None => (0, Generation { first: 0, count: config.shards }),
             Some(spread) => (spread.version, spread.current),
@@ -114,7 +108,12 @@ impl Spread {
         Spread { version: self.version + u32::from(!self.old.is_empty()), current: self.current, old }
     }
 
-    /// Whether the shard of this number takes no message that it does not have.
+    /// Whether the shard of this number is closed, and may have messages.
+    pub fn drains(&self, number: u16) -> bool {
+        self.old.iter().any(|generation| generation.has(number))
+    }
+
+    /// Whether the shard of this number is closed.
     pub fn closes(&self, number: u16) -> bool {
         !self.current.has(number)
     }
@@ -270,7 +269,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::QueueType;
     use crate::limits::INDEXES_MAX;
 
     #[test]
@@ -329,13 +327,11 @@ mod tests {
 
     #[test]
     fn q17_a_change_that_cannot_be_made_says_what_to_do() {
-        let exclusive = QueueConfig { queue_type: QueueType::Exclusive { key: "k".to_owned() }, ..simple(4) };
         let draining = Spread::changed(&simple(4), None, 8).unwrap();
         let mut worn = draining.finished();
         worn.current = Generation { first: 1_000, count: 8 };
         assert!(Spread::changed(&simple(8), Some(&worn), 16).is_ok(), "1008 to 1023");
         let cases = [
-            (Spread::changed(&exclusive, None, 8), "create another queue with 8"),
             (Spread::changed(&simple(8), Some(&draining), 3), "call again when GetQueue says"),
             (Spread::changed(&simple(8), Some(&worn), 17), "create another queue"),
         ];

@@ -147,13 +147,14 @@ impl TestRedis {
         self.url.clone()
     }
 
-    /// A server's store on it. Its outbox keeps everything.
+    /// A server's store on it. Its outbox keeps everything, and it checks shards when the test calls it.
     pub async fn store(&self, clock: Clock) -> RedisStore {
         let options = RedisOptions {
             url: self.url(),
             partitions: volatile(&self.url).partition_count(),
             allow_volatile: true,
             outbox: OutboxBound { events_max: u32::MAX, ..OutboxBound::default() },
+            shard_check_ms: u64::from(u32::MAX),
             clock,
             ..RedisOptions::default()
         };

@@ -11,8 +11,8 @@ use tallystone_client::QueueConfig;
 pub(crate) struct UpdateArgs {
     /// The queue
     name: String,
-    /// Number of shards, 1 to 64, of a simple queue that is in use: new messages go to new shards, and the earlier ones are removed when
-    /// all their messages are gone, ended ones included; `queue describe` shows how many are left
+    /// Number of shards, 1 to 64, of a queue that is in use: new messages go to new shards, and the earlier ones are removed when all
+    /// their messages are gone, ended ones included; `queue describe` shows how many are left
     #[arg(long, value_name = "N")]
     shards: Option<u32>,
     #[command(flatten)]

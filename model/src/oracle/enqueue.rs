@@ -34,7 +34,7 @@ impl QueueShard {
                     false => Err(Refusal::IdConflict { id: message.id.to_string() }),
                 };
             }
-            if self.is_closed() {
+            if self.moves(&message) {
                 self.remembered.remove(&message.id);
                 return Err(Refusal::moved());
             }
@@ -49,7 +49,7 @@ impl QueueShard {
             return if is_repeated { Ok(first) } else { Err(conflict) };
         }
         if known.state.is_terminal() {
-            if self.is_closed() {
+            if self.moves(&message) {
                 self.collect(&message.id, "");
                 return Err(Refusal::moved());
             }
@@ -71,6 +71,14 @@ impl QueueShard {
             });
         }
         Ok(first)
+    }
+
+    /// Whether a message that is not here is for a later shard: this one is closed, and does not keep its exclusivity value.
+    fn moves(&self, message: &NewMessage) -> bool {
+        let config = &self.queue.config;
+        let value = config.queue_type.key().and_then(|key| message.metadata.get(key));
+        let has = |record: &Record| record.state != State::Completed && record.value(config) == value;
+        self.is_closed() && !(value.is_some() && self.messages.values().any(has))
     }
 
     /// Refuses a live message above the shard's share of max_depth.

@@ -203,7 +203,16 @@ impl Store for Oracle {
     }
 
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        let queue = self.on(&Shard::first(name), |state| state.update_queue(&patch))?;
+        let first = Shard::first(name);
+        let before = self.on(&first, |state| Ok(state.queue.clone()))?;
+        let shards = before.config.patched(&patch)?.shards;
+        if shards != before.config.shards {
+            Spread::changed(&before.config, before.spread.as_ref(), shards)?;
+            for number in before.layout().current().numbers() {
+                self.on(&first.sibling(number), QueueShard::index_values)?;
+            }
+        }
+        let queue = self.on(&first, |state| state.update_queue(&patch))?;
         self.follow(&queue)?;
         Ok(queue)
     }

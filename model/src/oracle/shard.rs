@@ -229,7 +229,10 @@ impl QueueShard {
     pub(super) fn configure(&mut self, config: QueueConfig, spread: Option<Spread>) -> Result<(), Refusal> {
         // A declared index takes the place of one that is not.
         while config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() > INDEXES_MAX {
-            let evicted = self.on_demand.iter().position(|keys| !config.indexes.contains(keys));
+            let is_draining = spread.as_ref().is_some_and(|spread| spread.draining() > 0);
+            let needed = config.queue_type.index_of_values().filter(|_| is_draining);
+            let is_evicted = |keys: &IndexKeys| !config.indexes.contains(keys) && Some(keys) != needed.as_ref();
+            let evicted = self.on_demand.iter().position(is_evicted);
             self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         }
         let is_spread = spread != self.queue.spread;
@@ -247,7 +250,19 @@ impl QueueShard {
         Ok(())
     }
 
-    /// Whether the shard takes no message that it does not have.
+    /// The shard can be closed from now on: it has the index of the exclusivity values of its messages.
+    pub(super) fn index_values(&mut self) -> Result<(), Refusal> {
+        let keys = self.queue.config.queue_type.index_of_values();
+        let is_new = |keys: &IndexKeys| !self.queue.config.indexes.contains(keys) && !self.on_demand.contains(keys);
+        let Some(keys) = keys.filter(is_new) else { return Ok(()) };
+        if self.queue.config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() == INDEXES_MAX {
+            return Err(self.too_many_indexes());
+        }
+        self.on_demand.push(keys);
+        Ok(())
+    }
+
+    /// Whether the shard is closed, see [`Store::enqueue`](crate::store::Store::enqueue).
     pub(super) fn is_closed(&self) -> bool {
         self.queue.spread.as_ref().is_some_and(|spread| spread.closes(self.number))
     }

@@ -12,9 +12,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tallystone_model::{Layout, Refusal, Shard};
 
-/// Between two checks that all shards have the configuration of their queues.
-const CHECK_EVERY: Duration = Duration::from_secs(60);
-
 /// The shards of a queue with this layout that are copies.
 pub(super) fn copies(first: &Shard, layout: &Layout) -> impl Iterator<Item = Shard> + use<> {
     layout.shards(&first.queue).skip(1)
@@ -104,9 +101,16 @@ impl<'a> Copies<'a> {
                 clear(partition, shard, &found).await?;
                 continue;
             }
+            let admits =
+                |stored: &Stored| view.stored.spread.as_ref().is_none_or(|spread| stored.admits(spread, shard.number));
+            if !admits(&copy.stored) {
+                partition.index_values(shard).await?;
+                continue;
+            }
             let edit = |_: &View, stored: &mut Stored| {
                 // Another server may have changed it meanwhile.
-                if stored.member.as_ref() != Some(&found) || stored.spread_version() > view.stored.spread_version() {
+                let is_later = stored.spread_version() > view.stored.spread_version();
+                if stored.member.as_ref() != Some(&found) || is_later || !admits(stored) {
                     return Ok(());
                 }
                 stored.member = Some(wanted.clone());
@@ -210,10 +214,10 @@ async fn clear(partition: &Arc<Shared>, shard: &Shard, of: &Member) -> Result<()
     }
 }
 
-/// Checks the shards of the queues that this server uses every minute.
-pub(super) async fn follow_often(partitions: Vec<Arc<Shared>>) {
+/// Checks the shards of the queues that this server uses, again and again.
+pub(super) async fn follow_often(partitions: Vec<Arc<Shared>>, every: Duration) {
     loop {
-        tokio::time::sleep(CHECK_EVERY).await;
+        tokio::time::sleep(every).await;
         if let Err(refusal) = Copies(&partitions).check().await {
             tracing::debug!(%refusal, "the registry of shards was not walked");
         }

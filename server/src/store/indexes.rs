@@ -72,6 +72,26 @@ impl Shared {
         Ok(())
     }
 
+    /// Sees to it that a shard can be closed: that of an exclusive queue needs a complete index of its values
+    /// (docs/decisions/0270).
+    ///
+    /// # Errors
+    /// [`Refusal::IndexBuilding`]: it has many messages. The build continues in the background.
+    pub(super) async fn index_values(self: &Arc<Self>, shard: &Shard) -> Result<(), Refusal> {
+        let add = |stored: &mut Stored| match stored.config.queue_type.index_of_values() {
+            Some(keys) if !stored.add_index(keys.clone(), true, wall_ms()) => {
+                Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() })
+            }
+            _ => Ok(()),
+        };
+        let view = self.change(shard, add).await?;
+        let wanted = view.config().queue_type.index_of_values();
+        match view.stored.indexes.iter().find(|index| index.building && Some(&index.keys) == wanted.as_ref()) {
+            Some(index) => self.build(shard, index.keys.clone()).await,
+            None => Ok(()),
+        }
+    }
+
     /// Builds an index. A second caller waits for the first one's steps; beyond them the build continues in the background,
     /// and both are refused.
     pub(super) async fn build(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
@@ -202,7 +222,7 @@ impl Shared {
         let oldest_ms = wall_ms().saturating_sub(self.options.index_unused_ms);
         let unused = |stored: &Stored, at: usize| {
             let index = &stored.indexes[at];
-            index.used_at_ms < oldest_ms && !stored.config.indexes.contains(&index.keys)
+            index.used_at_ms < oldest_ms && !stored.config.indexes.contains(&index.keys) && !stored.is_needed(index)
         };
         let view = self.view(shard).await?;
         if (0..view.stored.indexes.len()).any(|at| unused(&view.stored, at)) {

@@ -26,6 +26,8 @@ pub struct RedisOptions {
     pub outbox: OutboxBound,
     /// A filter index that was not declared is dropped when no filter has used it for so long.
     pub index_unused_ms: u64,
+    /// Between two checks of the shards of queues that have several.
+    pub shard_check_ms: u64,
     /// The clock of the scripts.
     pub clock: Clock,
     /// The room for more data.
@@ -45,6 +47,7 @@ impl Default for RedisOptions {
             replicas_fsync: false,
             outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
+            shard_check_ms: 60_000,
             clock: Clock::default(),
             room: Room::default(),
         }

@@ -73,7 +73,8 @@ impl RedisStore {
             tasks.spawn(marks::check_often(partition.clone()));
         }
         tasks.spawn(options.room.clone().watch());
-        tasks.spawn(copies::follow_often(partitions.clone()));
+        let shard_check = Duration::from_millis(options.shard_check_ms);
+        tasks.spawn(copies::follow_often(partitions.clone(), shard_check));
         tasks.spawn(wake::listen(primaries, subscription, Arc::downgrade(&wakes)));
         Ok(RedisStore { partitions, first_answers: AtomicBool::new(true), wakes, _tasks: tasks })
     }

@@ -21,11 +21,15 @@ impl Copies<'_> {
         let (Some(member), Some(spread)) = (&copy.member, &copy.spread) else {
             return Ok(self.of(first).read(first).await?.0);
         };
+        let current = self.of(first).read(first).await?.0;
+        if current.stored.is_of(&member.queue_id, current.created_at_ms) && !current.stored.admits(spread, 0) {
+            self.of(first).index_values(first).await?;
+        }
         let adopt = |view: &View, _: &ShardState, stored: &mut Stored| {
             if !stored.is_of(&member.queue_id, view.created_at_ms) {
                 return Ok(());
             }
-            if stored.deleting_since_ms().is_some() {
+            if stored.deleting_since_ms().is_some() || !stored.admits(spread, 0) {
                 return Err(changed_meanwhile());
             }
             let had_others = stored.member.is_some();

@@ -138,6 +138,20 @@ impl Stored {
         }
     }
 
+    /// Whether the shard of this number can take over this spread. One that it closes must have the index by which it knows what it keeps
+    /// (docs/decisions/0270); one that is closed already has it, or is empty.
+    pub(super) fn admits(&self, spread: &Spread, number: u16) -> bool {
+        let is_closed = self.spread.as_ref().is_some_and(|own| own.closes(number));
+        let is_built = |keys: IndexKeys| self.indexes.iter().any(|index| index.keys == keys && !index.building);
+        is_closed || !spread.drains(number) || self.config.queue_type.index_of_values().is_none_or(is_built)
+    }
+
+    /// Whether closed shards know by this index what they keep: nothing drops it.
+    pub(super) fn is_needed(&self, index: &StoredIndex) -> bool {
+        let is_draining = self.spread.as_ref().is_some_and(|spread| spread.draining() > 0);
+        is_draining && self.config.queue_type.index_of_values().as_ref() == Some(&index.keys)
+    }
+
     /// Whether a member with this id is of the queue of this first shard, which was created at that time.
     pub(super) fn is_of(&self, queue_id: &str, created_at_ms: u64) -> bool {
         match &self.member {
@@ -161,7 +175,11 @@ impl Stored {
     /// Takes over another configuration of the queue. `false`: the declared indexes do not fit.
     pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
         // An index that is no longer declared is dropped, unless filters used it before it was declared.
-        self.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
+        let (indexes, before) = (std::mem::take(&mut self.indexes), &*self);
+        let stays = |index: &StoredIndex| {
+            index.used_at_ms > 0 || config.indexes.contains(&index.keys) || before.is_needed(index)
+        };
+        self.indexes = indexes.into_iter().filter(stays).collect();
         self.config = config;
         self.config.indexes.clone().into_iter().all(|keys| self.declare_index(keys))
     }
@@ -240,7 +258,8 @@ impl Stored {
     /// not used for the longest time. `false`: all are declared.
     pub(super) fn declare_index(&mut self, keys: IndexKeys) -> bool {
         while !self.add_index(keys.clone(), true, 0) {
-            let oldest = self.undeclared().min_by_key(|(_, index)| index.used_at_ms);
+            let dispensable = self.undeclared().filter(|(_, index)| !self.is_needed(index));
+            let oldest = dispensable.min_by_key(|(_, index)| index.used_at_ms);
             let Some((at, _)) = oldest else { return false };
             self.indexes.remove(at);
         }

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use std::sync::Arc;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::store::Queue;
-use tallystone_model::{Applied, Layout, QueueName, Refusal, Shard, Spread};
+use tallystone_model::{Applied, Generation, Layout, QueueName, Refusal, Shard, Spread};
 
 /// How long the missing shards of a queue that is being deleted are not created again: a deletion takes less, unless its server
 /// dies.
@@ -72,6 +72,7 @@ impl<'a> Whole<'a> {
             if shards != view.config().shards {
                 let spread = Spread::changed(view.config(), view.stored.spread.as_ref(), shards)?;
                 self.check_room(&first, &spread)?;
+                self.index_values(&first, view.stored.layout().current()).await?;
             }
         }
         let edit = |view: &View, stored: &mut Stored| {
@@ -80,8 +81,11 @@ impl<'a> Whole<'a> {
                 if stored.deleting_since_ms().is_some() {
                     return Err(changed_meanwhile());
                 }
-                // The shard of a queue of one is closed with this.
+                // The first shard is closed with this, if it is not closed yet.
                 let spread = Spread::changed(&stored.config, stored.spread.as_ref(), config.shards)?;
+                if !stored.admits(&spread, 0) {
+                    return Err(changed_meanwhile());
+                }
                 stored.take_spread(&spread, view.created_at_ms);
             }
             match stored.configure(config) {
@@ -108,6 +112,22 @@ impl<'a> Whole<'a> {
     /// [`Refusal::StoreFull`]: the disk of a partition has none.
     fn check_room(&self, first: &Shard, spread: &Spread) -> Result<(), Refusal> {
         spread.current.numbers().try_for_each(|number| self.of(&first.sibling(number)).options.room.check())
+    }
+
+    /// Sees to it that these shards of a queue can be closed. The first one is closed with the change itself, so it cannot wait for its
+    /// index then.
+    ///
+    /// # Errors
+    /// [`Refusal::IndexBuilding`]: some of them build it in the background.
+    async fn index_values(&self, first: &Shard, shards: Generation) -> Result<(), Refusal> {
+        let mut building = None;
+        for shard in shards.numbers().map(|number| first.sibling(number)) {
+            match self.of(&shard).index_values(&shard).await {
+                Err(refusal @ Refusal::IndexBuilding { .. }) => building = Some(refusal),
+                indexed => indexed?,
+            }
+        }
+        building.map_or(Ok(()), Err)
     }
 
     pub(super) async fn delete(&self, name: &QueueName) -> Result<(), Refusal> {

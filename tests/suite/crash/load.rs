@@ -19,7 +19,10 @@ use tokio::time::{sleep, timeout};
 pub(crate) const KEY: &str = "tail";
 /// Producers pause while this number of messages waits.
 const BACKLOG: usize = 150;
+/// Of which there are new ones all the time.
 const KEYS: usize = 30;
+/// The messages of a producer after which the oldest key is no longer used.
+const MESSAGES_BY_KEY: usize = 5;
 /// The longest that a worker holds a message before it reports the result.
 const WORK_MS: u64 = 100;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
@@ -113,7 +116,7 @@ impl Load {
                 .map(|number| {
                     NewMessage::new(format!("{via}-{number:05}"), "a message that must not be lost")
                         .priority(rng.random_range(-100..100))
-                        .metadata(KEY, format!("N{}", rng.random_range(0..KEYS)))
+                        .metadata(KEY, format!("N{}", number / MESSAGES_BY_KEY + rng.random_range(0..KEYS)))
                 })
                 .collect();
             made += count;

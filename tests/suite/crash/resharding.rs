@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-const QUEUE: &str = "simple";
+/// The queues that are changed, and whether they are exclusive.
+const QUEUES: [(&str, bool); 2] = [("simple", false), ("exclusive", true)];
 /// Between two checks of the background job.
 const CHECK: Duration = Duration::from_millis(200);
 
@@ -38,7 +39,7 @@ async fn x4_the_number_of_shards_changes_while_primaries_fail() {
     change_under_load(faults, 15_000).await;
 }
 
-/// Changes a queue of 4 shards to 8, 3, 1 and 6. A fault follows the change of its position, before the earlier shards are removed.
+/// Changes queues of 4 shards to 8, 3, 1 and 6. A fault follows the change of its position, before the earlier shards are removed.
 /// `retention_ms`: how long messages are kept that have ended.
 async fn change_under_load(faults: [Option<(usize, Fault)>; 4], retention_ms: u64) {
     let mut cluster = Cluster::start().await;
@@ -48,28 +49,34 @@ async fn change_under_load(faults: [Option<(usize, Fault)>; 4], retention_ms: u6
     let options = RedisOptions::new(&redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");
     let (phase, phases) = watch::channel(Phase::Load);
-    let queue = QueueConfig { shards: Some(4), terminal_retention_ms: Some(retention_ms), ..queue_config(false) };
-    clients[0].create_queue(QUEUE, queue).await.expect("a queue");
-    let load = Load::new(QUEUE, false, &clients, &phases).retention(Duration::from_millis(retention_ms));
-    let (mut tasks, loads) = (JoinSet::new(), [load.clone()]);
-    for via in 0..2 {
-        load.spawn_spread(via, &mut tasks);
+    let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
+    for (name, is_exclusive) in QUEUES {
+        let terminal_retention_ms = Some(retention_ms);
+        let queue = QueueConfig { shards: Some(4), terminal_retention_ms, ..queue_config(is_exclusive) };
+        clients[0].create_queue(name, queue).await.expect("a queue");
+        let load = Load::new(name, is_exclusive, &clients, &phases).retention(Duration::from_millis(retention_ms));
+        (0..2).for_each(|via| load.spawn_spread(via, &mut tasks));
+        loads.push(load);
     }
     let changes = async {
         for (n, (shards, fault)) in [8, 3, 1, 6].into_iter().zip(faults).enumerate() {
             progress(&loads, 60).await;
             let began = Instant::now();
-            let change = QueueConfig { shards: Some(shards), ..QueueConfig::default() };
-            let changed = clients[n % 2].update_queue(QUEUE, change).await.expect("a change");
-            assert_eq!((changed.config.shards, changed.shards_draining > 0), (Some(shards), true));
+            for (name, _) in QUEUES {
+                let change = QueueConfig { shards: Some(shards), ..QueueConfig::default() };
+                let changed = clients[n % 2].update_queue(name, change).await.expect("a change");
+                assert_eq!((changed.config.shards, changed.shards_draining > 0), (Some(shards), true), "{name}");
+            }
             progress(&loads, 60).await;
             if let Some((slots, fault)) = fault {
                 cluster.strike(slots, fault).await;
                 progress(&loads, 20).await;
             }
-            finish(&clients[1], &store).await;
-            println!("{shards} shards, and no earlier ones after {:?}", began.elapsed());
-            check_invariants(&clients, QUEUE).await;
+            for (name, _) in QUEUES {
+                finish(&clients[1], &store, name).await;
+                println!("{name}: {shards} shards, and no earlier ones after {:?}", began.elapsed());
+                check_invariants(&clients, name).await;
+            }
         }
         progress(&loads, 60).await;
     };
@@ -78,17 +85,19 @@ async fn change_under_load(faults: [Option<(usize, Fault)>; 4], retention_ms: u6
         Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
     }
     drain(phase, tasks, &clients, &loads).await;
-    check_invariants(&clients, QUEUE).await;
-    judge(&load, &store).await;
+    for load in &loads {
+        check_invariants(&clients, &load.queue).await;
+        judge(load, &store).await;
+    }
 }
 
 /// Makes all messages that wait as urgent as possible: under this load there is always a more urgent one than some in an earlier shard.
-async fn raise(client: &Client) {
+async fn raise(client: &Client, queue: &str) {
     let patch = MessagePatch { priority: Some(-1_000), ..MessagePatch::default() };
     let selection = Selection { states: vec![State::Pending], ..Selection::default() };
     let mut request = ChangeRequest::new(selection, Change::Update(patch));
     loop {
-        let page = client.change_messages(QUEUE, request.clone()).await.expect("a page");
+        let page = client.change_messages(queue, request.clone()).await.expect("a page");
         if page.next_page_token.is_empty() {
             return;
         }
@@ -97,27 +106,28 @@ async fn raise(client: &Client) {
 }
 
 /// Runs the background job of a server until the earlier shards are removed.
-async fn finish(client: &Client, store: &RedisStore) {
+async fn finish(client: &Client, store: &RedisStore, queue: &str) {
     let give_up_at = Instant::now() + SOON;
-    let name = QueueName::parse("queue", QUEUE).expect("a valid name");
+    let name = QueueName::parse("queue", queue).expect("a valid name");
     loop {
         // A primary may be unavailable: then another check finishes.
         if store.get_queue(&name).await.is_ok() {
             drop(store.check_shards().await);
         }
-        let queue = client.get_queue(QUEUE).await.expect("a queue");
-        if queue.shards_draining == 0 {
+        let draining = client.get_queue(queue).await.expect("a queue").shards_draining;
+        if draining == 0 {
             return;
         }
-        assert!(Instant::now() < give_up_at, "{} shards are not empty", queue.shards_draining);
-        raise(client).await;
+        assert!(Instant::now() < give_up_at, "{queue}: {draining} shards are not empty");
+        raise(client, queue).await;
         sleep(CHECK).await;
     }
 }
 
-/// Every acknowledged message has been completed once, by the events of all shards that there were; no two workers had it at one time.
+/// Every acknowledged message has been completed once, by the events of all shards that there were; no two workers had it, or
+/// messages of one key, at one time.
 async fn judge(load: &Load, store: &RedisStore) {
-    let first = Shard::first(&QueueName::parse("queue", QUEUE).expect("a valid name"));
+    let first = Shard::first(&QueueName::parse("queue", &load.queue).expect("a valid name"));
     let mut completions: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     for number in 0..SHARD_NUMBERS {
         let events = store.outbox_events(&first.sibling(number)).await.expect("the outbox");
@@ -138,7 +148,7 @@ async fn judge(load: &Load, store: &RedisStore) {
             other => wrong.push(format!("{id}: completed in {other:?}")),
         }
     }
-    println!("{} accepted; completed by shard: {by_shard:?}", accepted.len());
+    println!("{}: {} accepted; completed by shard: {by_shard:?}", load.queue, accepted.len());
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(completions, BTreeMap::new(), "completed, and not accepted");
     let generations = [0..4, 4..12, 12..15, 15..16, 16..22];

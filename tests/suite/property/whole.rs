@@ -4,6 +4,7 @@ use crate::property::compare::{Outcome, same};
 use crate::property::sides::{WholeOracle, WholeRedis};
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::state::is_arrow;
+use tallystone_model::store::Queue;
 use tallystone_model::*;
 use tallystone_tests::{KEY, Probe};
 
@@ -31,7 +32,7 @@ pub(super) async fn compare(
     same("the depth", &depth, &redis.depth(shard, None).await)?;
     same("the ages", &oracle.ages(shard).await, &redis.ages(shard).await)?;
     let page_items = if depth.is_ok_and(|depth| depth.live() < 50) { PAGE_ITEMS } else { PAGE_ITEMS_OF_MANY };
-    let (mut messages, mut ids) = (0, BTreeSet::new());
+    let (mut messages, mut ids, mut shards_of_values) = (0, BTreeSet::new(), BTreeMap::new());
     for state in State::ALL {
         let (theirs, ours) =
             (list(oracle, shard, state, page_items).await?, list(redis, shard, state, page_items).await?);
@@ -56,6 +57,13 @@ pub(super) async fn compare(
                 &in_order(state, theirs)?,
                 &in_order(state, ours.clone())?,
             )?;
+            // Exclusivity holds within a shard (Q17).
+            for value in
+                ours.iter().filter(|_| !state.is_terminal()).filter_map(|message| exclusivity_value(&queue, message))
+            {
+                let number = *shards_of_values.entry(value.to_owned()).or_insert(shard.number);
+                same(&format!("the shard of the live messages of '{value}'"), &number, &shard.number)?;
+            }
             of_shards.extend(ours);
         }
         same(&format!("the list of {state} messages over all shards"), &of_shards, &ours)?;
@@ -74,6 +82,10 @@ pub(super) async fn compare(
         return Err(format!("the scrubber checked {checked} of {messages} messages"));
     }
     Ok(())
+}
+
+fn exclusivity_value<'a>(queue: &Queue, message: &'a Message) -> Option<&'a str> {
+    queue.config.queue_type.key().and_then(|key| message.metadata.get(key))
 }
 
 async fn list<S: Store>(store: &S, shard: &Shard, state: State, page_items: usize) -> Result<Vec<Message>, String> {

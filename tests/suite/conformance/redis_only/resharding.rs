@@ -2,20 +2,25 @@
 
 use super::shards::{Kept, find, late_server, remove};
 use super::{alone, raw};
+use crate::conformance::shards::shard_of;
 use tallystone_model::store::Depth;
-use tallystone_model::{QueueConfig, QueuePatch, Refusal, Shard, Spread, Store};
+use tallystone_model::{IndexKeys, NewMessage, QueueConfig, QueuePatch, Refusal, Shard, Spread, Store};
 use tallystone_server::Sharded;
 use tallystone_server::store::RedisStore;
 use tallystone_tests::queue::to;
-use tallystone_tests::{Stage, TestQueue, TestRedis, message, simple};
+use tallystone_tests::{KEY, Polling, Stage, TestQueue, TestRedis, exclusive, keyed, simple};
 
 type Queue = TestQueue<Sharded<RedisStore>>;
 
+/// Numbers of shards before and after a change, and kinds of queues.
+const CHANGES: [(u16, u16, fn() -> QueueConfig); 4] =
+    [(4, 7, simple), (7, 3, exclusive), (1, 5, exclusive), (5, 1, simple)];
+
 /// A queue with this number of shards, whose keys the test changes.
-async fn queue(test: &str, shards: u16) -> (TestRedis, Stage<RedisStore>, Queue) {
+async fn queue(test: &str, shards: u16, config: QueueConfig) -> (TestRedis, Stage<RedisStore>, Queue) {
     let (redis, stage) = alone(test).await;
     let queue = late_server(&redis, &stage.clock, &Shard::first(&stage.queue_name())).await;
-    queue.store.create_queue(queue.name(), QueueConfig { shards, ..simple() }).await.expect("a new queue");
+    queue.store.create_queue(queue.name(), QueueConfig { shards, ..config }).await.expect("a new queue");
     (redis, stage, queue)
 }
 
@@ -27,10 +32,11 @@ async fn spread(queue: &Queue) -> Option<Spread> {
     queue.describe().await.expect("a queue").spread
 }
 
-/// Messages that no other call of the test sends: enough for each shard.
+/// Messages that no other call of the test sends, each of another exclusivity value: enough for each shard.
 async fn put(queue: &Queue, kind: &str) {
     for n in 0..30 {
-        queue.put_late(message(&format!("{kind}{n}"), 1)).await;
+        let name = format!("{kind}{n}");
+        queue.put_late(keyed(&name, 1, &name)).await;
     }
 }
 
@@ -44,12 +50,12 @@ async fn complete_all(queue: &Queue) -> usize {
 
 #[tokio::test]
 async fn x4_a_change_whose_server_dies_is_completed_by_the_next_call_or_the_check() {
-    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+    for (before, after, config) in CHANGES {
         let (old, new) = (0..before, before..before + after);
         // It has changed the first shard alone; has closed the others, too; has created one of the new ones.
         for from in [1, before, before + 1] {
             for by_check in [false, true] {
-                let (redis, stage, queue) = queue("q17-dies", before).await;
+                let (redis, stage, queue) = queue("q17-dies", before, config()).await;
                 put(&queue, "before").await;
                 let kept = Kept::of(&redis, &queue.shard, from..new.end).await;
                 queue.reconfigure(reshard(after)).await;
@@ -76,8 +82,8 @@ async fn x4_a_change_whose_server_dies_is_completed_by_the_next_call_or_the_chec
 
 #[tokio::test]
 async fn x4_the_end_of_a_change_whose_server_dies_is_completed_by_the_check() {
-    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
-        let (redis, stage, queue) = queue("q17-end-dies", before).await;
+    for (before, after, config) in CHANGES {
+        let (redis, stage, queue) = queue("q17-end-dies", before, config()).await;
         put(&queue, "before").await;
         queue.reconfigure(reshard(after)).await;
         queue.purge(true).await;
@@ -111,9 +117,9 @@ async fn x4_the_end_of_a_change_whose_server_dies_is_completed_by_the_check() {
 /// A closed shard does not open again, whatever the first one has lost.
 #[tokio::test]
 async fn x1_the_first_shard_takes_over_a_change_that_it_has_lost() {
-    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+    for (before, after, config) in CHANGES {
         for by_check in [false, true] {
-            let (redis, stage, queue) = queue("q17-lost", before).await;
+            let (redis, stage, queue) = queue("q17-lost", before, config()).await;
             put(&queue, "before").await;
             let first = Kept::of(&redis, &queue.shard, [0]).await;
             queue.reconfigure(reshard(after)).await;
@@ -148,8 +154,8 @@ async fn x1_the_first_shard_takes_over_a_change_that_it_has_lost() {
 /// The operator repeats the change, or makes another one, before the check has found out what was lost.
 #[tokio::test]
 async fn x1_another_change_comes_after_one_that_the_first_shard_has_lost() {
-    for before in [1, 4] {
-        let (redis, stage, queue) = queue("q17-lost-again", before).await;
+    for (before, config) in [(1, exclusive()), (4, simple())] {
+        let (redis, stage, queue) = queue("q17-lost-again", before, config).await;
         let first = Kept::of(&redis, &queue.shard, [0]).await;
         queue.reconfigure(reshard(5)).await;
         put(&queue, "after").await;
@@ -164,8 +170,8 @@ async fn x1_another_change_comes_after_one_that_the_first_shard_has_lost() {
 
 #[tokio::test]
 async fn x1_a_change_that_a_copy_has_lost_reaches_it_again() {
-    for (before, after) in [(4, 7), (5, 1)] {
-        let (redis, stage, queue) = queue("q17-lost-copy", before).await;
+    for (before, after, config) in [(4, 7, exclusive()), (5, 1, simple())] {
+        let (redis, stage, queue) = queue("q17-lost-copy", before, config).await;
         let copies = Kept::of(&redis, &queue.shard, 1..before).await;
         queue.reconfigure(reshard(after)).await;
         let changed = spread(&queue).await.expect("a change");
@@ -189,17 +195,17 @@ async fn x1_a_change_that_a_copy_has_lost_reaches_it_again() {
 
 #[tokio::test]
 async fn x1_a_queue_whose_first_shard_was_lost_during_a_change_keeps_the_messages_of_the_others() {
-    for (before, after) in [(4, 7), (7, 3), (1, 5)] {
-        let (redis, stage, queue) = queue("q17-lost-home", before).await;
+    for (before, after, config) in CHANGES.into_iter().take(3) {
+        let (redis, stage, queue) = queue("q17-lost-home", before, config()).await;
         queue.reconfigure(reshard(after)).await;
         put(&queue, "after").await;
         let changed = spread(&queue).await.expect("a change");
         remove(&redis, &queue.shard).await;
         let late = late_server(&redis, &stage.clock, &queue.shard).await;
         // Whatever the number of shards that its creator has in mind.
-        let other = late.store.create_queue(late.name(), QueueConfig { shards: after + 1, ..simple() }).await;
+        let other = late.store.create_queue(late.name(), QueueConfig { shards: after + 1, ..config() }).await;
         assert!(matches!(other, Err(Refusal::QueueExists { .. })), "{other:?}");
-        late.store.create_queue(late.name(), QueueConfig { shards: after, ..simple() }).await.expect("the queue");
+        late.store.create_queue(late.name(), QueueConfig { shards: after, ..config() }).await.expect("the queue");
         assert_eq!(spread(&late).await, Some(changed));
         assert_eq!(complete_all(&late).await, 30);
     }
@@ -207,7 +213,7 @@ async fn x1_a_queue_whose_first_shard_was_lost_during_a_change_keeps_the_message
 
 #[tokio::test]
 async fn x4_a_shard_that_was_removed_is_not_created_by_a_late_call() {
-    let (redis, stage, queue) = queue("q17-late", 4).await;
+    let (redis, stage, queue) = queue("q17-late", 4, exclusive()).await;
     let late = late_server(&redis, &stage.clock, &queue.shard).await;
     put(&late, "before").await;
     queue.purge(true).await;
@@ -226,8 +232,8 @@ async fn x4_a_shard_that_was_removed_is_not_created_by_a_late_call() {
 
 #[tokio::test]
 async fn x4_of_two_changes_at_once_one_is_made() {
-    for before in [1, 4] {
-        let (redis, stage, first) = queue("q17-two", before).await;
+    for (before, config) in [(1, exclusive()), (4, simple())] {
+        let (redis, stage, first) = queue("q17-two", before, config).await;
         let second = late_server(&redis, &stage.clock, &first.shard).await;
         put(&first, "before").await;
         let change = async |queue: &Queue, shards| queue.store.update_queue(queue.name(), reshard(shards)).await;
@@ -253,7 +259,7 @@ async fn x4_of_two_changes_at_once_one_is_made() {
 async fn x4_a_deletion_and_a_change_at_once_leave_a_whole_queue_or_none() {
     for before in [1, 4] {
         for round in 0..4 {
-            let (redis, stage, first) = queue(&format!("q17-deleted-{round}"), before).await;
+            let (redis, stage, first) = queue(&format!("q17-deleted-{round}"), before, exclusive()).await;
             let second = late_server(&redis, &stage.clock, &first.shard).await;
             second.describe().await.expect("a queue");
             let (deleted, changed) = tokio::join!(
@@ -274,5 +280,50 @@ async fn x4_a_deletion_and_a_change_at_once_leave_a_whole_queue_or_none() {
             let left: Vec<String> = raw(&redis, &format!("KEYS ts:{{{}/*}}:state", first.name())).await;
             assert_eq!(left, Vec::<String>::new(), "{before}, {round}");
         }
+    }
+}
+
+/// Closed shards know by an index what they keep. It is built before the change.
+#[tokio::test]
+async fn x4_an_exclusive_queue_is_changed_when_the_index_of_its_values_is_built() {
+    for before in [1, 2] {
+        let (redis, _stage, queue) = queue("q17-index", before, exclusive()).await;
+        // More than a build covers while its caller waits.
+        let all: Vec<NewMessage> = (0..6_000).map(|n| keyed(&format!("m{n}"), 1, &format!("v{}", n % 600))).collect();
+        for part in all.chunks(1_000) {
+            queue.put(part.to_vec()).await;
+        }
+        let refused = queue.store.update_queue(queue.name(), reshard(5)).await;
+        assert!(matches!(refused, Err(Refusal::IndexBuilding { .. })), "{refused:?}");
+        assert_eq!(spread(&queue).await, None, "certainly not changed");
+        let polling = Polling::begin();
+        let changed = loop {
+            match queue.store.update_queue(queue.name(), reshard(5)).await {
+                Err(Refusal::IndexBuilding { .. }) => polling.pause().await,
+                changed => break changed.expect("a change"),
+            }
+        };
+        assert_eq!(changed.config.shards, 5);
+        // A value that is there stays, another does not.
+        queue.put_late(keyed("kept", 1, "v0")).await;
+        queue.put_late(keyed("moved", 1, "new")).await;
+        assert!(shard_of(&queue, "kept").await < Some(before) && shard_of(&queue, "moved").await >= Some(before));
+        // Nothing that needs the place of an index gets that of this one.
+        let indexes: Vec<IndexKeys> = (0..16).map(|n| IndexKeys::parse([format!("key{n}")]).expect("a key")).collect();
+        let declared = QueuePatch { indexes: Some(indexes.clone()), ..QueuePatch::default() };
+        let refused = queue.store.update_queue(queue.name(), declared).await;
+        assert!(matches!(refused, Err(Refusal::TooManyIndexes { .. })), "{refused:?}");
+        let fewer = QueuePatch { indexes: Some(indexes[..15].to_vec()), ..QueuePatch::default() };
+        queue.reconfigure(fewer).await;
+        let none = QueuePatch { indexes: Some(Vec::new()), ..QueuePatch::default() };
+        queue.reconfigure(none).await;
+        for number in 0..before {
+            let config = find(&redis, &queue.shard.sibling(number)).await.expect("it is there");
+            let indexes = config["indexes"].as_array().expect("a list");
+            assert_eq!((indexes.len(), &indexes[0]["keys"][0]), (1, &KEY.into()), "{config}");
+        }
+        queue.put_late(keyed("kept-too", 1, "v1")).await;
+        assert!(shard_of(&queue, "kept-too").await < Some(before));
+        queue.assert_sound().await;
     }
 }

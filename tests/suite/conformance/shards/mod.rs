@@ -50,6 +50,17 @@ async fn shards_of<S: Store>(queue: &TestQueue<S>) -> Vec<Shard> {
     layout.numbers().map(|number| queue.shard.sibling(number)).collect()
 }
 
+/// The number of the shard that has the message of this id; `None`: no message has it.
+pub(super) async fn shard_of<S: Probe>(queue: &TestQueue<S>, name: &str) -> Option<u16> {
+    let mut found = Vec::new();
+    for shard in shards_of(queue).await {
+        let holds = queue.store.holds(&shard, &[id(name)]).await.expect("a shard");
+        found.extend(holds[0].then_some(shard.number));
+    }
+    assert!(found.len() <= 1, "{name} is in {found:?}");
+    found.pop()
+}
+
 /// Through a server that does not know the shards of the queue, each of these new messages is found by this verb.
 async fn finds_each<S: Probe>(
     late: &TestQueue<S>,

@@ -1,6 +1,6 @@
-//! The number of shards of a simple queue is changed while it is in use (Q17, X4).
+//! The number of shards of a queue is changed while it is in use (Q17, X4).
 
-use super::{finds_each, names, shards_of};
+use super::{finds_each, names, shard_of, shards_of};
 use crate::conformance::named;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,6 +20,9 @@ over_stores_of_shards!(
     q17_walks_go_on_over_a_change,
     q17_a_queue_may_be_deleted_during_a_change,
     q17_changes_that_cannot_be_made_change_nothing,
+    q17_a_value_stays_in_its_shard_until_its_last_message_has_ended,
+    q17_a_coalesced_message_goes_where_its_value_is,
+    q17_the_last_message_of_a_value_may_leave_it_in_the_middle_of_a_batch,
 );
 
 fn reshard(shards: u16) -> QueuePatch {
@@ -28,7 +31,11 @@ fn reshard(shards: u16) -> QueuePatch {
 
 /// A simple queue with this number of shards.
 async fn queue_of<S: Probe>(stage: &Stage<S>, shards: u16) -> TestQueue<S> {
-    let (name, config) = (stage.queue_name(), QueueConfig { shards, ..simple() });
+    new_queue(stage, QueueConfig { shards, ..simple() }).await
+}
+
+async fn new_queue<S: Probe>(stage: &Stage<S>, config: QueueConfig) -> TestQueue<S> {
+    let name = stage.queue_name();
     stage.store.create_queue(&name, config).await.expect("a new queue");
     TestQueue { store: stage.store.clone(), clock: stage.clock.clone(), shard: Shard::first(&name) }
 }
@@ -162,16 +169,7 @@ async fn q17_a_coalesced_message_goes_where_its_id_is_live<S: Probe>(stage: &Sta
     }
     queue.reconfigure(reshard(3)).await;
     let coalesce = |name: &str, priority| NewMessage { coalesce: true, ..message(name, priority) };
-    let shard_of = async |name: &str| {
-        let holds =
-            async |number: u16| queue.store.holds(&queue.shard.sibling(number), &[id(name)]).await.expect("a shard")[0];
-        let mut found = Vec::new();
-        for number in numbers(&queue).await {
-            found.extend(holds(number).await.then_some(number));
-        }
-        assert!(found.len() <= 1, "{name} is in {found:?}");
-        found.pop()
-    };
+    let shard_of = async |name: &str| shard_of(&queue, name).await;
     // Live ones stay.
     for lease in &leases[16..] {
         let name = lease.id.as_str();
@@ -203,11 +201,13 @@ async fn q17_a_coalesced_message_goes_where_its_id_is_live<S: Probe>(stage: &Sta
 /// Each verb is the first call of a server after the change.
 async fn q17_a_server_that_knows_nothing_of_a_change_finds_every_message<S: Probe>(stage: &Stage<S>) {
     const MESSAGES: usize = 20;
-    let all = |kind: &str| -> Vec<NewMessage> { (0..MESSAGES).map(|n| message(&format!("{kind}{n}"), 1)).collect() };
+    // Each of another exclusivity value.
+    let of = |name: String| keyed(&name, 1, &name);
+    let all = |kind: &str| -> Vec<NewMessage> { (0..MESSAGES).map(|n| of(format!("{kind}{n}"))).collect() };
     let verbs = ["complete", "extend", "release", "cancel", "redrive", "update", "get", "explain", "enqueue"];
     for ((before, after), verb) in [(4, 7), (7, 3), (5, 1), (1, 5)].into_iter().cycle().zip(verbs) {
-        for finishes in [false, true] {
-            let late = queue_of(stage, before).await;
+        for (finishes, config) in [(false, simple()), (true, simple()), (false, exclusive()), (true, exclusive())] {
+            let late = new_queue(stage, QueueConfig { shards: before, ..config }).await;
             let current = late.through(&stage.other);
             late.put(all("old")).await;
             late.take_all().await;
@@ -365,8 +365,14 @@ async fn q17_changes_that_cannot_be_made_change_nothing<S: Probe>(stage: &Stage<
         assert_eq!(queue.describe().await, before);
         refusal.to_string()
     };
-    let (simple, exclusive) = (queue_of(stage, 4).await, stage.queue(exclusive()).await);
-    assert!(refused(&exclusive, 2).await.contains("create another queue"));
+    let simple = queue_of(stage, 4).await;
+    // Each closed shard of an exclusive queue needs one index more.
+    let indexes = (0..16).map(|n| IndexKeys::parse([format!("key{n}")]).expect("a key")).collect();
+    let full = new_queue(stage, QueueConfig { shards: 4, indexes, ..exclusive() }).await;
+    let before = full.describe().await;
+    let refusal = full.store.update_queue(full.name(), reshard(2)).await.expect_err("refused");
+    assert!(matches!(refusal, Refusal::TooManyIndexes { .. }), "{refusal:?}");
+    assert_eq!(full.describe().await, before);
     for shards in [0, 65] {
         refused(&simple, shards).await;
     }
@@ -379,4 +385,119 @@ async fn q17_changes_that_cannot_be_made_change_nothing<S: Probe>(stage: &Stage<
     let leases = simple.take_all().await;
     assert_eq!(leases.len(), 61);
     assert!(leases.iter().all(|lease| lease.expires_at_ms - lease.leased_at_ms == 77_000));
+}
+
+/// A value has messages in one shard at a time, whatever their states; so only one of them runs at a time.
+async fn q17_a_value_stays_in_its_shard_until_its_last_message_has_ended<S: Probe>(stage: &Stage<S>) {
+    const KEPT: [&str; 6] = ["pending", "running", "delayed", "retried", "errored", "canceled"];
+    const FREE: [&str; 2] = ["completed", "none"];
+    for (before, after) in [(4, 7), (7, 3), (1, 5), (5, 1)] {
+        let queue = new_queue(stage, QueueConfig { shards: before, ..exclusive() }).await;
+        let late = queue.through(&stage.other);
+        queue.put(["running", "retried", "errored", "completed"].map(|value| keyed(value, 1, value))).await;
+        let leases = queue.take_all().await;
+        let lease_of = |value: &str| to(leases.iter().find(|lease| lease.id.as_str() == value).expect("its lease"));
+        queue.release(lease_of("retried"), Some(5_000), "").await.expect("a live lease");
+        queue.release_for_good(lease_of("errored"), Verdict::Error, "").await.expect("a live lease");
+        queue.complete(lease_of("completed")).await.expect("a live lease");
+        let delayed = NewMessage { invisibility_ms: Some(5_000), ..keyed("delayed", 1, "delayed") };
+        queue.put([keyed("pending", 1, "pending"), delayed, keyed("canceled", 1, "canceled")]).await;
+        queue.cancel(no_lease("canceled"), "").await.expect("a pending message");
+        queue.reconfigure(reshard(after)).await;
+
+        let is_kept = async |name: String| shard_of(&queue, &name).await < Some(before);
+        // Twice: with what the first call has brought, and through a server that knows nothing of the change.
+        for (server, kind) in [(&queue, "second"), (&late, "third")] {
+            for value in KEPT.into_iter().chain(FREE) {
+                server.put_late(keyed(&format!("{value}-{kind}"), 2, value)).await;
+                assert_eq!(
+                    is_kept(format!("{value}-{kind}")).await,
+                    KEPT.contains(&value),
+                    "{value}, {before} to {after}"
+                );
+            }
+        }
+        let run = async |expected: &[&str]| {
+            let taken = late.take_all().await;
+            let mut values: Vec<&str> = taken.iter().map(|lease| lease.metadata.get(KEY).expect("a value")).collect();
+            values.sort_unstable();
+            assert_eq!(values, expected, "one of each value, {before} to {after} shards");
+            for lease in taken {
+                late.complete(to(&lease)).await.expect("a live lease");
+            }
+        };
+        run(&["canceled", "completed", "delayed", "errored", "none", "pending", "retried"]).await;
+        late.complete(lease_of("running")).await.expect("a live lease");
+        for id in ["errored", "canceled"] {
+            late.redrive(id).await.expect("an ended message");
+        }
+        run(&["canceled", "completed", "delayed", "errored", "none", "pending", "retried", "running"]).await;
+        run(&["canceled", "errored", "pending", "running"]).await;
+        run(&[]).await;
+        // Two that are not visible yet keep their values.
+        for value in KEPT {
+            queue.put([keyed(&format!("{value}-fourth"), 1, value)]).await;
+            let (is_kept, is_hidden) =
+                (is_kept(format!("{value}-fourth")).await, ["delayed", "retried"].contains(&value));
+            assert_eq!(is_kept, is_hidden, "{value}, {before} to {after} shards");
+        }
+        stage.clock.advance(5_000);
+        for _ in 0..2 {
+            late.take_all().await;
+            late.purge(true).await;
+        }
+        drain(&queue).await;
+        queue.put([keyed("delayed-fifth", 1, "delayed")]).await;
+        assert!(!is_kept("delayed-fifth".to_owned()).await);
+        queue.assert_sound().await;
+    }
+}
+
+async fn q17_a_coalesced_message_goes_where_its_value_is<S: Probe>(stage: &Stage<S>) {
+    let queue = new_queue(stage, QueueConfig { shards: 1, id_window_ms: 2_000_000, ..exclusive() }).await;
+    let coalesce = |id: &str, value: &str| NewMessage { coalesce: true, ..keyed(id, 1, value) };
+    queue.put(["a", "b", "c", "d"].map(|id| keyed(id, 2, id))).await;
+    let leases = queue.take_all().await;
+    queue.release_for_good(to(&leases[0]), Verdict::Error, "").await.expect("a live lease");
+    for lease in &leases[1..] {
+        queue.complete(to(lease)).await.expect("a live lease");
+    }
+    queue.put([keyed("kept", 1, "d")]).await;
+    queue.reconfigure(reshard(5)).await;
+    let is_kept = async |name: &str| shard_of(&queue, name).await == Some(0);
+    // The last message of its value, and errored: it is new where it was.
+    queue.put([coalesce("a", "a")]).await;
+    assert_eq!((is_kept("a").await, queue.state("a").await), (true, State::Pending));
+    // Of another value than it had: of one that is kept, and of one that is not.
+    queue.put([coalesce("b", "d"), coalesce("c", "x")]).await;
+    assert_eq!((is_kept("b").await, is_kept("c").await), (true, false));
+    // Only the ids are known.
+    queue.take_all().await;
+    queue.purge(true).await;
+    collect(&queue).await;
+    queue.put([keyed("e", 1, "e"), coalesce("d", "d"), coalesce("a", "new")]).await;
+    assert_eq!(queue.put([keyed("d", 1, "d")]).await[0].enqueued_at_ms, stage.clock.now_ms());
+    for name in ["a", "d", "e"] {
+        assert!(!is_kept(name).await, "{name}");
+    }
+    queue.assert_sound().await;
+}
+
+async fn q17_the_last_message_of_a_value_may_leave_it_in_the_middle_of_a_batch<S: Probe>(stage: &Stage<S>) {
+    let queue = new_queue(stage, QueueConfig { shards: 1, ..exclusive() }).await;
+    queue.put(["a", "b"].map(|id| keyed(id, 2, id))).await;
+    for lease in queue.take_all().await {
+        queue.release_for_good(to(&lease), Verdict::Error, "").await.expect("a live lease");
+    }
+    queue.reconfigure(reshard(5)).await;
+    // What was the last message of `a` becomes one of `b`, and of `x`: then `a` is kept no more.
+    let leave = NewMessage { coalesce: true, ..keyed("a", 1, "b") };
+    queue.put([keyed("before", 1, "b"), leave, keyed("after", 1, "a")]).await;
+    let mut is_kept = Vec::new();
+    for name in ["before", "a", "after"] {
+        is_kept.push(shard_of(&queue, name).await == Some(0));
+    }
+    assert_eq!(is_kept, [true, true, false]);
+    assert_eq!(queue.take_all().await.len(), 2, "one of each value");
+    queue.assert_sound().await;
 }

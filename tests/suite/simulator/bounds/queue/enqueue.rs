@@ -17,7 +17,8 @@ pub(super) async fn cases(size: usize) -> Vec<Case> {
     cases.push(known("known, coalesced", exclusive(0), size, |new| NewMessage { coalesce: true, ..new }).await);
     cases.push(ended(size).await);
     cases.push(remembered(size).await);
-    cases.push(moved(size).await);
+    cases.push(closed("of a closed shard", simple(), size).await);
+    cases.push(closed("of a closed shard, exclusive", exclusive(0), size).await);
     cases
 }
 
@@ -77,9 +78,11 @@ async fn remembered(size: usize) -> Case {
     measured(&stage, "remembered", size, 0, messages(0..ALL, SMALL).collect()).await
 }
 
-/// The shard is closed. It collects the messages of the first half, and forgets the ids of the others.
-async fn moved(size: usize) -> Case {
-    let stage = Stage::new(QueueConfig { id_window_ms: DELAY_MS_MAX, ..simple() }).await;
+/// The shard is closed. It collects the messages of the first half, whose values it keeps if it is exclusive, and forgets the ids of
+/// the others.
+async fn closed(what: &'static str, config: QueueConfig, size: usize) -> Case {
+    let kept = config.queue_type.key().map_or(0, |_| ALL / 2);
+    let stage = Stage::new(QueueConfig { id_window_ms: DELAY_MS_MAX, ..config }).await;
     stage.put(messages(0..ALL / 2, PAYLOAD_BYTES_MAX)).await;
     for leases in stage.take(ALL / 2).await.chunks(100) {
         let releases = leases.iter().map(super::verbs::failure).collect();
@@ -92,8 +95,9 @@ async fn moved(size: usize) -> Case {
     let change = QueuePatch { shards: Some(2), ..QueuePatch::default() };
     stage.store.update_queue(&stage.shard.queue, change).await.expect("a change");
     let new: Vec<NewMessage> = messages(0..ALL, SMALL).map(|new| NewMessage { coalesce: true, ..new }).collect();
-    let case = measured(&stage, "of a closed shard", size, 0, new.clone()).await;
+    let case = measured(&stage, what, size, kept.min(1), new.clone()).await;
     let again = stage.store.enqueue(&stage.shard, new).await.expect("an open queue");
-    assert!(again.iter().all(|result| result.as_ref().is_err_and(Refusal::is_moved)));
+    assert!(again[..kept].iter().all(Result::is_ok));
+    assert!(again[kept..].iter().all(|result| result.as_ref().is_err_and(Refusal::is_moved)));
     case
 }
