@@ -3,8 +3,12 @@
 use super::*;
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
 
+fn queue() -> QueueName {
+    QueueName::parse("queue", "q").expect("a name")
+}
+
 fn shard() -> Shard {
-    Shard::first(&QueueName::parse("queue", "q").expect("a name"))
+    Shard::first(&queue())
 }
 
 fn id(id: &str) -> MessageId {
@@ -60,7 +64,7 @@ fn history(events: Vec<Event>, lost: &[u64]) -> History {
 }
 
 fn lease(message: &str, fencing_token: u64, call: u64) -> SeenLease {
-    SeenLease { shard: shard(), id: id(message), fencing_token, call }
+    SeenLease { queue: queue(), id: id(message), fencing_token, call }
 }
 
 fn breaks(history: &History) -> Vec<Rule> {
@@ -109,7 +113,7 @@ fn x8_one_version_and_one_offset_have_one_event() {
 
 #[test]
 fn x8_one_revision_has_one_configuration() {
-    let seen = |revision, config: &str| SeenRevision { shard: shard(), revision, config: config.to_owned() };
+    let seen = |revision, config: &str| SeenRevision { queue: queue(), revision, config: config.to_owned() };
     let of = |revisions| History { revisions, ..History::default() };
     assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "b")])), [Rule::Revisions]);
     assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "a"), seen(3, "b")])), []);
@@ -118,8 +122,8 @@ fn x8_one_revision_has_one_configuration() {
 #[test]
 fn x8_what_was_acknowledged_is_not_lost() {
     let kept = |lost: &[u64], left: &[(&str, State)]| History {
-        acknowledged: vec![(shard(), id("a"))],
-        left: left.iter().map(|(message, state)| ((shard(), id(message)), *state)).collect(),
+        acknowledged: vec![(queue(), id("a"))],
+        left: left.iter().map(|(message, state)| ((queue(), id(message), Some("v".to_owned())), *state)).collect(),
         ..history(vec![accepted("a"), event("a", 2, Some(State::Pending), Some(State::Canceled))], lost)
     };
     assert_eq!(breaks(&kept(&[], &[("a", State::Canceled)])), []);
@@ -127,7 +131,7 @@ fn x8_what_was_acknowledged_is_not_lost() {
     assert_eq!(breaks(&kept(&[0, 1], &[])), [], "a failover lost it");
     assert_eq!(breaks(&kept(&[], &[])), [Rule::AcknowledgedMessages]);
     assert_eq!(breaks(&kept(&[1], &[("a", State::Canceled)])), [Rule::AcknowledgedMessages]);
-    let never = History { acknowledged: vec![(shard(), id("b"))], ..History::default() };
+    let never = History { acknowledged: vec![(queue(), id("b"))], ..History::default() };
     assert_eq!(breaks(&never), [Rule::AcknowledgedMessages]);
 }
 
@@ -152,7 +156,7 @@ fn x8_no_lease_ends_before_its_time() {
 
 #[test]
 fn x8_only_its_holder_ends_a_lease() {
-    let seen = |lease| SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease };
+    let seen = |lease| SeenTransition { queue: queue(), id: id("a"), state: State::Completed, version: 3, lease };
     let done = |token| Event { fencing_token: token, ..event("a", 3, Some(State::Running), Some(State::Completed)) };
     let ended = |lease, written: History| History { transitions: vec![seen(lease)], ..written };
     let is_broken = |history| breaks(&history).contains(&Rule::LeasesEndedByHolders);
@@ -175,7 +179,7 @@ fn x8_fencing_tokens_may_fall_in_a_forked_shard_only() {
 
 #[test]
 fn x8_what_was_answered_was_written() {
-    let seen = SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease: None };
+    let seen = SeenTransition { queue: queue(), id: id("a"), state: State::Completed, version: 3, lease: None };
     let mut answered = History { transitions: vec![seen], ..History::default() };
     assert_eq!(breaks(&answered), [Rule::AnsweredTransitions]);
     let done = event("a", 3, Some(State::Running), Some(State::Completed));
