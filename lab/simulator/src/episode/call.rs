@@ -24,8 +24,8 @@ pub(super) enum Call {
     Update(MessageId, MessagePatch),
     /// Of each shard.
     Sweep,
-    /// Leaves what runs.
-    Purge,
+    /// Of each shard.
+    Purge { include_running: bool },
     /// Reads the outbox of each shard and acknowledges what it has read.
     Relay,
     /// What a server does every minute: it brings the shards of all queues up to date, and ends changes of their numbers.
@@ -118,8 +118,8 @@ impl Call {
                     went => CallAnswer::Went(id, went),
                 }
             }
-            Call::Purge => {
-                purge(store, shard, false).await?;
+            Call::Purge { include_running } => {
+                purge(store, shard, include_running).await?;
                 CallAnswer::Done
             }
             Call::Relay => {

@@ -65,7 +65,7 @@ impl Caller {
         while self.world.met().script_calls < self.plan.script_calls {
             let think_ms = match self.chance.random_range(0..100) {
                 0..3 => self.chance.random_range(300..3_000),
-                _ => self.chance.random_range(0..12),
+                _ => self.chance.random_range(0..12) * u64::from(self.plan.calm),
             };
             sleep(Duration::from_millis(think_ms)).await;
             let at = self.chance.random_range(0..self.plan.queues.len());
@@ -98,15 +98,18 @@ impl Caller {
                 reason: "unwanted".to_owned(),
             }),
             84..87 => Call::Redrive(self.known_id()),
-            87..91 => Call::Configure(QueuePatch {
-                lease_ms: Some(1_000 * self.chance.random_range(1..30)),
-                terminal_retention_ms: self.chance.random_bool(0.3).then(|| self.chance.random_range(0..5_000)),
-                ..QueuePatch::default()
-            }),
+            87..91 => {
+                let (leases_s, retained_ms) = self.plan.ranges();
+                Call::Configure(QueuePatch {
+                    lease_ms: Some(1_000 * self.chance.random_range(leases_s)),
+                    terminal_retention_ms: self.chance.random_bool(0.3).then(|| self.chance.random_range(retained_ms)),
+                    ..QueuePatch::default()
+                })
+            }
             91 => Call::Describe,
             92..94 => Call::Update(self.known_id(), self.patch()),
             94..96 => Call::Relay,
-            96 if self.chance.random_bool(0.3) => Call::Purge,
+            96 if self.chance.random_bool(0.3) => Call::Purge { include_running: false },
             _ => Call::Sweep,
         };
         (at, call)
@@ -120,7 +123,7 @@ impl Caller {
                 let shards = Some(another_number(&mut self.chance));
                 Call::Configure(QueuePatch { shards, ..QueuePatch::default() })
             }
-            3..5 => Call::Purge,
+            3..5 => Call::Purge { include_running: self.chance.random_bool(0.6) },
             5 => Call::Sweep,
             _ => Call::CheckShards,
         };

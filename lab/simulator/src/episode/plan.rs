@@ -3,6 +3,7 @@
 use crate::judge::EXCLUSIVITY_KEY;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::ops::Range;
 use tallystone_model::{Backoff, QueueConfig, QueueName, QueueType, Shard};
 
 /// One of so many seeds in a row makes an episode in which numbers of shards change.
@@ -13,6 +14,8 @@ const EXCLUSIVE_QUEUES_CHANGE: bool = false;
 const SCRIPT_CALLS: u64 = 200;
 /// The same where calls go to several shards.
 const SCRIPT_CALLS_OF_SHARDS: u64 = 800;
+/// Ended messages and their ids keep an earlier shard for a short time only: so some changes end within the episode.
+const RETAINED_MS_MAX: u64 = 300;
 /// The most shards of a queue, before and after a change.
 const SHARDS_MAX: u16 = 4;
 
@@ -57,15 +60,19 @@ impl Plan {
         Plan { queues, changing, script_calls, calm }
     }
 
+    /// Of which lengths leases are (in s), and how long ended messages are retained (in ms), by a change of a configuration.
+    pub(super) fn ranges(&self) -> (Range<u64>, Range<u64>) {
+        if self.changing.is_empty() { (1..30, 0..5_000) } else { (1..4, 0..RETAINED_MS_MAX) }
+    }
+
     /// The first shard of a queue.
     pub(super) fn first(&self, at: usize) -> &Shard {
         &self.queues[at].0
     }
 }
 
-/// Ended messages and their ids keep an earlier shard for a short time only: then some changes end within the episode.
 fn with_shards(config: QueueConfig, chance: &mut StdRng) -> QueueConfig {
-    let retention_ms = chance.random_range(50..1_500);
+    let retention_ms = chance.random_range(0..RETAINED_MS_MAX);
     QueueConfig {
         shards: chance.random_range(1..=SHARDS_MAX),
         terminal_retention_ms: retention_ms,
