@@ -25,7 +25,9 @@ pub(super) enum Call {
     /// Of each shard.
     Sweep,
     /// Of each shard.
-    Purge { include_running: bool },
+    Purge {
+        include_running: bool,
+    },
     /// Reads the outbox of each shard and acknowledges what it has read.
     Relay,
     /// What a server does every minute: it brings the shards of all queues up to date, and ends changes of their numbers.

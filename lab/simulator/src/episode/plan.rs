@@ -39,7 +39,8 @@ impl Plan {
     pub(super) fn of(seed: u64) -> Plan {
         let changes = changes_shards(seed);
         let mut chance = StdRng::seed_from_u64(!seed);
-        let types = [("exclusive", QueueType::Exclusive { key: EXCLUSIVITY_KEY.to_owned() }), ("simple", QueueType::Simple)];
+        let types =
+            [("exclusive", QueueType::Exclusive { key: EXCLUSIVITY_KEY.to_owned() }), ("simple", QueueType::Simple)];
         let queues = types.map(|(name, queue_type)| {
             let first = Shard::first(&QueueName::parse("queue", name).expect("a valid name"));
             let config = QueueConfig {

@@ -1,8 +1,8 @@
 //! One episode from its start to its end.
 
 use super::caller::Caller;
-use super::faults::WRITES_LOST_MAX;
 use super::conclusion::Conclusion;
+use super::faults::WRITES_LOST_MAX;
 use super::plan::Plan;
 use super::servers::{ServerStore, Servers};
 use super::world::{Met, World};

@@ -194,3 +194,81 @@ fn x8_what_the_scrubber_finds_is_found() {
     assert_eq!(breaks(&History { violations: found(), ..History::default() }), [Rule::SoundState]);
     assert_eq!(breaks(&History { failures: found(), ..History::default() }), [Rule::Readable]);
 }
+
+/// The same events, each in the shard of this number; its fencing tokens are of that shard.
+fn in_shards(mut history: History, numbers: &[u16]) -> History {
+    for (written, number) in history.written.iter_mut().zip(numbers) {
+        let recorded = &mut written.recorded;
+        recorded.shard.number = *number;
+        recorded.event.fencing_token = recorded.shard.token(recorded.event.fencing_token);
+    }
+    history
+}
+
+/// Whether the events break a rule of all shards of a queue; `lost` and `numbers`: as above.
+fn is_broken(rule: Rule, events: &[Event], lost: &[u64], numbers: &[u16]) -> bool {
+    !rule.findings(&in_shards(history(events.to_vec(), lost), numbers)).is_empty()
+}
+
+#[test]
+fn x4_two_messages_of_a_value_do_not_run_at_once_in_two_shards() {
+    let ended = event("a", 3, Some(State::Running), Some(State::Completed));
+    let rule = Rule::ExclusiveValues;
+    assert!(is_broken(rule, &[granted("a", 2, 7), granted("b", 2, 8)], &[], &[0, 3]));
+    // Of one id, too: each shard of an exclusive queue may have it.
+    assert!(is_broken(rule, &[granted("a", 2, 7), granted("a", 2, 8)], &[], &[0, 3]));
+    assert!(!is_broken(rule, &[granted("a", 2, 7), ended, granted("b", 2, 8)], &[], &[0, 0, 3]));
+}
+
+#[test]
+fn x4_the_live_messages_of_a_value_are_in_one_shard() {
+    let rule = Rule::ValuesInOneShard;
+    for live in [State::Pending, State::Invisible, State::Running] {
+        let first = event("a", 2, Some(State::Pending), Some(live));
+        assert!(is_broken(rule, &[first.clone(), accepted("b")], &[], &[0, 3]), "{live:?}");
+        assert!(!is_broken(rule, &[first.clone(), accepted("b")], &[], &[0, 0]), "{live:?}");
+        assert!(!is_broken(rule, &[first, accepted("b")], &[0], &[0, 3]), "{live:?}: a failover lost it");
+    }
+    for ended in [Some(State::Completed), Some(State::Errored), None] {
+        let events = [accepted("a"), event("a", 2, Some(State::Pending), ended), accepted("b")];
+        assert!(!is_broken(rule, &events, &[], &[0, 0, 3]), "{ended:?}");
+        let again = event("a", 3, Some(State::Errored), Some(State::Pending));
+        assert!(is_broken(rule, &[&events[..], &[again]].concat(), &[], &[0, 0, 3, 0]), "a redrive");
+    }
+}
+
+#[test]
+fn x4_the_tokens_of_a_value_rise_over_changes() {
+    let runs = |numbers: &[u16], seen: &[usize], forked: &[u16], lost: &[u64]| {
+        let history = in_shards(history(vec![granted("a", 2, 7), granted("b", 2, 6)], lost), numbers);
+        let event = |at: &usize| &history.written[*at].recorded.event;
+        let leases = seen.iter().map(|at| lease(event(at).id.as_str(), event(at).fencing_token, *at as u64)).collect();
+        let forked = forked.iter().map(|number| shard().sibling(*number)).collect();
+        Rule::ValueTokensRise.findings(&History { leases, forked, ..history }).is_empty()
+    };
+    assert!(runs(&[0, 3], &[0, 1], &[], &[]));
+    assert!(!runs(&[3, 0], &[0, 1], &[], &[]), "an earlier shard");
+    assert!(!runs(&[3, 3], &[0, 1], &[], &[]));
+    assert!(!runs(&[3, 0], &[0, 1], &[0, 3], &[]), "no two timelines of a shard explain that");
+    assert!(runs(&[3, 3], &[0, 1], &[3], &[]), "two timelines continue the same state");
+    assert!(runs(&[3, 0], &[0], &[], &[]), "no caller saw the second");
+    assert!(runs(&[3, 0], &[0, 1], &[], &[0]), "a failover lost the change");
+}
+
+#[test]
+fn x4_a_message_is_in_one_shard() {
+    let gone = event("a", 3, Some(State::Completed), None);
+    let rule = Rule::MessagesInOneShard;
+    assert!(is_broken(rule, &[accepted("a"), accepted("a")], &[], &[0, 3]));
+    let done = event("a", 2, Some(State::Running), Some(State::Completed));
+    assert!(
+        is_broken(rule, &[accepted("a"), done.clone(), accepted("a")], &[], &[0, 0, 3]),
+        "it is known while it is retained"
+    );
+    assert!(!is_broken(rule, &[accepted("a"), done, gone, accepted("a")], &[], &[0, 0, 0, 3]));
+    assert!(!is_broken(rule, &[accepted("a"), accepted("a")], &[0], &[0, 3]), "a failover lost the first one");
+    assert!(!is_broken(rule, &[accepted("a"), accepted("b")], &[], &[0, 3]));
+    let mut of_another = accepted("a");
+    of_another.metadata = Metadata::parse([(EXCLUSIVITY_KEY.to_owned(), "w".to_owned())].into()).expect("metadata");
+    assert!(!is_broken(rule, &[accepted("a"), of_another], &[], &[0, 3]), "ids are unique for each value");
+}
