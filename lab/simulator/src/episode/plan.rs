@@ -21,7 +21,7 @@ const SHARDS_MAX: u16 = 4;
 
 /// Whether numbers of shards change in the episode of a seed.
 pub fn changes_shards(seed: u64) -> bool {
-    seed % CHANGES_EVERY == 0
+    seed.is_multiple_of(CHANGES_EVERY)
 }
 
 /// See the module.

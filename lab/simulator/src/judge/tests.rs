@@ -272,3 +272,25 @@ fn x4_a_message_is_in_one_shard() {
     of_another.metadata = Metadata::parse([(EXCLUSIVITY_KEY.to_owned(), "w".to_owned())].into()).expect("metadata");
     assert!(!is_broken(rule, &[accepted("a"), of_another], &[], &[0, 3]), "ids are unique for each value");
 }
+
+#[test]
+fn x4_what_a_failover_brings_back_to_an_earlier_shard_is_excused() {
+    let done = event("a", 3, Some(State::Running), Some(State::Completed));
+    let gone = event("a", 4, Some(State::Completed), None);
+    let events = [granted("a", 2, 7), done, gone, granted("b", 2, 8)];
+    for rule in [Rule::ExclusiveValues, Rule::ValuesInOneShard] {
+        assert!(is_broken(rule, &[events[0].clone(), events[3].clone()], &[], &[0, 3]), "{rule:?}");
+        assert!(
+            !is_broken(rule, &events, &[1, 2], &[0, 0, 0, 3]),
+            "{rule:?}: the lost events had emptied the first shard"
+        );
+        assert!(is_broken(rule, &events, &[1, 2], &[0, 5, 5, 3]), "{rule:?}: of another shard");
+        assert!(
+            is_broken(rule, &events, &[1, 2], &[0, 0, 0, 0]) == (rule == Rule::ExclusiveValues),
+            "{rule:?}: within one"
+        );
+    }
+    let twice = [accepted("a"), events[2].clone(), accepted("a")];
+    assert!(!is_broken(Rule::MessagesInOneShard, &twice, &[1], &[0, 0, 3]));
+    assert!(is_broken(Rule::MessagesInOneShard, &twice, &[1], &[0, 5, 3]));
+}
