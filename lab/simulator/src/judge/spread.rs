@@ -2,9 +2,9 @@
 //!
 //! They read the events that survive, in the order in which Redis wrote them: so after each of them the state is one that Redis had.
 //!
-//! A server sends a message to a new shard after a closed one has answered that it has none of its value, or id. If a failover loses what
-//! had emptied the closed shard between the two calls, both shards have some then. A server that waits for all replicas is safe from that
-//! (docs/scale.md); those of an episode do not wait, so a shard that got something back is excused for it.
+//! A server sends a message to a new shard after a closed one has answered that it has none of its value, or id, or when it has read that the
+//! closed one is removed. If a failover then loses what had emptied the closed shard, both shards have some. A server that waits for all
+//! replicas is safe from that (docs/scale.md); those of an episode do not wait, so a shard that got something back is excused for it.
 
 use super::history::{History, QueueMessage, is_seen_grant, message_of, value_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
