@@ -6,6 +6,9 @@
 //! not: rules of the queue, which are in the scripts and the model, and anything that reads a clock, a network or a source
 //! of chance of the machine.
 
+// The future of a call over several shards, down to a connection, has more layers than the compiler follows by default.
+#![recursion_limit = "256"]
+
 mod commands;
 pub mod episode;
 pub mod judge;

@@ -1,5 +1,5 @@
 //! The simulator finds the defects that the queue once had (X1, Q11): each is put into the texts of the scripts again, and
-//! breaks its rule.
+//! breaks its rule. So does one in what closes a shard when the number of shards changes (X4).
 
 use std::sync::Arc;
 use tallystone_lua::Script;
@@ -62,6 +62,11 @@ const DEFECTS: &[Defect] = &[
         name: "leases end by the clock of a new primary that is ahead",
         replaced: &[("now < leases_until and now - leases_behind_ms or now", "now")],
         breaks: Rule::LeasesLast,
+    },
+    Defect {
+        name: "a closed shard takes new messages",
+        replaced: &[("local closed = byte(ARGV[3]) >= 8", "local closed = false")],
+        breaks: Rule::AcknowledgedMessages,
     },
     Defect {
         name: "a value is free although a message of it runs",

@@ -3,6 +3,7 @@
 
 use super::call::{Call, CallAnswer};
 use super::faults::SERVERS;
+use super::plan::{Plan, another_number};
 use super::servers::Servers;
 use super::world::World;
 use crate::judge::{EXCLUSIVITY_KEY, History, SeenLease, SeenRevision, SeenTransition};
@@ -14,11 +15,13 @@ use std::time::Duration;
 use tallystone_model::store::{
     Cancellation, DequeueRequest, Extension, LeaseRef, MessagePatch, Release, Ticket, Transition, Verdict,
 };
-use tallystone_model::{MessageId, Metadata, NewMessage, QueuePatch, Refusal, Shard};
+use tallystone_model::{MessageId, Metadata, NewMessage, QueuePatch, Refusal};
 use tokio::time::sleep;
 
 /// Tries of one call.
 const TRIES: usize = 4;
+/// The share of calls about numbers of shards, where these change.
+const CHANGES: f64 = 0.15;
 /// Exclusivity values: few, so that they meet.
 const VALUES: u32 = 4;
 
@@ -28,8 +31,7 @@ pub(super) struct Caller {
     chance: StdRng,
     world: Arc<World>,
     servers: Arc<Servers>,
-    /// The first one is of an exclusive queue.
-    shards: Arc<[Shard]>,
+    plan: Arc<Plan>,
     history: Arc<Mutex<History>>,
     held: Vec<(usize, LeaseRef)>,
     calls: u64,
@@ -42,7 +44,7 @@ impl Caller {
         seed: u64,
         world: &Arc<World>,
         servers: &Arc<Servers>,
-        shards: &Arc<[Shard]>,
+        plan: &Arc<Plan>,
         history: &Arc<Mutex<History>>,
     ) -> Caller {
         Caller {
@@ -50,7 +52,7 @@ impl Caller {
             chance: StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(number + 1)),
             world: world.clone(),
             servers: servers.clone(),
-            shards: shards.clone(),
+            plan: plan.clone(),
             history: history.clone(),
             held: Vec::new(),
             calls: 0,
@@ -58,21 +60,24 @@ impl Caller {
         }
     }
 
-    /// Makes calls until the episode has had this number of script calls.
-    pub(super) async fn run(mut self, script_calls: u64) {
-        while self.world.met().script_calls < script_calls {
+    /// Makes calls until the episode has had its number of script calls.
+    pub(super) async fn run(mut self) {
+        while self.world.met().script_calls < self.plan.script_calls {
             let think_ms = match self.chance.random_range(0..100) {
                 0..3 => self.chance.random_range(300..3_000),
-                _ => self.chance.random_range(0..12),
+                _ => self.chance.random_range(0..12) * u64::from(self.plan.calm),
             };
             sleep(Duration::from_millis(think_ms)).await;
-            let at = self.chance.random_range(0..self.shards.len());
+            let at = self.chance.random_range(0..self.plan.queues.len());
             let (at, call) = self.draw(at);
             self.make(at, call).await;
         }
     }
 
     fn draw(&mut self, at: usize) -> (usize, Call) {
+        if !self.plan.changing.is_empty() && self.chance.random_bool(CHANGES) {
+            return self.draw_of_shards();
+        }
         let draw = self.chance.random_range(0..100);
         if (52..80).contains(&draw) && !self.held.is_empty() {
             let held = self.chance.random_range(0..self.held.len());
@@ -93,16 +98,34 @@ impl Caller {
                 reason: "unwanted".to_owned(),
             }),
             84..87 => Call::Redrive(self.known_id()),
-            87..91 => Call::Configure(QueuePatch {
-                lease_ms: Some(1_000 * self.chance.random_range(1..30)),
-                terminal_retention_ms: self.chance.random_bool(0.3).then(|| self.chance.random_range(0..5_000)),
-                ..QueuePatch::default()
-            }),
+            87..91 => {
+                let (leases_s, retained_ms) = self.plan.ranges();
+                Call::Configure(QueuePatch {
+                    lease_ms: Some(1_000 * self.chance.random_range(leases_s)),
+                    terminal_retention_ms: self.chance.random_bool(0.3).then(|| self.chance.random_range(retained_ms)),
+                    ..QueuePatch::default()
+                })
+            }
             91 => Call::Describe,
             92..94 => Call::Update(self.known_id(), self.patch()),
             94..96 => Call::Relay,
-            96 if self.chance.random_bool(0.3) => Call::Purge,
+            96 if self.chance.random_bool(0.3) => Call::Purge { include_running: false },
             _ => Call::Sweep,
+        };
+        (at, call)
+    }
+
+    /// A change of the number of shards of a queue, or what completes and ends one.
+    fn draw_of_shards(&mut self) -> (usize, Call) {
+        let at = self.plan.changing[self.chance.random_range(0..self.plan.changing.len())];
+        let call = match self.chance.random_range(0..10) {
+            0..3 => {
+                let shards = Some(another_number(&mut self.chance));
+                Call::Configure(QueuePatch { shards, ..QueuePatch::default() })
+            }
+            3..5 => Call::Purge { include_running: self.chance.random_bool(0.6) },
+            5 => Call::Sweep,
+            _ => Call::CheckShards,
         };
         (at, call)
     }
@@ -184,13 +207,20 @@ impl Caller {
         let number = (self.number << 32) + self.calls;
         let mut server = self.chance.random_range(0..SERVERS);
         for _ in 0..TRIES {
-            let shard = self.shards[at].clone();
+            let shard = self.plan.first(at).clone();
             self.world.trace(|| format!("caller {} through server {server}: {call:?}", self.number));
             let made = call.clone();
             let answer = self.servers.call(server, async move |store| made.on(&store, &shard).await).await;
             self.world.trace(|| format!("caller {} got {answer:?}", self.number));
             match answer {
-                Ok(answer) => return self.note(at, number, answer),
+                Ok(answer) => {
+                    let left = call.left_of(&answer);
+                    self.note(at, number, answer);
+                    match left {
+                        Some(left) => call = left,
+                        None => return,
+                    }
+                }
                 Err(refusal) if refusal.is_unavailable() => {}
                 Err(Refusal::Internal(why)) => {
                     return locked(&self.history).failures.push(format!("{call:?}: {why}"));
@@ -206,33 +236,30 @@ impl Caller {
     }
 
     fn note(&mut self, at: usize, call: u64, answer: CallAnswer) {
-        let shard = &self.shards[at];
+        let queue = self.plan.first(at).queue.clone();
         let mut history = locked(&self.history);
         match answer {
             CallAnswer::Enqueued(items) => {
-                let accepted = items.into_iter().flatten().map(|enqueued| (shard.clone(), enqueued.id));
+                let accepted = items.into_iter().flatten().map(|enqueued| (queue.clone(), enqueued.id));
                 history.acknowledged.extend(accepted);
             }
             CallAnswer::Dequeued(dequeued) => {
                 for lease in dequeued.leases.into_iter().flatten().flatten() {
                     let (id, fencing_token) = (lease.id, lease.fencing_token);
-                    history.leases.push(SeenLease { shard: shard.clone(), id: id.clone(), fencing_token, call });
+                    history.leases.push(SeenLease { queue: queue.clone(), id: id.clone(), fencing_token, call });
                     self.held.push((at, LeaseRef { id, fencing_token }));
                 }
             }
             CallAnswer::Went(id, Ok(Transition { state, version })) => {
-                let shard = shard.clone();
-                history.transitions.push(SeenTransition { shard, id, state, version, lease: None });
+                history.transitions.push(SeenTransition { queue, id, state, version, lease: None });
             }
             CallAnswer::Ended(LeaseRef { id, fencing_token }, Ok(Transition { state, version })) => {
-                let (shard, lease) = (shard.clone(), Some(fencing_token));
-                history.transitions.push(SeenTransition { shard, id, state, version, lease });
+                history.transitions.push(SeenTransition { queue, id, state, version, lease: Some(fencing_token) });
             }
-            CallAnswer::Queue(queue) => history.revisions.push(SeenRevision {
-                shard: shard.clone(),
-                revision: queue.revision,
-                config: format!("{:?}", queue.config),
-            }),
+            CallAnswer::Queue(found) => {
+                let config = format!("{:?}", found.config);
+                history.revisions.push(SeenRevision { queue, revision: found.revision, config });
+            }
             CallAnswer::Went(_, Err(_)) | CallAnswer::Ended(_, Err(_)) | CallAnswer::Done => {}
         }
     }

@@ -25,8 +25,9 @@ impl Trip {
     pub(super) const QUIET: Trip =
         Trip { request_ms: 0, reply_ms: 0, loses_request: false, loses_reply: false, noticed_ms: 0 };
 
-    pub(super) fn draw(chance: &mut StdRng) -> Trip {
-        let delay_ms = |chance: &mut StdRng| match chance.random_range(0..1_000) {
+    /// `calm`: faults are rarer by this factor.
+    pub(super) fn draw(chance: &mut StdRng, calm: u32) -> Trip {
+        let delay_ms = |chance: &mut StdRng| match chance.random_range(0..1_000 * calm) {
             0..6 => chance.random_range(100..2_000),
             6 => chance.random_range(5_000..25_000),
             7..400 => chance.random_range(1..4),
@@ -40,8 +41,8 @@ impl Trip {
         Trip {
             request_ms: delay_ms(chance),
             reply_ms: delay_ms(chance),
-            loses_request: chance.random_bool(0.015),
-            loses_reply: chance.random_bool(0.03),
+            loses_request: chance.random_bool(0.015 / f64::from(calm)),
+            loses_reply: chance.random_bool(0.03 / f64::from(calm)),
             noticed_ms,
         }
     }
@@ -74,10 +75,10 @@ pub(super) const OF_MOVING_SLOTS: [&str; 2] =
 pub(super) const OF_MOVED_SLOTS: &str = "MOVED 3999 127.0.0.1:6381";
 
 impl Fault {
-    /// Draws what happens after one command; mostly nothing.
-    pub(super) fn draw(chance: &mut StdRng) -> Option<Fault> {
+    /// Draws what happens after one command; mostly nothing. `calm`: as for a trip.
+    pub(super) fn draw(chance: &mut StdRng, calm: u32) -> Option<Fault> {
         let down_ms = |chance: &mut StdRng| if chance.random_bool(0.5) { 0 } else { chance.random_range(1..800) };
-        Some(match chance.random_range(0..10_000) {
+        Some(match chance.random_range(0..10_000 * calm) {
             0..120 => {
                 let writes = match chance.random_range(0..10) {
                     0 => 0,

@@ -1,8 +1,10 @@
-//! Every event that Redis writes, read from the outboxes after each write, and which writes failovers lost.
+//! Every event that Redis writes, read from the outboxes after each write, and which writes failovers lost. Shards that are added to the
+//! registry are watched from then on.
 
 use crate::judge::Written;
 use crate::keyspace::{Keyspace, StreamId};
 use std::collections::BTreeSet;
+use tallystone_lua::keys::Keyspace as Names;
 use tallystone_lua::{ShardKeys, record};
 use tallystone_model::{Recorded, Shard};
 
@@ -13,20 +15,30 @@ struct Outbox {
     state_key: String,
     /// The id of the last entry that was read.
     last: StreamId,
-    /// Where the timeline of the state began.
-    timeline_begin: u64,
+    /// Where the timeline of the state began; `None`: the shard does not exist.
+    timeline_begin: Option<u64>,
 }
 
 impl Outbox {
-    fn timeline_of(&self, keyspace: &mut Keyspace) -> u64 {
-        let state = keyspace.text(self.state_key.as_bytes()).ok().flatten();
-        state.and_then(|state| record::decode_state(state).ok()).map_or(0, |state| state.timeline_begin)
+    fn new(shard: Shard) -> Outbox {
+        let [key, state_key] = ["outbox", "state"].map(|name| ShardKeys::new(&shard).key(name));
+        Outbox { shard, key, state_key, last: StreamId::default(), timeline_begin: None }
+    }
+
+    fn timeline_of(&self, keyspace: &mut Keyspace) -> Option<u64> {
+        let state = keyspace.text(self.state_key.as_bytes()).ok().flatten()?;
+        Some(record::decode_state(state).map_or(0, |state| state.timeline_begin))
     }
 }
 
 /// The events of an episode, in order of execution.
 pub(super) struct Journal {
     outboxes: Vec<Outbox>,
+    /// The registry of all shards but the first of each queue.
+    registry: String,
+    /// Shards that were created, and ones that were deleted, lost ones included.
+    pub(super) created: u64,
+    pub(super) deleted: u64,
     /// The numbers of the writes that are not lost, in order.
     live: Vec<u64>,
     writes: u64,
@@ -40,14 +52,12 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) fn new(shards: &[Shard]) -> Journal {
-        let outbox = |shard: &Shard| {
-            let [key, state_key] = ["outbox", "state"].map(|name| ShardKeys::new(shard).key(name));
-            Outbox { shard: shard.clone(), key, state_key, last: StreamId::default(), timeline_begin: 0 }
-        };
-        let outboxes = shards.iter().map(outbox).collect();
+    pub(super) fn new(shards: impl IntoIterator<Item = Shard>) -> Journal {
         Journal {
-            outboxes,
+            outboxes: shards.into_iter().map(Outbox::new).collect(),
+            registry: Names::default().shards(),
+            created: 0,
+            deleted: 0,
             live: Vec::new(),
             writes: 0,
             timelines: Vec::new(),
@@ -62,10 +72,16 @@ impl Journal {
         let write = self.writes;
         self.writes += 1;
         self.live.push(write);
+        self.watch_registered(keyspace);
         for outbox in &mut self.outboxes {
             let timeline_begin = outbox.timeline_of(keyspace);
-            if std::mem::replace(&mut outbox.timeline_begin, timeline_begin) != timeline_begin {
-                self.timelines.push((write, outbox.shard.clone()));
+            match (std::mem::replace(&mut outbox.timeline_begin, timeline_begin), timeline_begin) {
+                (None, Some(_)) => self.created += 1,
+                (Some(_), None) => self.deleted += 1,
+                (Some(earlier), Some(current)) if earlier != current => {
+                    self.timelines.push((write, outbox.shard.clone()));
+                }
+                _ => {}
             }
             let Ok(Some(stream)) = keyspace.stream(outbox.key.as_bytes()) else { continue };
             if stream.last <= outbox.last {
@@ -79,17 +95,28 @@ impl Journal {
                     continue;
                 }
                 match record::decode_events(at_ms, &values[3]) {
-                    Ok(events) => self.written.extend((id.ms..).zip(events).map(|(offset, event)| Written {
-                        write,
-                        elapsed_ms,
-                        redis_set_ms,
-                        is_lost: false,
-                        recorded: Recorded { shard: outbox.shard.clone(), offset, event },
+                    Ok(events) => self.written.extend((id.ms..).zip(events).map(|(offset, mut event)| {
+                        let shard = outbox.shard.clone();
+                        event.fencing_token = shard.token(event.fencing_token);
+                        let recorded = Recorded { shard, offset, event };
+                        Written { write, elapsed_ms, redis_set_ms, is_lost: false, recorded }
                     })),
                     Err(error) => self.failures.push(format!("outbox entry {}: {error}", id.text())),
                 }
             }
             outbox.last = stream.last;
+        }
+    }
+
+    fn watch_registered(&mut self, keyspace: &mut Keyspace) {
+        let Ok(Some(registered)) = keyspace.sorted(self.registry.as_bytes()) else { return };
+        for (tag, _) in registered.ordered() {
+            let is_known = |outbox: &Outbox| tag_of(&outbox.key) == &tag[..];
+            if !self.outboxes.iter().any(is_known)
+                && let Some(shard) = std::str::from_utf8(tag).ok().and_then(Shard::of_tag)
+            {
+                self.outboxes.push(Outbox::new(shard));
+            }
         }
     }
 
@@ -112,4 +139,10 @@ impl Journal {
         self.forked.extend(lost.into_iter().map(|(_, shard)| shard));
         has_forked
     }
+}
+
+/// The hash tag of a key.
+fn tag_of(key: &str) -> &[u8] {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.map_or(&[], |(tag, _)| tag.as_bytes())
 }

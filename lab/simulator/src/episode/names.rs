@@ -40,5 +40,20 @@ pub(super) fn reply(reply: &RedisResult<Value>) -> String {
         Ok(value) => format!("{value:?}"),
         Err(error) => error.to_string(),
     };
-    text.chars().take(SHOWN).collect()
+    without_queue_id(text.chars().take(SHOWN).collect())
+}
+
+/// A server draws the id of a queue with several shards; a mark of a deletion has it. Nothing depends on it but whether two are the same, and a
+/// trace repeats.
+fn without_queue_id(text: String) -> String {
+    const BEFORE: &str = " of ";
+    const DIGITS: usize = 16;
+    let id = |(at, _): (usize, &str)| at + BEFORE.len()..at + BEFORE.len() + DIGITS;
+    let is_id = |id: &std::ops::Range<usize>| {
+        text.get(id.clone()).is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    match text.match_indices(BEFORE).map(id).find(is_id) {
+        Some(id) => format!("{}…{}", &text[..id.start], &text[id.end..]),
+        None => text,
+    }
 }

@@ -1,4 +1,8 @@
-//! The servers of an episode: each is a store with its clock. A server that dies is replaced by one that knows nothing.
+//! The servers of an episode: each is a store of whole queues with its clock and what it has cached. A server that dies is replaced by
+//! one that knows nothing.
+//!
+//! A store calls several shards at once, and spawns a task for one that does not answer. All of them run on the one thread of the
+//! episode: tokio runs what is ready in the order in which it became ready, so the seed decides that, too.
 
 use super::faults::{CLOCK_SKEW_MAX_MS, SERVERS};
 use super::wire::Wire;
@@ -7,14 +11,18 @@ use crate::scripting::locked;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use tallystone_link::{Clock, Node, set_virtual_clocks};
+use tallystone_link::{Clock, Node};
 use tallystone_model::{Applied, Refusal};
+use tallystone_server::Sharded;
 use tallystone_server::store::{RedisOptions, RedisStore};
+
+/// What a server calls.
+pub(super) type ServerStore = Sharded<RedisStore>;
 
 /// A server that lives, and how many have died in its place.
 struct Living {
     deaths: u64,
-    store: Arc<RedisStore>,
+    store: Arc<ServerStore>,
 }
 
 /// See the module.
@@ -30,7 +38,7 @@ impl Servers {
     }
 
     /// Makes a call through a server. If it dies meanwhile, the call may have taken effect.
-    pub(super) async fn call<T, F>(&self, server: usize, call: impl FnOnce(Arc<RedisStore>) -> F) -> Result<T, Refusal>
+    pub(super) async fn call<T, F>(&self, server: usize, call: impl FnOnce(Arc<ServerStore>) -> F) -> Result<T, Refusal>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
@@ -53,10 +61,11 @@ impl Servers {
     }
 }
 
-fn start(world: &Arc<World>, server: usize, deaths: u64) -> Arc<RedisStore> {
-    let node: Arc<dyn Node> = Arc::new(Wire { world: world.clone(), server, generation: None, node: 0 });
+fn start(world: &Arc<World>, server: usize, deaths: u64) -> Arc<ServerStore> {
+    let node: Arc<dyn Node> = Arc::new(Wire { world: world.clone(), server, deaths, generation: None, node: 0 });
     let options = RedisOptions { clock: Clock::redis("queues", CLOCK_SKEW_MAX_MS), ..RedisOptions::default() };
-    Arc::new(RedisStore::within_process(node, options, format!("server-{server}-{deaths}")))
+    let store = RedisStore::within_process(node, options, format!("server-{server}-{deaths}"));
+    Arc::new(Sharded::new(Arc::new(store)))
 }
 
 /// A call, during which the clock of this thread is that of its server.
@@ -70,7 +79,7 @@ impl<F: Future> Future for OnServer<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        set_virtual_clocks(Some(self.world.clocks_of(self.server)));
+        self.world.set_clocks_of(self.server);
         self.call.as_mut().poll(context)
     }
 }

@@ -12,6 +12,8 @@ use tokio::time::sleep;
 pub(super) struct Wire {
     pub(super) world: Arc<World>,
     pub(super) server: usize,
+    /// How many servers had died in its place when it began.
+    pub(super) deaths: u64,
     /// That of the connections among which this is one; `None`: it is not connected.
     pub(super) generation: Option<u64>,
     /// The node to which it leads.
@@ -20,19 +22,22 @@ pub(super) struct Wire {
 
 impl Node for Wire {
     fn open(self: Arc<Self>) -> Arc<dyn Node> {
-        let (world, server) = (self.world.clone(), self.server);
+        let (world, server, deaths) = (self.world.clone(), self.server, self.deaths);
         let (generation, node) = (Some(world.generation()), world.node());
-        Arc::new(Wire { world, server, generation, node })
+        Arc::new(Wire { world, server, deaths, generation, node })
     }
 
     fn call<'a>(&'a self, command: &'a Cmd) -> NodeReply<'a> {
         let (world, server, node) = (self.world.clone(), self.server, self.node);
         let generation = world.generation();
-        if world.is_down() || self.generation != Some(generation) {
+        // A task that the server has spawned may outlive it for a moment, and has the clocks of the last call on any server.
+        world.set_clocks_of(server);
+        if world.is_down() || self.generation != Some(generation) || world.deaths(server) != self.deaths {
             return Box::pin(std::future::ready(Err(broken("Redis does not answer"))));
         }
         let (trip, command) = (world.draw_trip(), command.clone());
         let noticed_ms = trip.noticed_ms;
+        let of_server = self.world.clone();
         // Separate from the caller: what is on its way arrives although its server dies.
         let arrives = tokio::spawn(async move {
             pause(trip.request_ms).await;
@@ -44,13 +49,15 @@ impl Node for Wire {
             (!trip.loses_reply && world.generation() == generation).then_some(reply)
         });
         Box::pin(async move {
-            match arrives.await {
+            let reply = match arrives.await {
                 Ok(Some(reply)) => reply,
                 _ => {
                     pause(noticed_ms).await;
                     Err(broken("the connection broke"))
                 }
-            }
+            };
+            of_server.set_clocks_of(server);
+            reply
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::faults::{CLOCK_SKEW_MAX_MS, Fault, OF_MOVED_SLOTS, OF_MOVING_SLOTS, SERVERS, Trip};
 use super::journal::Journal;
+use super::plan::Plan;
 use crate::node::{SimulatedRedis, refusal};
 use crate::scripting::locked;
 use rand::rngs::StdRng;
@@ -9,8 +10,7 @@ use rand::{Rng, SeedableRng};
 use redis::{Cmd, RedisResult, Value};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use tallystone_link::VirtualClocks;
-use tallystone_model::Shard;
+use tallystone_link::{VirtualClocks, set_virtual_clocks};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
@@ -45,6 +45,10 @@ pub struct Met {
     pub messages_lost: u64,
     /// Calls of scripts.
     pub script_calls: u64,
+    /// Shards that were created, the first ones of queues included.
+    pub shards_created: u64,
+    /// Shards that were deleted.
+    pub shards_deleted: u64,
 }
 
 impl Met {
@@ -60,6 +64,8 @@ impl Met {
         self.slot_refusals += other.slot_refusals;
         self.messages_lost += other.messages_lost;
         self.script_calls += other.script_calls;
+        self.shards_created += other.shards_created;
+        self.shards_deleted += other.shards_deleted;
     }
 }
 
@@ -118,13 +124,15 @@ fn moved(offset_ms: i64, step_ms: i64) -> i64 {
 pub(super) struct World {
     redis: Arc<SimulatedRedis>,
     began: Instant,
+    /// Faults are rarer by this factor.
+    calm: u32,
     state: Mutex<State>,
     /// Notified when a server dies, in the order of the waiters: a watch channel would wake them in a random one.
     died: [Notify; SERVERS],
 }
 
 impl World {
-    pub(super) fn new(redis: Arc<SimulatedRedis>, seed: u64, shards: &[Shard], is_traced: bool) -> World {
+    pub(super) fn new(redis: Arc<SimulatedRedis>, seed: u64, plan: &Plan, is_traced: bool) -> World {
         let state = State {
             chance: StdRng::seed_from_u64(seed),
             has_faults: false,
@@ -137,12 +145,12 @@ impl World {
             former: Vec::new(),
             moving: None,
             down_until_ms: 0,
-            journal: Journal::new(shards),
+            journal: Journal::new(plan.queues.iter().map(|(first, _)| first.clone())),
             met: Met::default(),
             trace: is_traced.then(VecDeque::new),
         };
         let died = std::array::from_fn(|_| Notify::new());
-        World { redis, began: Instant::now(), state: Mutex::new(state), died }
+        World { redis, began: Instant::now(), calm: plan.calm, state: Mutex::new(state), died }
     }
 
     /// Virtual ms since the start.
@@ -155,6 +163,11 @@ impl World {
         let steady_ms = self.elapsed_ms();
         let wall_ms = BEGIN_MS + steady_ms as i64 + locked(&self.state).server_offsets_ms[server];
         VirtualClocks { wall_ms: wall_ms as u64, steady_ms }
+    }
+
+    /// The clocks of this thread are those of a server from now on.
+    pub(super) fn set_clocks_of(&self, server: usize) {
+        set_virtual_clocks(Some(self.clocks_of(server)));
     }
 
     /// How often a server has died.
@@ -177,7 +190,9 @@ impl World {
     }
 
     pub(super) fn met(&self) -> Met {
-        locked(&self.state).met
+        let state = locked(&self.state);
+        let (shards_created, shards_deleted) = (state.journal.created, state.journal.deleted);
+        Met { shards_created, shards_deleted, ..state.met }
     }
 
     /// Which connections there are: others are broken.
@@ -199,14 +214,14 @@ impl World {
         if !state.has_faults {
             return Trip::QUIET;
         }
-        let trip = Trip::draw(&mut state.chance);
+        let trip = Trip::draw(&mut state.chance, self.calm);
         state.met.messages_lost += u64::from(trip.loses_request || trip.loses_reply);
         trip
     }
 
     /// Takes what the judge and a report need.
     pub(super) fn take_journal(&self) -> Journal {
-        std::mem::replace(&mut locked(&self.state).journal, Journal::new(&[]))
+        std::mem::replace(&mut locked(&self.state).journal, Journal::new([]))
     }
 
     pub(super) fn take_trace(&self) -> Vec<String> {
@@ -270,7 +285,7 @@ impl World {
             });
         }
         if state.has_faults
-            && let Some(fault) = Fault::draw(&mut state.chance)
+            && let Some(fault) = Fault::draw(&mut state.chance, self.calm)
         {
             self.add_line(state, || format!("** {fault:?}"));
             self.suffer(state, fault, elapsed_ms);

@@ -1,14 +1,22 @@
 //! The rules of the judge, one function each. They know nothing of how an episode was made.
 
-use super::history::{History, SeenTransition};
+use super::history::{History, SeenTransition, is_seen_grant, lease_of, message_of};
+use super::spread;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tallystone_model::{Cause, State};
+use tallystone_model::{Cause, State, fencing};
 
 /// What a history must not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// At most one message of an exclusivity value runs, in the events that survive (Q4).
+    /// At most one message of an exclusivity value runs in all shards of a queue, in the events that survive (Q4, Q17).
     ExclusiveValues,
+    /// Live messages of an exclusivity value are in at most one shard of a queue, in the events that survive (Q17).
+    ValuesInOneShard,
+    /// The fencing tokens of an exclusivity value rise, whichever shard of the queue grants them, in the events that survive. Within a
+    /// shard see `FencingTokensRise` (Q11, Q17).
+    ValueTokensRise,
+    /// A message is in at most one shard of its queue, in the events that survive: so it is accepted and completed once (Q3, Q17).
+    MessagesInOneShard,
     /// No two calls get the same fencing token for a message (Q11, X1).
     FencingTokensDiffer,
     /// A fencing token is higher than that of every earlier lease of the message, unless two timelines of its shard have
@@ -36,8 +44,11 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 12] = [
+    pub const ALL: [Rule; 15] = [
         Rule::ExclusiveValues,
+        Rule::ValuesInOneShard,
+        Rule::ValueTokensRise,
+        Rule::MessagesInOneShard,
         Rule::FencingTokensDiffer,
         Rule::FencingTokensRise,
         Rule::LeasesEndedByHolders,
@@ -54,7 +65,10 @@ impl Rule {
     /// How a history breaks the rule; empty: it does not.
     pub fn findings(self, history: &History) -> Vec<String> {
         match self {
-            Rule::ExclusiveValues => exclusive_values(history),
+            Rule::ExclusiveValues => spread::exclusive_values(history),
+            Rule::ValuesInOneShard => spread::values_in_one_shard(history),
+            Rule::ValueTokensRise => spread::value_tokens_rise(history),
+            Rule::MessagesInOneShard => spread::messages_in_one_shard(history),
             Rule::FencingTokensDiffer => fencing_tokens_differ(history),
             Rule::FencingTokensRise => fencing_tokens_rise(history),
             Rule::LeasesEndedByHolders => leases_ended_by_holders(history),
@@ -70,34 +84,10 @@ impl Rule {
     }
 }
 
-/// The metadata key whose values are exclusive in the queues of an episode. A simple queue's messages do not have it.
-pub const EXCLUSIVITY_KEY: &str = "value";
-
-fn exclusive_values(history: &History) -> Vec<String> {
-    let mut running = HashMap::new();
-    let mut found = Vec::new();
-    for recorded in history.surviving() {
-        let event = &recorded.event;
-        let Some(value) = event.metadata.get(EXCLUSIVITY_KEY) else { continue };
-        let key = (&recorded.shard, value);
-        if event.to == Some(State::Running) {
-            match running.insert(key, &event.id) {
-                Some(other) if *other != event.id => {
-                    found.push(format!("'{other}' and '{}' of value {value} run at once: {event:?}", event.id));
-                }
-                _ => {}
-            }
-        } else if running.get(&key) == Some(&&event.id) {
-            running.remove(&key);
-        }
-    }
-    found
-}
-
 fn fencing_tokens_differ(history: &History) -> Vec<String> {
     let mut calls = HashMap::new();
     let differing = history.leases.iter().filter_map(|lease| {
-        let first = *calls.entry((&lease.shard, &lease.id, lease.fencing_token)).or_insert(lease.call);
+        let first = *calls.entry((&lease.queue, &lease.id, lease.fencing_token)).or_insert(lease.call);
         (first != lease.call).then(|| format!("calls {first} and {} got the same lease: {lease:?}", lease.call))
     });
     differing.collect()
@@ -107,14 +97,12 @@ fn fencing_tokens_differ(history: &History) -> Vec<String> {
 /// earlier one may have lower numbers, while the clocks of their servers differ by more than the time between them
 /// (docs/decisions/0076). No number has two meanings even then.
 fn fencing_tokens_rise(history: &History) -> Vec<String> {
-    let seen: BTreeSet<_> = history.leases.iter().map(|lease| (&lease.shard, &lease.id, lease.fencing_token)).collect();
+    let seen = history.seen_leases();
     let mut last = HashMap::new();
     let mut found = Vec::new();
     for written in &history.written {
         let event = &written.recorded.event;
-        let grants = event.to == Some(State::Running) && event.from == Some(State::Pending);
-        let may_fall = history.forked.contains(&written.recorded.shard);
-        if !grants || may_fall || !seen.contains(&(&written.recorded.shard, &event.id, event.fencing_token)) {
+        if history.forked.contains(&written.recorded.shard) || !is_seen_grant(&written.recorded, &seen) {
             continue;
         }
         let last = last.entry((&written.recorded.shard, &event.id)).or_insert(0);
@@ -131,12 +119,14 @@ fn leases_ended_by_holders(history: &History) -> Vec<String> {
     let mut holders: HashMap<_, BTreeSet<u64>> = HashMap::new();
     for written in &history.written {
         let event = &written.recorded.event;
-        let key = (&written.recorded.shard, &event.id, event.version, event.to);
+        let shard = &written.recorded.shard;
+        let key = (&shard.queue, u64::from(shard.number), &event.id, event.version, event.to);
         holders.entry(key).or_default().insert(event.fencing_token);
     }
     let is_of_another = |seen: &&SeenTransition| {
-        let holders = holders.get(&(&seen.shard, &seen.id, seen.version, Some(seen.state)));
-        seen.lease.zip(holders).is_some_and(|(lease, holders)| !holders.contains(&lease))
+        let Some(lease) = seen.lease else { return false };
+        let key = (&seen.queue, fencing::shard_of(lease), &seen.id, seen.version, Some(seen.state));
+        holders.get(&key).is_some_and(|holders| !holders.contains(&lease))
     };
     let ended = history.transitions.iter().filter(is_of_another);
     ended.map(|seen| format!("it has ended the lease of another: {seen:?}")).collect()
@@ -188,7 +178,7 @@ fn outbox_offsets(history: &History) -> Vec<String> {
 fn revisions(history: &History) -> Vec<String> {
     let mut first = HashMap::new();
     let differing = history.revisions.iter().filter_map(|seen| {
-        let earlier = *first.entry((&seen.shard, seen.revision)).or_insert(&seen.config);
+        let earlier = *first.entry((&seen.queue, seen.revision)).or_insert(&seen.config);
         (*earlier != seen.config)
             .then(|| format!("revision {}, two configurations:\n    {earlier}\n    {}", seen.revision, seen.config))
     });
@@ -200,18 +190,19 @@ fn acknowledged_messages(history: &History) -> Vec<String> {
         .written
         .iter()
         .filter(|written| written.recorded.event.from.is_none())
-        .map(|written| (&written.recorded.shard, &written.recorded.event.id))
+        .map(|written| (&written.recorded.shard.queue, &written.recorded.event.id))
         .collect();
-    let never = history.acknowledged.iter().filter(|(shard, id)| !accepted.contains(&(shard, id)));
+    let never = history.acknowledged.iter().filter(|(queue, id)| !accepted.contains(&(queue, id)));
     let mut found: Vec<String> = never.map(|(_, id)| format!("'{id}' was acknowledged and never written")).collect();
     let mut last = BTreeMap::new();
     for recorded in history.surviving() {
-        last.insert((&recorded.shard, &recorded.event.id), recorded.event.to);
+        last.insert(message_of(recorded), (recorded.event.to, recorded.shard.number));
     }
-    for ((shard, id), state) in last {
-        let left = history.left.get(&(shard.clone(), id.clone())).copied();
+    for (message, (state, number)) in last {
+        let left = history.left.get(&message).copied();
         if left != state {
-            found.push(format!("'{id}' of {} is {left:?}; its last event says {state:?}", shard.queue));
+            let (queue, id, _) = message;
+            found.push(format!("'{id}' of {queue} is {left:?}; its last event, of shard {number}, says {state:?}"));
         }
     }
     found
@@ -223,21 +214,21 @@ fn answered_transitions(history: &History) -> Vec<String> {
         .iter()
         .map(|written| {
             let event = &written.recorded.event;
-            (&written.recorded.shard, &event.id, event.version, event.to.map(State::name))
+            (&written.recorded.shard.queue, &event.id, event.version, event.to.map(State::name))
         })
         .collect();
     let granted: BTreeSet<_> = history
         .written
         .iter()
         .filter(|written| written.recorded.event.to == Some(State::Running))
-        .map(|written| (&written.recorded.shard, &written.recorded.event.id, written.recorded.event.fencing_token))
+        .map(|written| lease_of(&written.recorded))
         .collect();
     let transitions = history
         .transitions
         .iter()
-        .filter(|seen| !written.contains(&(&seen.shard, &seen.id, seen.version, Some(seen.state.name()))));
+        .filter(|seen| !written.contains(&(&seen.queue, &seen.id, seen.version, Some(seen.state.name()))));
     let leases =
-        history.leases.iter().filter(|lease| !granted.contains(&(&lease.shard, &lease.id, lease.fencing_token)));
+        history.leases.iter().filter(|lease| !granted.contains(&(&lease.queue, &lease.id, lease.fencing_token)));
     transitions
         .map(|seen| format!("answered, never written: {seen:?}"))
         .chain(leases.map(|lease| format!("answered, never granted: {lease:?}")))

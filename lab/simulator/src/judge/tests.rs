@@ -3,8 +3,12 @@
 use super::*;
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
 
+fn queue() -> QueueName {
+    QueueName::parse("queue", "q").expect("a name")
+}
+
 fn shard() -> Shard {
-    Shard::first(&QueueName::parse("queue", "q").expect("a name"))
+    Shard::first(&queue())
 }
 
 fn id(id: &str) -> MessageId {
@@ -60,7 +64,7 @@ fn history(events: Vec<Event>, lost: &[u64]) -> History {
 }
 
 fn lease(message: &str, fencing_token: u64, call: u64) -> SeenLease {
-    SeenLease { shard: shard(), id: id(message), fencing_token, call }
+    SeenLease { queue: queue(), id: id(message), fencing_token, call }
 }
 
 fn breaks(history: &History) -> Vec<Rule> {
@@ -109,7 +113,7 @@ fn x8_one_version_and_one_offset_have_one_event() {
 
 #[test]
 fn x8_one_revision_has_one_configuration() {
-    let seen = |revision, config: &str| SeenRevision { shard: shard(), revision, config: config.to_owned() };
+    let seen = |revision, config: &str| SeenRevision { queue: queue(), revision, config: config.to_owned() };
     let of = |revisions| History { revisions, ..History::default() };
     assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "b")])), [Rule::Revisions]);
     assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "a"), seen(3, "b")])), []);
@@ -118,8 +122,8 @@ fn x8_one_revision_has_one_configuration() {
 #[test]
 fn x8_what_was_acknowledged_is_not_lost() {
     let kept = |lost: &[u64], left: &[(&str, State)]| History {
-        acknowledged: vec![(shard(), id("a"))],
-        left: left.iter().map(|(message, state)| ((shard(), id(message)), *state)).collect(),
+        acknowledged: vec![(queue(), id("a"))],
+        left: left.iter().map(|(message, state)| ((queue(), id(message), Some("v".to_owned())), *state)).collect(),
         ..history(vec![accepted("a"), event("a", 2, Some(State::Pending), Some(State::Canceled))], lost)
     };
     assert_eq!(breaks(&kept(&[], &[("a", State::Canceled)])), []);
@@ -127,7 +131,7 @@ fn x8_what_was_acknowledged_is_not_lost() {
     assert_eq!(breaks(&kept(&[0, 1], &[])), [], "a failover lost it");
     assert_eq!(breaks(&kept(&[], &[])), [Rule::AcknowledgedMessages]);
     assert_eq!(breaks(&kept(&[1], &[("a", State::Canceled)])), [Rule::AcknowledgedMessages]);
-    let never = History { acknowledged: vec![(shard(), id("b"))], ..History::default() };
+    let never = History { acknowledged: vec![(queue(), id("b"))], ..History::default() };
     assert_eq!(breaks(&never), [Rule::AcknowledgedMessages]);
 }
 
@@ -152,7 +156,7 @@ fn x8_no_lease_ends_before_its_time() {
 
 #[test]
 fn x8_only_its_holder_ends_a_lease() {
-    let seen = |lease| SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease };
+    let seen = |lease| SeenTransition { queue: queue(), id: id("a"), state: State::Completed, version: 3, lease };
     let done = |token| Event { fencing_token: token, ..event("a", 3, Some(State::Running), Some(State::Completed)) };
     let ended = |lease, written: History| History { transitions: vec![seen(lease)], ..written };
     let is_broken = |history| breaks(&history).contains(&Rule::LeasesEndedByHolders);
@@ -175,7 +179,7 @@ fn x8_fencing_tokens_may_fall_in_a_forked_shard_only() {
 
 #[test]
 fn x8_what_was_answered_was_written() {
-    let seen = SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3, lease: None };
+    let seen = SeenTransition { queue: queue(), id: id("a"), state: State::Completed, version: 3, lease: None };
     let mut answered = History { transitions: vec![seen], ..History::default() };
     assert_eq!(breaks(&answered), [Rule::AnsweredTransitions]);
     let done = event("a", 3, Some(State::Running), Some(State::Completed));
@@ -189,4 +193,104 @@ fn x8_what_the_scrubber_finds_is_found() {
     let found = || vec!["I3: a".to_owned()];
     assert_eq!(breaks(&History { violations: found(), ..History::default() }), [Rule::SoundState]);
     assert_eq!(breaks(&History { failures: found(), ..History::default() }), [Rule::Readable]);
+}
+
+/// The same events, each in the shard of this number; its fencing tokens are of that shard.
+fn in_shards(mut history: History, numbers: &[u16]) -> History {
+    for (written, number) in history.written.iter_mut().zip(numbers) {
+        let recorded = &mut written.recorded;
+        recorded.shard.number = *number;
+        recorded.event.fencing_token = recorded.shard.token(recorded.event.fencing_token);
+    }
+    history
+}
+
+/// Whether the events break a rule of all shards of a queue; `lost` and `numbers`: as above.
+fn is_broken(rule: Rule, events: &[Event], lost: &[u64], numbers: &[u16]) -> bool {
+    !rule.findings(&in_shards(history(events.to_vec(), lost), numbers)).is_empty()
+}
+
+#[test]
+fn x4_two_messages_of_a_value_do_not_run_at_once_in_two_shards() {
+    let ended = event("a", 3, Some(State::Running), Some(State::Completed));
+    let rule = Rule::ExclusiveValues;
+    assert!(is_broken(rule, &[granted("a", 2, 7), granted("b", 2, 8)], &[], &[0, 3]));
+    // Of one id, too: each shard of an exclusive queue may have it.
+    assert!(is_broken(rule, &[granted("a", 2, 7), granted("a", 2, 8)], &[], &[0, 3]));
+    assert!(!is_broken(rule, &[granted("a", 2, 7), ended, granted("b", 2, 8)], &[], &[0, 0, 3]));
+}
+
+#[test]
+fn x4_the_live_messages_of_a_value_are_in_one_shard() {
+    let rule = Rule::ValuesInOneShard;
+    for live in [State::Pending, State::Invisible, State::Running] {
+        let first = event("a", 2, Some(State::Pending), Some(live));
+        assert!(is_broken(rule, &[first.clone(), accepted("b")], &[], &[0, 3]), "{live:?}");
+        assert!(!is_broken(rule, &[first.clone(), accepted("b")], &[], &[0, 0]), "{live:?}");
+        assert!(!is_broken(rule, &[first, accepted("b")], &[0], &[0, 3]), "{live:?}: a failover lost it");
+    }
+    for ended in [Some(State::Completed), Some(State::Errored), None] {
+        let events = [accepted("a"), event("a", 2, Some(State::Pending), ended), accepted("b")];
+        assert!(!is_broken(rule, &events, &[], &[0, 0, 3]), "{ended:?}");
+        let again = event("a", 3, Some(State::Errored), Some(State::Pending));
+        assert!(is_broken(rule, &[&events[..], &[again]].concat(), &[], &[0, 0, 3, 0]), "a redrive");
+    }
+}
+
+#[test]
+fn x4_the_tokens_of_a_value_rise_over_changes() {
+    let runs = |numbers: &[u16], seen: &[usize], forked: &[u16], lost: &[u64]| {
+        let history = in_shards(history(vec![granted("a", 2, 7), granted("b", 2, 6)], lost), numbers);
+        let event = |at: &usize| &history.written[*at].recorded.event;
+        let leases = seen.iter().map(|at| lease(event(at).id.as_str(), event(at).fencing_token, *at as u64)).collect();
+        let forked = forked.iter().map(|number| shard().sibling(*number)).collect();
+        Rule::ValueTokensRise.findings(&History { leases, forked, ..history }).is_empty()
+    };
+    assert!(runs(&[0, 3], &[0, 1], &[], &[]));
+    assert!(!runs(&[3, 0], &[0, 1], &[], &[]), "an earlier shard");
+    assert!(!runs(&[3, 3], &[0, 1], &[], &[]));
+    assert!(!runs(&[3, 0], &[0, 1], &[0, 3], &[]), "no two timelines of a shard explain that");
+    assert!(runs(&[3, 3], &[0, 1], &[3], &[]), "two timelines continue the same state");
+    assert!(runs(&[3, 0], &[0], &[], &[]), "no caller saw the second");
+    assert!(runs(&[3, 0], &[0, 1], &[], &[0]), "a failover lost the change");
+}
+
+#[test]
+fn x4_a_message_is_in_one_shard() {
+    let gone = event("a", 3, Some(State::Completed), None);
+    let rule = Rule::MessagesInOneShard;
+    assert!(is_broken(rule, &[accepted("a"), accepted("a")], &[], &[0, 3]));
+    let done = event("a", 2, Some(State::Running), Some(State::Completed));
+    assert!(
+        is_broken(rule, &[accepted("a"), done.clone(), accepted("a")], &[], &[0, 0, 3]),
+        "it is known while it is retained"
+    );
+    assert!(!is_broken(rule, &[accepted("a"), done, gone, accepted("a")], &[], &[0, 0, 0, 3]));
+    assert!(!is_broken(rule, &[accepted("a"), accepted("a")], &[0], &[0, 3]), "a failover lost the first one");
+    assert!(!is_broken(rule, &[accepted("a"), accepted("b")], &[], &[0, 3]));
+    let mut of_another = accepted("a");
+    of_another.metadata = Metadata::parse([(EXCLUSIVITY_KEY.to_owned(), "w".to_owned())].into()).expect("metadata");
+    assert!(!is_broken(rule, &[accepted("a"), of_another], &[], &[0, 3]), "ids are unique for each value");
+}
+
+#[test]
+fn x4_what_a_failover_brings_back_to_an_earlier_shard_is_excused() {
+    let done = event("a", 3, Some(State::Running), Some(State::Completed));
+    let gone = event("a", 4, Some(State::Completed), None);
+    let events = [granted("a", 2, 7), done, gone, granted("b", 2, 8)];
+    for rule in [Rule::ExclusiveValues, Rule::ValuesInOneShard] {
+        assert!(is_broken(rule, &[events[0].clone(), events[3].clone()], &[], &[0, 3]), "{rule:?}");
+        assert!(
+            !is_broken(rule, &events, &[1, 2], &[0, 0, 0, 3]),
+            "{rule:?}: the lost events had emptied the first shard"
+        );
+        assert!(is_broken(rule, &events, &[1, 2], &[0, 5, 5, 3]), "{rule:?}: of another shard");
+        assert!(
+            is_broken(rule, &events, &[1, 2], &[0, 0, 0, 0]) == (rule == Rule::ExclusiveValues),
+            "{rule:?}: within one"
+        );
+    }
+    let twice = [accepted("a"), events[2].clone(), accepted("a")];
+    assert!(!is_broken(Rule::MessagesInOneShard, &twice, &[1], &[0, 0, 3]));
+    assert!(is_broken(Rule::MessagesInOneShard, &twice, &[1], &[0, 5, 3]));
 }
