@@ -24,6 +24,7 @@ use std::sync::Arc;
 use url::Url;
 
 const FOLDER_SCHEME: &str = "file://";
+const CASSANDRA_SCHEME: &str = "cassandra://";
 const STORES: [&str; 4] = ["AWS_", "GOOGLE_", "AZURE_", "CASSANDRA_"];
 const PROBE: &str = "probe";
 /// An object in the folder of each namespace that has an archive: from when on its spans have no gaps, in Unix ms. Without
@@ -73,8 +74,8 @@ impl Archive {
         // Of two values of an option the last one holds.
         let options = variables.chain(options.iter().cloned());
         let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
-        if address.starts_with(cassandra::SCHEME) {
-            let (store, tables) = cassandra::open(address, options)?;
+        if let Some(place) = address.strip_prefix(CASSANDRA_SCHEME) {
+            let (store, tables) = cassandra::open(place, options)?;
             return Ok(Archive { tables: Some(tables), ..Archive::over(store) });
         }
         let url = Url::parse(address).map_err(|_| malformed())?;

@@ -130,6 +130,7 @@ fn arguments(options: &PrivateCassandraOptions, dir: &Path, libs: &Path) -> Vec<
         // It is alone: there are no others to wait for.
         "-Dcassandra.ring_delay_ms=0",
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+        "-Dcassandra.shutdown_announce_in_ms=0",
         "-Dcassandra.superuser_setup_delay_ms=0",
     ]
     .map(str::to_owned)

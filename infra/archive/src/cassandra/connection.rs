@@ -16,6 +16,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
 use scylla::value::{CqlValue, Row};
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -23,9 +24,10 @@ use tokio::sync::OnceCell;
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// Of one statement, with retries on other nodes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Rows of one page of an answer.
+const PAGE_ROWS: i32 = 1_000;
 
 /// A connection that the first call makes, and the next call if the first could not.
-#[derive(Debug)]
 pub(crate) struct Connection {
     address: Address,
     cluster: OnceCell<Cluster>,
@@ -51,6 +53,7 @@ macro_rules! statements {
                     let mut prepared = prepared.map_err(unavailable)?;
                     // Each may be sent again: what changes a name compares and sets, and finds what it has done.
                     prepared.set_is_idempotent(true);
+                    prepared.set_page_size(PAGE_ROWS);
                     Ok::<_, Error>(prepared)
                 };
                 Ok(Statements { $($name: prepare($cql).await?,)+ })
@@ -180,9 +183,9 @@ impl Cluster {
     }
 }
 
-impl std::fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cluster").finish_non_exhaustive()
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("keyspace", &self.address.keyspace).finish_non_exhaustive()
     }
 }
 

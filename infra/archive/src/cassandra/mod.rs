@@ -16,16 +16,15 @@ mod events;
 mod objects;
 #[cfg(feature = "cassandra")]
 mod schema;
+#[cfg(all(test, feature = "cassandra"))]
+mod tests;
 
 use crate::error::ArchiveError;
 use crate::rows::Tables;
 use object_store::ObjectStore;
 use std::sync::Arc;
 
-/// How its addresses begin: `cassandra://HOST[:PORT][,HOST…]/KEYSPACE`.
-pub(crate) const SCHEME: &str = "cassandra://";
-
-/// The objects and the other tables of the keyspace with this address. The first call connects.
+/// The objects and the other tables of a keyspace, of an address `HOST[:PORT][,HOST…]/KEYSPACE`. The first call connects.
 ///
 /// # Errors
 /// [`ArchiveError::Invalid`]: it is no such address.
