@@ -21,7 +21,7 @@ const STOP_WAIT: Duration = Duration::from_secs(20);
 const PROBE_WAIT: Duration = Duration::from_secs(5);
 /// The agent by which it measures its memory.
 const AGENT: &str = "jamm-0.4.0.jar";
-/// The packages of Java 17 that it uses without being allowed to: those of its own list of options that one node needs.
+/// The packages of Java 17 that it uses without being allowed to: its list of options names these and more.
 const EXPORTED: [&str; 8] = [
     "java.base/java.lang.ref",
     "java.base/jdk.internal.misc",

@@ -24,24 +24,21 @@ use crate::rows::Tables;
 use object_store::ObjectStore;
 use std::sync::Arc;
 
-/// The objects and the other tables of a keyspace, of an address `HOST[:PORT][,HOST…]/KEYSPACE`. The first call connects.
+/// What a keyspace has: objects, and the other tables.
+type Keyspace = (Arc<dyn ObjectStore>, Arc<dyn Tables>);
+
+/// The keyspace of an address `HOST[:PORT][,HOST…]/KEYSPACE`. The first call connects.
 ///
 /// # Errors
 /// [`ArchiveError::Invalid`]: it is no such address.
 #[cfg(feature = "cassandra")]
-pub(crate) fn open(
-    address: &str,
-    options: impl Iterator<Item = (String, String)>,
-) -> Result<(Arc<dyn ObjectStore>, Arc<dyn Tables>), ArchiveError> {
+pub(crate) fn open(address: &str, options: impl Iterator<Item = (String, String)>) -> Result<Keyspace, ArchiveError> {
     let connection = Arc::new(connection::Connection::to(address::Address::parse(address, options)?));
     Ok((Arc::new(objects::Objects::over(connection.clone())), Arc::new(events::EventRows::over(connection))))
 }
 
 /// This program has none.
 #[cfg(not(feature = "cassandra"))]
-pub(crate) fn open(
-    _address: &str,
-    _options: impl Iterator<Item = (String, String)>,
-) -> Result<(Arc<dyn ObjectStore>, Arc<dyn Tables>), ArchiveError> {
+pub(crate) fn open(_address: &str, _options: impl Iterator<Item = (String, String)>) -> Result<Keyspace, ArchiveError> {
     Err(ArchiveError::invalid("this program was built without Cassandra (the feature `cassandra`)"))
 }

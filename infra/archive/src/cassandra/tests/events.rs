@@ -96,8 +96,10 @@ async fn n21_each_archived_event_is_a_row_to_query() {
 
     // The next slice, and another namespace.
     let later = event(0, 1, SLICE_MS + 1, "later", Some(2));
-    let next =
-        NewObject { slice_ms: NOON_MS + SLICE_MS, ..object(2, &[span(0, SLICE_MS, SLICE_MS + 9)], &[later.clone()]) };
+    let next = NewObject {
+        slice_ms: NOON_MS + SLICE_MS,
+        ..object(2, &[span(0, SLICE_MS, SLICE_MS + 9)], std::slice::from_ref(&later))
+    };
     archive.write("ads", next).await.unwrap();
     archive.begin("others", None).await.unwrap();
     archive.write("others", object(1, &spans, &events[..3])).await.unwrap();
