@@ -53,12 +53,12 @@ impl Cluster {
         let bytes = u64::from(version.chunk_bytes);
         let wanted = range.start / bytes..range.end.div_ceil(bytes);
         let reads = wanted.map(async |number| {
-            let chunk = self.rows::<(Bytes,)>(&self.statements.chunk, (version.id, number as i32)).await?;
+            let chunk = self.row::<(Bytes,)>(&self.statements.chunk, (version.id, number as i32)).await?;
             let from = number * bytes;
             let part = range.start.saturating_sub(from)..(range.end - from).min(bytes);
             let part = part.start as usize..part.end as usize;
             let has_part = |data: &Bytes| data.len() >= part.end;
-            let data = chunk.into_iter().next().map(|(data,)| data).filter(has_part);
+            let data = chunk.map(|(data,)| data).filter(has_part);
             Ok(data.map(|data| data.slice(part)))
         });
         let read: Result<Vec<Option<Bytes>>, Error> = iter(reads).buffered(AT_ONCE).try_collect().await;

@@ -142,6 +142,16 @@ impl Cluster {
         self.session.execute_unpaged(statement, values).await.map(drop).map_err(unavailable)
     }
 
+    /// The row of its answer, if it has one.
+    pub(crate) async fn row<T>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Option<T>, Error>
+    where
+        T: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        let answer = self.session.execute_unpaged(statement, values).await.map_err(unavailable)?;
+        let answer = answer.into_rows_result().map_err(unavailable)?;
+        answer.maybe_first_row::<T>().map_err(unavailable)
+    }
+
     /// All rows of its answer, which comes in pages.
     pub(crate) async fn rows<T>(
         &self,

@@ -126,8 +126,8 @@ impl Cluster {
         if is_settled {
             statement.set_consistency(self.settled);
         }
-        let found = self.rows::<ObjectRow>(&statement, (location.folder, location.name)).await?;
-        Ok(found.into_iter().next().map(|(id, bytes, chunk_bytes, modified)| Named {
+        let found = self.row::<ObjectRow>(&statement, (location.folder, location.name)).await?;
+        Ok(found.map(|(id, bytes, chunk_bytes, modified)| Named {
             version: Version { id, bytes: bytes as u64, chunk_bytes: chunk_bytes as u32 },
             modified_ms: modified.0,
         }))
@@ -138,7 +138,7 @@ impl Cluster {
         let whole = path.as_ref();
         for (end, _) in whole.match_indices('/') {
             let (parent, name) = split(&whole[..end]);
-            if self.rows::<(String,)>(&self.statements.folder, (parent, name)).await?.is_empty() {
+            if self.row::<(String,)>(&self.statements.folder, (parent, name)).await?.is_none() {
                 // Another process may be faster.
                 self.applies(&self.statements.create_folder, (parent, name)).await?;
             }

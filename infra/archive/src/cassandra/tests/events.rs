@@ -164,6 +164,26 @@ async fn n21_a_span_that_is_written_again_has_the_rows_of_its_later_object() {
     assert_eq!(of_namespace(&session, "again").await, [].into(), "what was deleted does not come back");
 }
 
+/// Neither has found the object of the other before it wrote its own.
+#[tokio::test]
+async fn n21_of_two_writers_at_once_the_later_object_has_the_rows() {
+    let node = Node::shared().await;
+    let (archive, other, session) = (begun(&node, "both").await, node.archive(), node.session().await);
+    let mut right = BTreeSet::new();
+    for round in 0..10 {
+        let at_ms = 10 * round;
+        let spans = [span(0, at_ms, at_ms + 10)];
+        let earlier = [event(0, 1, at_ms, "both", Some(1)), event(0, 1, at_ms, "earlier", Some(2))];
+        let later = [event(0, 1, at_ms, "both", Some(3)), event(0, 2, at_ms, "later", Some(4))];
+        let (earlier, later_object) = (object(2 * round + 1, &spans, &earlier), object(2 * round + 2, &spans, &later));
+        let (one, two) = if round % 2 == 0 { (earlier, later_object) } else { (later_object, earlier) };
+        let (one, two) = futures::join!(archive.write("both", one), other.write("both", two));
+        one.and(two).unwrap();
+        right.extend(later.iter().map(row));
+        assert_eq!(of_namespace(&session, "both").await, right, "round {round}");
+    }
+}
+
 /// A random number, from a seed of the test.
 fn draw(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
