@@ -143,7 +143,11 @@ impl Cluster {
     }
 
     /// The row of its answer, if it has one.
-    pub(crate) async fn row<T>(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<Option<T>, Error>
+    pub(crate) async fn row<T>(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<Option<T>, Error>
     where
         T: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
     {
