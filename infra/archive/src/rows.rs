@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 /// A slice of a namespace.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "cassandra"), expect(dead_code, reason = "no other archive has tables"))]
 pub(crate) struct SliceKey<'a> {
     pub(crate) namespace: &'a str,
     /// When it begins, in Unix ms.
