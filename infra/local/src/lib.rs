@@ -1,9 +1,10 @@
 //! The real services as child processes, on 127.0.0.1, each with its data in one folder: Redis, Kafka and
-//! Elasticsearch for `tallystone dev`, the demo, the bench and the tests.
+//! Elasticsearch for `tallystone dev`, the demo, the bench and the tests, and Cassandra for the tests.
 //!
 //! What lives here: how each is started, found to answer, stopped and killed. What may not: what anyone says to them,
-//! and anything that a server in production needs. Kafka and Elasticsearch are installed by `scripts/services.sh`.
+//! and anything that a server in production needs. `scripts/services.sh` installs all but Redis.
 
+mod cassandra;
 mod child;
 mod cluster;
 mod elasticsearch;
@@ -18,6 +19,7 @@ mod private_cluster;
 mod redis;
 mod running;
 
+pub use cassandra::{Cassandra, PrivateCassandra, PrivateCassandraOptions};
 pub use cluster::{ClusterNode, make_cluster};
 pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;

@@ -7,6 +7,7 @@ pub(crate) mod program;
 
 mod bench;
 mod bucket;
+mod cassandra;
 mod compact;
 mod configuration;
 mod consent;

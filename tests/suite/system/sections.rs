@@ -90,7 +90,7 @@ fn s6_credentials_of_a_cloud_are_in_a_file_that_no_error_shows() {
         std::fs::write(file.path(), text).expect("a file");
         config.open().map(|archive| archive.is_some())
     };
-    let good = "# of the archive\n\nAWS_REGION = eu-1\nAWS_ACCESS_KEY_ID=id\nAWS_SECRET_ACCESS_KEY=a=b\n";
+    let good = "# of the archive\n\nAWS_REGION = eu-1\nAWS_ACCESS_KEY_ID=id\nAWS_SECRET_ACCESS_KEY=a=b\nCASSANDRA_USERNAME=me\n";
     assert_eq!(open(good), Ok(true));
     for bad in ["AWS_REGION=eu-1\nsecret", "AWS_REGION=eu-1\nPATH=secret"] {
         let error = open(bad).expect_err("a bad line");
