@@ -79,8 +79,10 @@ async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64, shards: u1
                 }
                 let seed = Seed(first_seed.wrapping_add(number));
                 let program = if shards > 1 { program::draw_with_changes(seed.0) } else { program::draw(seed.0) };
-                if let Err(difference) = world.run(&program, STEPS_BETWEEN_COMPARISONS, PATIENCE).await.outcome {
-                    eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats this; shrinking it …\n{difference}", seed.0);
+                let run = world.run(&program, STEPS_BETWEEN_COMPARISONS, PATIENCE).await;
+                if let Err(difference) = run.outcome {
+                    let call = run.calls.last().map(String::as_str).unwrap_or_default();
+                    eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats this; shrinking it …\n{call}\n{difference}", seed.0);
                     return Err(shrink::report(&mut world, seed.0, program).await);
                 }
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_model::oracle::Oracle;
-use tallystone_model::store::{Depth, Swept};
+use tallystone_model::store::{Depth, Queue, Swept};
 use tallystone_model::{Cause, Message, MessageId, QueueConfig, Refusal, Shard, State, Store};
 use tallystone_server::Sharded;
 use tallystone_server::store;
@@ -225,15 +225,17 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// What a server does that has an earlier layout in mind is tested in `conformance::shards`.
+    /// What a server does that has an earlier layout in mind is tested in `conformance::shards`. With another layout its guess where
+    /// messages are begins again: with each one, on both sides.
     async fn servers_know_the_shards_of(&self, queue: usize) {
         let first = &self.shards[queue];
-        let Ok(found) = self.oracle.get_queue(&first.queue).await else { return };
-        for server in self.servers {
+        let found = self.oracle.get_queue(&first.queue).await;
+        for (server, oracle) in self.servers.iter().zip(&self.oracles) {
             drop(server.get_queue(&first.queue).await);
-            for shard in found.shards() {
+            for shard in found.iter().flat_map(Queue::shards) {
                 drop(server.mend(&shard).await);
             }
+            drop((server.depth(first, None).await, oracle.depth(first, None).await));
         }
     }
 

@@ -8,8 +8,6 @@ use tallystone_model::{Backoff, QueueConfig, QueueName, QueueType, Shard};
 
 /// One of so many seeds in a row makes an episode in which numbers of shards change.
 const CHANGES_EVERY: u64 = 8;
-/// Whether those of exclusive queues do, too.
-const EXCLUSIVE_QUEUES_CHANGE: bool = false;
 /// Calls of scripts in an episode.
 const SCRIPT_CALLS: u64 = 200;
 /// The same where calls go to several shards.
@@ -52,11 +50,8 @@ impl Plan {
             };
             (first, if changes { with_shards(config, &mut chance) } else { config })
         });
-        let (changing, script_calls): (&[usize], u64) = match (changes, EXCLUSIVE_QUEUES_CHANGE) {
-            (false, _) => (&[], SCRIPT_CALLS),
-            (true, false) => (&[1], SCRIPT_CALLS_OF_SHARDS),
-            (true, true) => (&[0, 1], SCRIPT_CALLS_OF_SHARDS),
-        };
+        let (changing, script_calls): (&[usize], u64) =
+            if changes { (&[0, 1], SCRIPT_CALLS_OF_SHARDS) } else { (&[], SCRIPT_CALLS) };
         let calm = if changes { [1, 3, 8][chance.random_range(0..3)] } else { 1 };
         Plan { queues, changing, script_calls, calm }
     }
