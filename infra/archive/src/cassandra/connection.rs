@@ -20,10 +20,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// Of one statement, with retries on other nodes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Before rows are sent again.
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1_600)];
 /// Rows of one page of an answer.
 const PAGE_ROWS: i32 = 1_000;
 
@@ -51,8 +54,9 @@ macro_rules! statements {
                 let prepare = async |cql: &str| {
                     let prepared = session.prepare(cql.replace("KS.", &format!("{keyspace}."))).await;
                     let mut prepared = prepared.map_err(unavailable)?;
-                    // Each may be sent again: what changes a name compares and sets, and finds what it has done.
-                    prepared.set_is_idempotent(true);
+                    // The driver sends a compare-and-set once: whether one without an answer had an effect is not known, and
+                    // another process may have built on it.
+                    prepared.set_is_idempotent(!cql.contains(" IF "));
                     prepared.set_page_size(PAGE_ROWS);
                     Ok::<_, Error>(prepared)
                 };
@@ -169,7 +173,7 @@ impl Cluster {
         pages.rows_stream::<T>().map_err(unavailable)?.map_err(unavailable).try_collect().await
     }
 
-    /// Runs a statement with a condition. Returns whether it was applied; if not, it may have been at an earlier attempt.
+    /// Runs a statement with a condition, once. Returns whether it was applied. After an error it may have been.
     pub(crate) async fn applies(
         &self,
         statement: &PreparedStatement,
@@ -193,7 +197,14 @@ impl Cluster {
         let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
         batch.set_timestamp(Some(at_us));
         batch.set_is_idempotent(true);
-        self.session.batch(&batch, values).await.map(drop).map_err(unavailable)
+        // The driver does not repeat one that timed out. The same rows at the same time change nothing.
+        for pause in PAUSES {
+            if self.session.batch(&batch, &values).await.is_ok() {
+                return Ok(());
+            }
+            sleep(pause).await;
+        }
+        self.session.batch(&batch, &values).await.map(drop).map_err(unavailable)
     }
 }
 

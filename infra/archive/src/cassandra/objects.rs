@@ -21,8 +21,8 @@ use uuid::Uuid;
 const ROOT: &str = "/";
 /// How often a call begins again because another has replaced the object meanwhile.
 const TRIES: usize = 5;
-/// Objects that one call deletes at once.
-const DELETES_AT_ONCE: usize = 8;
+/// Objects that one call deletes at once. Those of a folder are one partition: compare-and-sets in it delay each other.
+const DELETES_AT_ONCE: usize = 1;
 
 /// Objects in a keyspace.
 #[derive(Clone, Debug)]
@@ -58,7 +58,10 @@ impl Objects {
         // Before the name: a name in no listed folder would be found by no later deletion.
         cluster.ensure_folders(path).await?;
         cluster.write(location.folder, &version, &content).await?;
-        if let Some(replaced) = cluster.publish(&location, &version).await? {
+        let replaced = cluster.publish(&location, &version).await?;
+        // Again: a deletion of the folder may have come between.
+        cluster.ensure_folders(path).await?;
+        if let Some(replaced) = replaced {
             cluster.discard(location.folder, replaced.id, replaced.chunks()).await?;
         }
         Ok(())
@@ -95,6 +98,9 @@ impl Objects {
 
 impl Cluster {
     /// Gives a version its name. Returns the version that had it.
+    ///
+    /// # Errors
+    /// If the reply is lost, the version may have the name: its chunks stay.
     async fn publish(&self, location: &Location<'_>, new: &Version) -> Result<Option<Version>, Error> {
         let Location { folder, name } = *location;
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
@@ -102,8 +108,6 @@ impl Cluster {
         for _ in 0..TRIES {
             let before = self.named(location, true).await?.map(|named| named.version);
             let is_applied = match before {
-                // An attempt without an answer had an effect.
-                Some(before) if before.id == new.id => return Ok(None),
                 Some(before) => {
                     let values = (new.id, bytes, chunk_bytes, now, folder, name, before.id);
                     self.applies(&self.statements.replace_object, values).await?
