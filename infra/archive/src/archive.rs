@@ -9,7 +9,7 @@ use crate::local;
 use crate::name;
 use crate::reader::Reader;
 use crate::rows::{SliceKey, Tables};
-use crate::supersede::NewRows;
+use crate::supersede::{self, NewRows};
 use crate::verify::Stored;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
@@ -63,7 +63,10 @@ impl Archive {
     /// # Errors
     /// As [`open`](Archive::open).
     pub fn open_with(address: &str, options: &[(String, String)]) -> Result<Archive, ArchiveError> {
-        let malformed = || ArchiveError::invalid(format!("is {address:?}; must be like file:///FOLDER or s3://BUCKET"));
+        let malformed = || {
+            let like = "file:///FOLDER, s3://BUCKET or cassandra://HOST/KEYSPACE";
+            ArchiveError::invalid(format!("is {address:?}; must be like {like}"))
+        };
         if let Some(folder) = address.strip_prefix(FOLDER_SCHEME).map(PathBuf::from) {
             return if folder.is_absolute() { Archive::in_folder(folder) } else { Err(malformed()) };
         }
@@ -74,7 +77,10 @@ impl Archive {
         // Of two values of an option the last one holds.
         let options = variables.chain(options.iter().cloned());
         let options = options.map(|(name, value)| (name.to_ascii_lowercase(), value));
-        if let Some(place) = address.strip_prefix(CASSANDRA_SCHEME) {
+        // In capitals, too: what is no address of Cassandra is shown in errors, and this may have a password.
+        let scheme = address.get(..CASSANDRA_SCHEME.len());
+        if let Some(scheme) = scheme.filter(|scheme| scheme.eq_ignore_ascii_case(CASSANDRA_SCHEME)) {
+            let place = &address[scheme.len()..];
             let (store, tables) = cassandra::open(place, options)?;
             return Ok(Archive { tables: Some(tables), ..Archive::over(store) });
         }
@@ -131,22 +137,33 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::Invalid`]: an event is in no span or twice. [`ArchiveError::Damaged`]: the store has something else than
-    /// what was written.
+    /// what was written. [`ArchiveError::NoMark`], only from an archive with rows: the namespace is being deleted, or never began.
     pub async fn write(&self, namespace: &str, object: NewObject) -> Result<Written, ArchiveError> {
         let folder = name::slice(namespace, object.slice_ms)?;
-        let tables = self.tables.clone();
-        let mut rows = tables.map(|tables| NewRows::of(tables, &self.reader, namespace, &object));
+        let (slice_ms, written_ms) = (object.slice_ms, object.written_ms);
+        let with_rows = self.tables.clone().map(|tables| (tables, object.spans.clone()));
         let (encoded, events) = tokio::task::spawn_blocking(move || encode(object)).await??;
         let written = Written { rows: events.len() as u64, bytes: encoded.bytes.len() as u64 };
         let events = Arc::new(events);
-        let expected = events.clone();
+        let mut rows = with_rows.map(|(tables, spans)| {
+            let object = supersede::Written { slice_ms, written_ms, spans, events: events.clone() };
+            NewRows::of(tables, &self.reader, namespace, object)
+        });
         if let Some(rows) = &mut rows {
-            rows.retract().await?;
+            rows.retract(None).await?;
         }
-        self.put(&folder, encoded, move |stored| stored.check_events(&expected)).await?;
+        let path = self.put(&folder, encoded, move |stored| stored.check_events(&events)).await?;
         if let Some(mut rows) = rows {
-            rows.retract().await?;
-            rows.put(&events).await?;
+            rows.retract(Some(&path)).await?;
+            rows.put().await?;
+            match self.gapless_from_ms(namespace).await {
+                // It is being deleted, and what deletes its rows may have been here before: a deletion beats a row of its time.
+                Err(no_mark @ ArchiveError::NoMark { .. }) => {
+                    rows.take_back().await?;
+                    return Err(no_mark);
+                }
+                found => drop(found?),
+            }
         }
         Ok(written)
     }
@@ -283,9 +300,14 @@ impl Archive {
         if self.tables.is_none() {
             return self.delete(&folder).await;
         }
+        // The mark first: a pass under way takes back what it writes from now on.
+        let mut deleted = match self.reader.store.delete(&folder.clone().join(MARK)).await {
+            Ok(()) => 1,
+            Err(object_store::Error::NotFound { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        };
         // Each slice by itself: if this process dies, the next one finds what is left.
         let slices = self.slices(namespace).await?;
-        let mut deleted = 0;
         for slice_ms in slices {
             let slice = name::slice(namespace, slice_ms)?;
             self.delete_rows(namespace, slice_ms).await?;

@@ -2,11 +2,15 @@
 //!
 //! A row is written only after an object with its event is durable. Before a new object is written, the rows go that earlier
 //! objects have of its spans and it has not. After it was written, the objects are compared again: of two processes that write
-//! at the same time, at least one sees the object of the other. No later merge hides an earlier object too soon: it hides one only
-//! after the later one is durable.
+//! at the same time, at least one sees the object of the other. If a merge has replaced the new object meanwhile, no rows are
+//! written: the caller writes its times again.
+//!
+//! A merge that replaces an earlier object hides from the comparisons what the merged object does not have. So if the store has
+//! lost its last writes, and two archivers and a merge run at the same time, rows of lost events may stay.
 
+use crate::encode::key;
 use crate::error::ArchiveError;
-use crate::event::{ArchivedEvent, NewObject, ShardSpan};
+use crate::event::{ArchivedEvent, ShardSpan};
 use crate::reader::{Opened, Reader, TRIES};
 use crate::rows::{RowKey, SliceKey, Tables};
 use object_store::path::Path;
@@ -19,11 +23,7 @@ pub(crate) struct NewRows {
     tables: Arc<dyn Tables>,
     reader: Reader,
     namespace: String,
-    slice_ms: u64,
-    written_ms: u64,
-    spans: Vec<ShardSpan>,
-    /// Those of the object.
-    keys: HashSet<RowKey>,
+    object: Written,
     /// Those of the object that earlier objects have, too.
     repeated: HashSet<RowKey>,
     /// Earlier objects that were compared.
@@ -32,28 +32,46 @@ pub(crate) struct NewRows {
     later: Vec<ShardSpan>,
 }
 
+/// What an object says.
+pub(crate) struct Written {
+    pub(crate) slice_ms: u64,
+    pub(crate) written_ms: u64,
+    pub(crate) spans: Vec<ShardSpan>,
+    /// In the order of [`key`].
+    pub(crate) events: Arc<Vec<ArchivedEvent>>,
+}
+
+impl Written {
+    /// Whether it has an event with the same row.
+    fn has(&self, event: &ArchivedEvent) -> bool {
+        let found = self.events.binary_search_by(|own| key(own).cmp(&key(event)));
+        let own = found.ok().and_then(|at| self.events.get(at));
+        own.is_some_and(|own| own.counter_key() == event.counter_key())
+    }
+}
+
 impl NewRows {
-    pub(crate) fn of(tables: Arc<dyn Tables>, reader: &Reader, namespace: &str, object: &NewObject) -> NewRows {
+    pub(crate) fn of(tables: Arc<dyn Tables>, reader: &Reader, namespace: &str, object: Written) -> NewRows {
         NewRows {
             tables,
             reader: reader.clone(),
             namespace: namespace.to_owned(),
-            slice_ms: object.slice_ms,
-            written_ms: object.written_ms,
-            spans: object.spans.clone(),
-            keys: object.events.iter().map(ArchivedEvent::row_key).collect(),
+            object,
             repeated: HashSet::new(),
             compared: HashSet::new(),
             later: Vec::new(),
         }
     }
 
-    /// Deletes the rows that earlier objects have of its spans, and it has not.
-    pub(crate) async fn retract(&mut self) -> Result<(), ArchiveError> {
+    /// Deletes the rows that earlier objects have of its spans, and it has not. `path`: where it is, once it was written.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Unavailable`], also if it was written and is no longer there.
+    pub(crate) async fn retract(&mut self, path: Option<&Path>) -> Result<(), ArchiveError> {
         let mut tries_left = TRIES;
         loop {
             tries_left -= 1;
-            match self.compare().await {
+            match self.compare(path).await {
                 // A merge has replaced one: the merged object says the same.
                 Err(ArchiveError::Gone { .. }) if tries_left > 0 => {}
                 compared => return compared,
@@ -62,37 +80,51 @@ impl NewRows {
     }
 
     /// Writes its rows. It must be durable.
-    pub(crate) async fn put(&self, events: &[ArchivedEvent]) -> Result<(), ArchiveError> {
+    pub(crate) async fn put(&self) -> Result<(), ArchiveError> {
         let is_right = |event: &&ArchivedEvent| !self.later.iter().any(|span| span.has(event.shard, event.time_ms));
-        let events = events.iter().filter(is_right).collect();
-        self.tables.put_events(self.slice(), self.written_ms, events, &self.repeated).await
+        let events = self.object.events.iter().filter(is_right).collect();
+        self.tables.put_events(self.slice(), self.object.written_ms, events, &self.repeated).await
     }
 
-    async fn compare(&mut self) -> Result<(), ArchiveError> {
-        let times_ms: HashSet<Range<u64>> = self.spans.iter().map(|span| span.from_ms..span.to_ms).collect();
+    /// Deletes its rows again.
+    pub(crate) async fn take_back(&self) -> Result<(), ArchiveError> {
+        let events = self.object.events.iter().collect();
+        self.tables.delete_events(self.slice(), self.object.written_ms, events).await
+    }
+
+    async fn compare(&mut self, path: Option<&Path>) -> Result<(), ArchiveError> {
+        let times_ms: HashSet<Range<u64>> = self.object.spans.iter().map(|span| span.from_ms..span.to_ms).collect();
         let times_ms: Vec<Range<u64>> = times_ms.into_iter().collect();
-        let view = self.reader.open(&self.namespace, self.slice_ms, |_| &times_ms).await?;
+        let view = self.reader.open(&self.namespace, self.object.slice_ms, |_| &times_ms).await?;
         for unread in view.unread {
             // What a damaged object has cannot be known, and it must not hold up the archive. The log names it.
             if !matches!(unread.error, ArchiveError::Damaged { .. }) {
                 return Err(unread.error);
             }
         }
+        let is_there = |path: &Path| view.objects.iter().any(|object| object.path == *path);
+        if let Some(path) = path
+            && !self.object.spans.is_empty()
+            && !is_there(path)
+        {
+            let why = format!("{path} was merged before its rows were written");
+            return Err(ArchiveError::Unavailable { why });
+        }
         for object in view.objects {
             let common: Vec<ShardSpan> = object
                 .footer
                 .spans
                 .iter()
-                .filter(|span| self.spans.iter().any(|own| own.overlaps(span)))
+                .filter(|span| self.object.spans.iter().any(|own| own.overlaps(span)))
                 .copied()
                 .collect();
             if common.is_empty() || self.compared.contains(&object.path) {
                 continue;
             }
             // One of the same time is this one, or says the same.
-            if object.name.written_ms > self.written_ms {
+            if object.name.written_ms > self.object.written_ms {
                 self.later.extend(common);
-            } else if object.name.written_ms < self.written_ms {
+            } else if object.name.written_ms < self.object.written_ms {
                 self.compare_with(&object).await?;
                 self.compared.insert(object.path);
             }
@@ -109,15 +141,15 @@ impl NewRows {
                 }
                 events => events?,
             };
-            events.retain(|event| self.spans.iter().any(|span| span.has(event.shard, event.time_ms)));
-            let (kept, gone): (Vec<_>, Vec<_>) = events.iter().partition(|event| self.keys.contains(&event.row_key()));
+            events.retain(|event| self.object.spans.iter().any(|span| span.has(event.shard, event.time_ms)));
+            let (kept, gone): (Vec<_>, Vec<_>) = events.iter().partition(|event| self.object.has(event));
             self.repeated.extend(kept.into_iter().map(ArchivedEvent::row_key));
-            self.tables.delete_events(self.slice(), self.written_ms, gone).await?;
+            self.tables.delete_events(self.slice(), self.object.written_ms, gone).await?;
         }
         Ok(())
     }
 
     fn slice(&self) -> SliceKey<'_> {
-        SliceKey { namespace: &self.namespace, slice_ms: self.slice_ms }
+        SliceKey { namespace: &self.namespace, slice_ms: self.object.slice_ms }
     }
 }
