@@ -153,3 +153,100 @@ impl NewRows {
         SliceKey { namespace: &self.namespace, slice_ms: self.object.slice_ms }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::COUNTER_ID_BYTES;
+    use crate::{Archive, NewObject};
+    use futures::future::{BoxFuture, FutureExt};
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    /// Takes all rows.
+    struct AnyRows;
+
+    impl Tables for AnyRows {
+        fn put_events<'a>(
+            &'a self,
+            _slice: SliceKey<'a>,
+            _written_ms: u64,
+            _events: Vec<&'a ArchivedEvent>,
+            _repeated: &'a HashSet<RowKey>,
+        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
+            async { Ok(()) }.boxed()
+        }
+
+        fn delete_events<'a>(
+            &'a self,
+            _slice: SliceKey<'a>,
+            _written_ms: u64,
+            _events: Vec<&'a ArchivedEvent>,
+        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
+            async { Ok(()) }.boxed()
+        }
+
+        fn delete_slice<'a>(
+            &'a self,
+            _slice: SliceKey<'a>,
+            _written_ms: u64,
+        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
+            async { Ok(()) }.boxed()
+        }
+
+        fn remove_folder<'a>(&'a self, _folder: &'a Path) -> BoxFuture<'a, Result<(), ArchiveError>> {
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    fn event(counter: Option<&str>, token: &str) -> ArchivedEvent {
+        ArchivedEvent {
+            shard: 0,
+            counter_id: [7; COUNTER_ID_BYTES],
+            counter: counter.map(Into::into),
+            time_ms: 5,
+            token: token.into(),
+            delta: Some(1),
+            source: None,
+            event_item_key: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn n21_an_object_that_a_merge_takes_before_its_rows_were_written_has_none() {
+        let store = Arc::new(InMemory::new());
+        let archive = Archive::over(store.clone());
+        let spans = vec![ShardSpan { shard: 0, from_ms: 0, to_ms: 10 }];
+        let events = vec![event(Some("clicks"), "t")];
+        let object = NewObject {
+            slice_ms: 0,
+            slice_length_ms: 100,
+            written_ms: 1,
+            spans: spans.clone(),
+            events: events.clone(),
+        };
+        archive.write("ads", object).await.unwrap();
+        let folder = crate::name::slice("ads", 0).unwrap();
+        let path = archive.reader.store.list_with_delimiter(Some(&folder)).await.unwrap().objects.remove(0).location;
+        let new = |spans: Vec<ShardSpan>| {
+            let object = Written { slice_ms: 0, written_ms: 1, spans, events: Arc::new(events.clone()) };
+            NewRows::of(Arc::new(AnyRows), &archive.reader, "ads", object)
+        };
+        new(spans.clone()).retract(Some(&path)).await.unwrap();
+        store.delete(&path).await.unwrap();
+        let error = new(spans.clone()).retract(Some(&path)).await.unwrap_err();
+        assert!(matches!(&error, ArchiveError::Unavailable { why } if why.contains("was merged")), "{error}");
+        new(spans).retract(None).await.unwrap();
+        new(Vec::new()).retract(Some(&path)).await.unwrap();
+    }
+
+    #[test]
+    fn n21_a_row_has_the_counter_by_which_it_is_found() {
+        let mut events: Vec<ArchivedEvent> = ["c", "a", "b"].map(|token| event(Some("clicks"), token)).into();
+        events.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
+        let object = Written { slice_ms: 0, written_ms: 1, spans: Vec::new(), events: Arc::new(events) };
+        assert!(["a", "b", "c"].iter().all(|token| object.has(&event(Some("clicks"), token))));
+        assert!(!object.has(&event(Some("clicks"), "d")));
+        assert!(!object.has(&event(None, "a")), "its row has another key");
+    }
+}

@@ -435,6 +435,10 @@ fn n15_an_address_is_a_folder() {
     for bad in ["", "/tmp", "file://relative", "s4://x", "s3://", "file:///proc/nowhere"] {
         assert!(matches!(Archive::open(bad), Err(ArchiveError::Invalid { .. })), "{bad}");
     }
+    for with_password in ["cassandra://me:secret@host/events", "Cassandra://me:secret@host/events"] {
+        let error = Archive::open(with_password).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("assandra") && !error.contains("secret"), "{error}");
+    }
 }
 
 /// A store in which another process merges all objects before some of the reads of this one, and whose first lists lack objects.

@@ -1,16 +1,15 @@
 //! The archive in Cassandra: `tallystone dev` with a real one (N15, N21).
 
 use super::dev::Dev;
-use super::program::{SOON, metrics_page};
+use super::program::{metrics_page, until};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{CounterClient, Error, IdempotencyToken, NewAdd};
+use tallystone_client::{CounterClient, Error, ExactTo, IdempotencyToken, NewAdd};
 use tallystone_local::{PrivateCassandra, PrivateCassandraOptions};
-use tallystone_tests::{Polling, lasting_port};
-use tokio::time::Instant;
+use tallystone_tests::lasting_port;
 
 /// Counter, token and delta.
 type EventRow = (String, String, Option<i64>);
@@ -38,15 +37,6 @@ async fn count(session: &Session, table: &str) -> usize {
     found.into_rows_result().expect("rows").rows_num()
 }
 
-/// Polls until a condition holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let (polling, give_up_at) = (Polling::begin(), Instant::now() + SOON);
-    while !holds().await {
-        assert!(Instant::now() < give_up_at, "{what}");
-        polling.pause().await;
-    }
-}
-
 #[tokio::test]
 async fn n21_events_go_to_cassandra_are_found_there_and_can_be_queried() {
     let [folder, data] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
@@ -70,6 +60,7 @@ async fn n21_events_go_to_cassandra_are_found_there_and_can_be_queried() {
     let expected: BTreeSet<EventRow> =
         ["one", "two", "three"].map(|token| ("clicks".to_owned(), token.to_owned(), Some(5))).into();
     assert_eq!(rows(&session).await, expected);
+    assert!(count(&session, "objects").await > 0);
     // No other answer than before.
     assert!(client.add("ads", adds[1].clone()).await.expect("a retry").duplicate);
     let audited = dev.counter(&["audit", "clicks", "--namespace", "ads"]).await;
@@ -81,16 +72,35 @@ async fn n21_events_go_to_cassandra_are_found_there_and_can_be_queried() {
     cassandra.ended().await;
     let again = client.add("ads", adds[0].clone()).await.expect_err("its archive does not answer");
     assert!(matches!(again, Error::Unavailable { .. }), "{again:?}");
-    assert!(!client.add("ads", NewAdd::new("clicks", 7)).await.expect("a new add needs no archive").duplicate);
+    let new = client.add("ads", NewAdd::new("clicks", 7)).await.expect("a new add needs no archive");
+    assert!(!new.duplicate);
     let cassandra = PrivateCassandra::start(options).await.expect("Cassandra, again");
-    let is_duplicate = async || client.add("ads", adds[0].clone()).await.is_ok_and(|added| added.duplicate);
-    until("the archive answers again", is_duplicate).await;
+    let mut answered = None;
+    let answers = async || {
+        answered = client.add("ads", adds[0].clone()).await.ok();
+        answered.is_some()
+    };
+    until("the archive answers again", answers).await;
+    assert!(answered.expect("an answer").duplicate, "the first answer");
     let session = SessionBuilder::new().known_node(cassandra.address()).build().await.expect("Cassandra");
     until("what was added meanwhile is archived, too", async || rows(&session).await.len() == 4).await;
 
+    // Also exact to what was added last: an add that counted twice would be in it.
+    let to = ExactTo::after(new.event_time_ms).wait(Duration::from_secs(30));
+    assert_eq!(client.get_exact("ads", "clicks", to).await.expect("a count").count, 22);
+    let audited = dev.counter(&["audit", "clicks", "--namespace", "ads"]).await;
+    assert_eq!((&audited["count"], &audited["events"]), (&22.into(), &4.into()), "{audited}");
+
     let deleted = dev.call(&["counter", "--counters", dev.counters(), "namespace", "delete", "ads", "--yes"]).await;
     assert_eq!(deleted.code, Some(0), "{deleted:?}");
-    // Its objects go last.
-    until("its objects are deleted", async || count(&session, "objects").await == 0).await;
+    // Its objects go last, and of each its name first.
+    let are_gone = async || {
+        let mut left = 0;
+        for table in ["objects", "versions", "chunks"] {
+            left += count(&session, table).await;
+        }
+        left == 0
+    };
+    until("its objects are deleted, with their content", are_gone).await;
     assert_eq!((count(&session, "events").await, count(&session, "event_counters").await), (0, 0), "and their rows");
 }

@@ -2,6 +2,8 @@
 
 use crate::error::ArchiveError;
 
+/// Where Cassandra listens by default.
+const PORT: u16 = 9_042;
 /// The longest name of a keyspace that Cassandra takes.
 const KEYSPACE_MAX: usize = 48;
 
@@ -36,7 +38,7 @@ impl Address {
             ArchiveError::invalid(why)
         };
         let (nodes, keyspace) = parts.ok_or_else(malformed)?;
-        let nodes = nodes.split(',').map(str::to_owned).collect();
+        let nodes = nodes.split(',').map(node).collect();
         let mut address = Address { nodes, keyspace: keyspace.to_owned(), user: None, datacenter: None };
         let (mut name, mut password) = (None, None);
         for (option, value) in options.filter(|(_, value)| !value.is_empty()) {
@@ -56,11 +58,16 @@ impl Address {
     }
 }
 
+/// As the driver reads it: an address of IPv6 needs its port.
+fn node(node: &str) -> String {
+    if node.ends_with(']') { format!("{node}:{PORT}") } else { node.to_owned() }
+}
+
 fn is_node(node: &str) -> bool {
     !node.is_empty() && node.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c))
 }
 
-/// Whether CQL takes it without quotes.
+/// Whether CQL means the same with and without quotes.
 fn is_keyspace(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     name.len() <= KEYSPACE_MAX && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(is_plain)
@@ -77,8 +84,8 @@ mod tests {
 
     #[test]
     fn n21_an_address_names_nodes_and_a_keyspace() {
-        let address = parse("one,two:9142,[::1]:9042/events_1", &[("cassandra_service_host", "x")]).unwrap();
-        assert_eq!(address.nodes, ["one", "two:9142", "[::1]:9042"]);
+        let address = parse("one,two:9142,[::1]:9043,[::2]/events_1", &[("cassandra_service_host", "x")]).unwrap();
+        assert_eq!(address.nodes, ["one", "two:9142", "[::1]:9043", "[::2]:9042"]);
         assert_eq!((address.keyspace.as_str(), address.user, address.datacenter), ("events_1", None, None));
         let bad = [
             "one",

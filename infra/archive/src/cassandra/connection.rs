@@ -52,7 +52,7 @@ macro_rules! statements {
         impl Statements {
             async fn prepare(session: &Session, keyspace: &str) -> Result<Statements, Error> {
                 let prepare = async |cql: &str| {
-                    let prepared = session.prepare(cql.replace("KS.", &format!("{keyspace}."))).await;
+                    let prepared = session.prepare(cql.replace("KS.", &format!("\"{keyspace}\"."))).await;
                     let mut prepared = prepared.map_err(unavailable)?;
                     // The driver sends a compare-and-set once: whether one without an answer had an effect is not known, and
                     // another process may have built on it.
@@ -80,10 +80,12 @@ statements! {
     delete_folder = "DELETE FROM KS.folders WHERE parent = ? AND name = ? IF EXISTS";
     versions = "SELECT version, chunks FROM KS.versions WHERE folder = ?";
     create_version = "INSERT INTO KS.versions (folder, version, chunks) VALUES (?, ?, ?)";
-    delete_version = "DELETE FROM KS.versions WHERE folder = ? AND version = ?";
+    /// At the latest time there is: the version is never used again, and no clock of its writer keeps it.
+    delete_version = "DELETE FROM KS.versions USING TIMESTAMP 9223372036854775807 WHERE folder = ? AND version = ?";
     chunk = "SELECT data FROM KS.chunks WHERE version = ? AND number = ?";
     create_chunk = "INSERT INTO KS.chunks (version, number, data) VALUES (?, ?, ?)";
-    delete_chunk = "DELETE FROM KS.chunks WHERE version = ? AND number = ?";
+    /// As of a version.
+    delete_chunk = "DELETE FROM KS.chunks USING TIMESTAMP 9223372036854775807 WHERE version = ? AND number = ?";
     put_event = "INSERT INTO KS.events (namespace, counter, slice, time, shard, event_token, counter_id, delta, source, \
                  event_item_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     delete_event = "DELETE FROM KS.events WHERE namespace = ? AND counter = ? AND slice = ? AND time = ? AND shard = ? \
@@ -220,7 +222,7 @@ async fn create_tables(session: &Session, keyspace: &str) -> Result<(), Error> {
     let found = session.query_unpaged(cql, (keyspace,)).await.map_err(unavailable)?;
     if found.into_rows_result().map_err(unavailable)?.rows_num() == 0 {
         return Err(failed(format!(
-            "there is no keyspace {keyspace}; create it: CREATE KEYSPACE {keyspace} WITH replication = \
+            "there is no keyspace {keyspace}; create it: CREATE KEYSPACE \"{keyspace}\" WITH replication = \
              {{'class': 'NetworkTopologyStrategy', 'DATACENTER': 3}}"
         )));
     }

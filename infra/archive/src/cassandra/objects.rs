@@ -132,7 +132,7 @@ impl Cluster {
         }
         let found = self.row::<ObjectRow>(&statement, (location.folder, location.name)).await?;
         Ok(found.map(|(id, bytes, chunk_bytes, modified)| Named {
-            version: Version { id, bytes: bytes as u64, chunk_bytes: chunk_bytes as u32 },
+            version: Version { id, bytes: bytes as u64, chunk_bytes: chunk_bytes.max(1) as u32 },
             modified_ms: modified.0,
         }))
     }

@@ -2,7 +2,7 @@
 
 /// The names of the tables, and the CQL that creates each in a keyspace. Programs create what is missing.
 pub(crate) fn tables(keyspace: &str) -> [(&'static str, String); 6] {
-    let table = |name: &'static str, of: &str| (name, format!("CREATE TABLE IF NOT EXISTS {keyspace}.{name} {of}"));
+    let table = |name: &'static str, of: &str| (name, format!("CREATE TABLE IF NOT EXISTS \"{keyspace}\".{name} {of}"));
     [
         // The names of objects, each with the version of its content. Only compare-and-set changes a row.
         table(

@@ -4,7 +4,7 @@ use super::{Node, rows};
 use crate::cassandra::events::EventRows;
 use crate::event::COUNTER_ID_BYTES;
 use crate::rows::{SliceKey, Tables};
-use crate::{Archive, ArchivedEvent, NewObject, Scope, ShardSpan};
+use crate::{Archive, ArchiveError, ArchivedEvent, NewObject, Scope, ShardSpan};
 use scylla::client::session::Session;
 use scylla::value::CqlTimestamp;
 use std::collections::{BTreeSet, HashSet};
@@ -162,6 +162,29 @@ async fn n21_a_span_that_is_written_again_has_the_rows_of_its_later_object() {
     archive.delete_namespace("again").await.unwrap();
     tables.put_events(slice, 10, vec![&lost], &HashSet::new()).await.unwrap();
     assert_eq!(of_namespace(&session, "again").await, [].into(), "what was deleted does not come back");
+}
+
+/// A pass that is under way while its namespace is deleted.
+#[tokio::test]
+async fn n21_what_comes_after_a_deletion_has_no_rows_and_goes_with_the_next_one() {
+    let node = Node::shared().await;
+    let (archive, session) = (begun(&node, "late").await, node.session().await);
+    let (spans, events) = ([span(0, 0, 10)], [event(0, 1, 5, "one", Some(1)), event(0, 2, 6, "two", None)]);
+    archive.write("late", object(10, &spans, &events[..1])).await.unwrap();
+    assert_eq!(archive.delete_namespace("late").await.unwrap(), 2);
+    // The time of the deleted object, and a later one.
+    for written_ms in [10, 11] {
+        let error = archive.write("late", object(written_ms, &spans, &events)).await.unwrap_err();
+        assert!(matches!(error, ArchiveError::NoMark { .. }), "{error}");
+        assert_eq!(of_namespace(&session, "late").await, [].into());
+    }
+    assert_eq!(archive.delete_namespace("late").await.unwrap(), 2, "both are listed");
+    for (table, column) in [("objects", "folder"), ("versions", "folder"), ("folders", "parent")] {
+        let keys: Vec<(String,)> = rows(&session, &format!("SELECT {column} FROM KS.{table}")).await;
+        assert!(!keys.iter().any(|(key,)| key.starts_with("late")), "{table}: {keys:?}");
+    }
+    let lists = "SELECT counter FROM KS.event_counters WHERE namespace = 'late' ALLOW FILTERING";
+    assert_eq!(rows::<(String,)>(&session, lists).await, []);
 }
 
 /// Neither has found the object of the other before it wrote its own.

@@ -62,7 +62,7 @@ impl Node {
 
 async fn create_keyspace(session: &Session, name: &str) {
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
-    session.query_unpaged(format!("CREATE KEYSPACE {name} WITH replication = {replication}"), ()).await.unwrap();
+    session.query_unpaged(format!("CREATE KEYSPACE \"{name}\" WITH replication = {replication}"), ()).await.unwrap();
 }
 
 /// The rows of a query, without parameters.
@@ -70,6 +70,6 @@ async fn rows<T>(session: &Session, cql: &str) -> Vec<T>
 where
     T: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata> + Send + 'static,
 {
-    let answer = session.query_unpaged(cql.replace("KS.", &format!("{KEYSPACE}.")), ()).await.unwrap();
+    let answer = session.query_unpaged(cql.replace("KS.", &format!("\"{KEYSPACE}\".")), ()).await.unwrap();
     answer.into_rows_result().unwrap().rows::<T>().unwrap().map(Result::unwrap).collect()
 }

@@ -181,6 +181,50 @@ async fn n21_a_put_that_ends_early_leaves_no_name_and_goes_with_its_folder() {
     assert_eq!(slices().await, [path("early/slice")]);
 }
 
+/// The driver would send an idempotent statement again after a lost reply. A compare-and-set that was applied would then answer
+/// that it was not, and its caller would replace what others have written since.
+#[tokio::test]
+async fn n21_a_compare_and_set_is_sent_once() {
+    let node = Node::shared().await;
+    let connection = node.connection();
+    let statements = &connection.cluster().await.unwrap().statements;
+    for once in [
+        &statements.create_object,
+        &statements.replace_object,
+        &statements.delete_object,
+        &statements.create_folder,
+        &statements.delete_folder,
+    ] {
+        assert!(!once.get_is_idempotent(), "{}", once.get_statement());
+    }
+    for repeated in [&statements.object, &statements.create_chunk, &statements.delete_chunk, &statements.put_event] {
+        assert!(repeated.get_is_idempotent(), "{}", repeated.get_statement());
+    }
+}
+
+/// As if the clock of the process that wrote it were ahead.
+#[tokio::test]
+async fn n21_a_discarded_version_stays_discarded_whatever_the_clocks() {
+    let node = Node::shared().await;
+    let connection = node.connection();
+    let (cluster, session) = (connection.cluster().await.unwrap(), node.session().await);
+    let version = Version::new(CHUNK);
+    cluster.write("clocks/slice", &version, &content(CHUNK)).await.unwrap();
+    cluster.discard("clocks/slice", version.id, 1).await.unwrap();
+    let late = format!("USING TIMESTAMP {}", i64::MAX - 1);
+    let inserts = [
+        format!("INSERT INTO tallystone.chunks (version, number, data) VALUES ({}, 0, 0x00) {late}", version.id),
+        format!(
+            "INSERT INTO tallystone.versions (folder, version, chunks) VALUES ('clocks/slice', {}, 1) {late}",
+            version.id
+        ),
+    ];
+    for insert in inserts {
+        session.query_unpaged(insert, ()).await.unwrap();
+    }
+    assert_eq!((chunks(&session, version.id).await, versions(&session, "clocks/slice").await), (0, vec![]));
+}
+
 #[tokio::test]
 async fn n21_an_object_without_a_chunk_is_unavailable_and_not_absent() {
     let node = Node::shared().await;
@@ -196,6 +240,24 @@ async fn n21_an_object_without_a_chunk_is_unavailable_and_not_absent() {
     assert!(error.to_string().contains("missing/slice/object lacks a part"), "{error}");
     assert!(matches!(ArchiveError::from(error), ArchiveError::Unavailable { .. }));
     assert_eq!(objects.get_range(&at, 0..9).await.unwrap(), content(3 * CHUNK).slice(..9), "the others are there");
+    // A row that no version of this program has written.
+    let zero =
+        "UPDATE tallystone.objects SET chunk_bytes = 0 WHERE folder = 'missing/slice' AND name = 'object' IF EXISTS";
+    session.query_unpaged(zero, ()).await.unwrap();
+    assert!(objects.get_range(&at, 0..9).await.is_err());
+}
+
+/// What the runbook has for an archive with a lost object.
+#[tokio::test]
+async fn n21_an_operator_can_empty_the_mark_of_a_namespace() {
+    let node = Node::shared().await;
+    let (archive, session) = (node.archive(), node.session().await);
+    archive.begin("emptied", Some(7)).await.unwrap();
+    let cql = "UPDATE tallystone.objects SET bytes = 0 WHERE folder = 'emptied' AND name = 'archive' IF EXISTS";
+    session.query_unpaged(cql, ()).await.unwrap();
+    assert_eq!(archive.gapless_from_ms("emptied").await.unwrap(), None);
+    archive.begin("emptied", Some(8)).await.unwrap();
+    assert_eq!(archive.gapless_from_ms("emptied").await.unwrap(), Some(8));
 }
 
 #[tokio::test]
@@ -216,13 +278,14 @@ async fn n21_all_names_of_a_large_folder_are_listed() {
 #[tokio::test]
 async fn n21_what_is_not_there_is_named() {
     let node = Node::shared().await;
-    let archive = Archive::open(&node.url("later")).unwrap();
+    // A word of CQL.
+    let archive = Archive::open(&node.url("table")).unwrap();
     let error = archive.check().await.unwrap_err().to_string();
-    assert!(error.contains("create it: CREATE KEYSPACE later WITH replication"), "{error}");
-    super::create_keyspace(&node.session().await, "later").await;
+    assert!(error.contains("create it: CREATE KEYSPACE \"table\" WITH replication"), "{error}");
+    super::create_keyspace(&node.session().await, "table").await;
     archive.check().await.unwrap();
     archive.check().await.unwrap();
-    let elsewhere = Archive::open("cassandra://127.0.0.1:1/later").unwrap();
+    let elsewhere = Archive::open("cassandra://127.0.0.1:1/table").unwrap();
     let error = elsewhere.check().await.unwrap_err();
     assert!(matches!(error, ArchiveError::Unavailable { .. }), "{error}");
     assert!(Archive::open("cassandra://127.0.0.1:1").is_err());
