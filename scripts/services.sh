@@ -3,9 +3,9 @@
 # Run it or source it; it installs what is missing and is done at once where all is there. A folder of a service has
 # its marker `.complete` only when all of it is there. Everything it says goes to stderr.
 #
-#   --tests   also what only tests need: Valkey and redis-py, a second engine and a client of the compact store; DuckDB, which
-#             reads the archive; moto, a server with the interface of S3. They need Python 3 with pip. And Cassandra, which can
-#             hold an archive
+#   --tests   also what only tests need: Cassandra, which can hold an archive and needs Java 17 to 23; Valkey and redis-py, a
+#             second engine and a client of the compact store; DuckDB, which reads the archive; moto, a server with the
+#             interface of S3. All but Cassandra need Python 3 with pip
 #
 #   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
 #   JAVA_HOME                 which Java, where `java` on the path is not the one
@@ -47,6 +47,17 @@ install_java() {
   say "  Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless maven"
   say "  Fedora:         sudo dnf install java-21-openjdk-headless maven"
   say "  Arch:           sudo pacman -S jre21-openjdk-headless maven"
+  return 1
+}
+
+# Cassandra installs a security manager, which Java 24 and newer refuse.
+check_java_of_cassandra() {
+  local major
+  major=$(java_major)
+  [ "$major" -gt 23 ] || return 0
+  say "Cassandra needs Java 17 to 23, and this is Java $major. Please install one, and set JAVA_HOME to its folder:"
+  say "  Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless"
+  say "  Fedora, Arch:   sudo dnf install java-21-openjdk-headless; sudo pacman -S jre21-openjdk-headless"
   return 1
 }
 
@@ -188,6 +199,7 @@ install_service() {
 install_services() (
   set -e
   install_java
+  case " $* " in *" cassandra-"*) check_java_of_cassandra ;; esac
   missing=()
   for service in "$@"; do
     [ -e "$SERVICES_DIR/${service% *}/.complete" ] || missing+=("$service")

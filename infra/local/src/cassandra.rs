@@ -227,26 +227,3 @@ async fn options(port: u16) -> io::Result<u8> {
     connection.read_exact(&mut header).await?;
     Ok(header[KIND])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn it_comes_back_on_its_port_with_its_data_after_a_kill() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = PrivateCassandraOptions::new(dir.path());
-        let first = PrivateCassandra::start(options.clone()).await.unwrap();
-        let options = PrivateCassandraOptions { port: Some(first.port()), ..options };
-        let data = dir.path().join("data/system");
-        let tables = std::fs::read_dir(&data).unwrap().count();
-        assert!(tables > 0);
-        first.kill();
-        first.ended().await;
-        assert!(super::options(first.port()).await.is_err(), "it still answers");
-        let second = PrivateCassandra::start(options).await.unwrap();
-        assert_eq!(second.address(), first.address());
-        assert_ne!(second.pid(), first.pid());
-        second.stop().await;
-    }
-}

@@ -2,7 +2,8 @@
 //! Elasticsearch for `tallystone dev`, the demo, the bench and the tests, and Cassandra for the tests.
 //!
 //! What lives here: how each is started, found to answer, stopped and killed. What may not: what anyone says to them,
-//! and anything that a server in production needs. `scripts/services.sh` installs all but Redis.
+//! and anything that a server in production needs. `scripts/services.sh` installs Kafka and
+//! Elasticsearch, and with `--tests` Cassandra.
 
 mod cassandra;
 mod child;
