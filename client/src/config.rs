@@ -46,8 +46,8 @@ pub struct QueueConfig {
     /// How long the id of a message is remembered after the message ended, in ms, up to a year; default 0. An id is always
     /// known while its message is kept.
     pub id_window_ms: Option<u64>,
-    /// Number of shards, which may be on several primaries of a Redis Cluster: 1 to 64; default 1. It can be changed in a simple queue
-    /// while no earlier change is under way ([`QueueInfo::shards_draining`]); in an exclusive one it is fixed at creation.
+    /// Number of shards, which may be on several primaries of a Redis Cluster: 1 to 64; default 1. It can be changed
+    /// while no earlier change is under way ([`QueueInfo::shards_draining`]).
     pub shards: Option<u32>,
     /// Delay between a failed attempt and the next; default exponential, from 1 second to 5 minutes, with jitter.
     pub retry_backoff: Option<Backoff>,

@@ -111,7 +111,7 @@ pub struct QueueConfig {
     pub max_errored_bytes: u64,
     /// How long the id of a message is remembered after it ended; less than its retention: as long as it stays (Q26).
     pub id_window_ms: u64,
-    /// The number of shards (Q17); fixed at creation in an exclusive queue. Each has an equal share of the bounds on messages and bytes.
+    /// The number of shards (Q17). Each has an equal share of the bounds on messages and bytes.
     pub shards: u16,
     /// The delay before the next attempt.
     pub retry_backoff: Backoff,
@@ -192,6 +192,12 @@ impl QueueConfig {
     /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
     pub fn forgets_completed(&self, queue: &QueueName) -> bool {
         queue.is_internal() && self.terminal_retention_ms == 0 && self.id_window_ms == 0
+    }
+
+    /// Whether the declared indexes leave room for the one that closed shards need, if there are such (docs/decisions/0270).
+    pub fn has_room_for_indexes(&self, is_draining: bool) -> bool {
+        let needed = self.queue_type.index_of_values().filter(|keys| is_draining && !self.indexes.contains(keys));
+        self.indexes.len() + usize::from(needed.is_some()) <= INDEXES_MAX
     }
 
     /// Checks every limit; the refusal names the field of the wire.

@@ -85,6 +85,8 @@ const _: () = {
     assert!(REASON_BYTES_MAX <= u8::MAX as usize);
     assert!(REQUEST_ID_BYTES_MAX <= u8::MAX as usize);
     assert!(BATCH_ITEMS_MAX <= u16::MAX as usize);
+    // lua/lib/enqueue/kept.lua unpacks five fields for each item; Lua unpacks 8,000 values at most.
+    assert!(5 * BATCH_ITEMS_MAX + 2 < 8_000);
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");
     // A fencing token is a 64-bit number with sign in history, and has the number of its shard above 53 bits.

@@ -108,11 +108,6 @@ impl Spread {
         Spread { version: self.version + u32::from(!self.old.is_empty()), current: self.current, old }
     }
 
-    /// Whether the shard of this number is closed, and may have messages.
-    pub fn drains(&self, number: u16) -> bool {
-        self.old.iter().any(|generation| generation.has(number))
-    }
-
     /// Whether the shard of this number is closed.
     pub fn closes(&self, number: u16) -> bool {
         !self.current.has(number)

@@ -384,7 +384,7 @@ pub trait Store: Send + Sync + 'static {
     /// Another number of shards (Q17): the shards of before are *closed*, see [`Store::enqueue`], and new ones take new messages. The
     /// closed ones stay until a background job of the store finds them empty: without a message in any state, and without a
     /// remembered id. In an exclusive queue, each shard that is closed gets an index over the exclusivity key before.
-    /// Refused: see [`Spread::changed`]; and as a filter whose index is not there yet, certainly without effect.
+    /// Refused: see [`Spread::changed`]; IndexBuilding while these are built; TooManyIndexes.
     fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
     /// The queue with its current configuration.
@@ -443,9 +443,10 @@ pub trait Store: Send + Sync + 'static {
     /// 4. The id is known, with `coalesce`. A live message stands for the new one (IdConflict if its exclusivity value
     ///    differs): it takes the priority if that is more urgent, and a running one is marked; nothing is written if
     ///    nothing changes. A terminal message is collected, and the message is new. So is one whose id is only remembered.
-    /// 5. The message is new. A closed shard takes it only if it has another message of its exclusivity value that has not
-    ///    completed. Otherwise it forgets what it remembers of the id, and refuses the message: [`Refusal::moved`]. It is for a later
-    ///    shard of the queue. What a closed shard has refused so, a message or all of a value, is in no case there later.
+    /// 5. The message is new. A closed shard takes it only if it has a message of its exclusivity value that has not completed,
+    ///    the collected one included. Otherwise it forgets what it remembers of the id, and refuses the message:
+    ///    [`Refusal::moved`]. It is for a later shard of the queue. A message or a value that was refused so never comes to the closed
+    ///    shard again.
     /// 6. QueueFull at max_depth, else the message is invisible or pending at version 1.
     fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> impl Future<Output = Items<Enqueued>> + Send;
 

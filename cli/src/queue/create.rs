@@ -18,7 +18,7 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     simple: bool,
     /// Spread the queue over this number of shards, at most 64, so that several primaries of a Redis Cluster share its load;
-    /// `queue update` can change it in a simple queue [default of a new queue: 1]
+    /// `queue update` can change it [default of a new queue: 1]
     #[arg(long, value_name = "N")]
     shards: Option<u32>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ local function read_kept(contents)
     if kept[value] == nil then
       kept[value] = false
       for state = INVISIBLE, ERRORED do
-        if not counts and S[COUNT + state] > 0 then error('a closed shard lacks the index of its values') end
+        if not counts and S[COUNT + state] > 0 then error('a closed shard lacks the index of its values; declare one over the exclusivity key') end
         if state ~= COMPLETED then fields[#fields + 1] = char(#value) .. value .. char(state) end
       end
     end

@@ -227,9 +227,12 @@ impl QueueShard {
 
     /// Takes over what the queue has now.
     pub(super) fn configure(&mut self, config: QueueConfig, spread: Option<Spread>) -> Result<(), Refusal> {
+        let is_draining = spread.as_ref().is_some_and(|spread| spread.draining() > 0);
+        if !config.has_room_for_indexes(is_draining) {
+            return Err(self.too_many_indexes());
+        }
         // A declared index takes the place of one that is not.
         while config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() > INDEXES_MAX {
-            let is_draining = spread.as_ref().is_some_and(|spread| spread.draining() > 0);
             let needed = config.queue_type.index_of_values().filter(|_| is_draining);
             let is_evicted = |keys: &IndexKeys| !config.indexes.contains(keys) && Some(keys) != needed.as_ref();
             let evicted = self.on_demand.iter().position(is_evicted);
@@ -252,11 +255,12 @@ impl QueueShard {
 
     /// The shard can be closed from now on: it has the index of the exclusivity values of its messages.
     pub(super) fn index_values(&mut self) -> Result<(), Refusal> {
-        let keys = self.queue.config.queue_type.index_of_values();
-        let is_new = |keys: &IndexKeys| !self.queue.config.indexes.contains(keys) && !self.on_demand.contains(keys);
-        let Some(keys) = keys.filter(is_new) else { return Ok(()) };
-        if self.queue.config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() == INDEXES_MAX {
-            return Err(self.too_many_indexes());
+        let declared = &self.queue.config.indexes;
+        let is_new = |keys: &IndexKeys| !declared.contains(keys) && !self.on_demand.contains(keys);
+        let Some(keys) = self.queue.config.queue_type.index_of_values().filter(is_new) else { return Ok(()) };
+        if declared.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() == INDEXES_MAX {
+            let evicted = self.on_demand.iter().position(|keys| !declared.contains(keys));
+            self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         }
         self.on_demand.push(keys);
         Ok(())
@@ -284,7 +288,11 @@ impl QueueShard {
         let mut on_demand = self.on_demand.clone();
         for keys in wanted {
             if !on_demand.contains(&keys) {
-                let undeclared = on_demand.iter().filter(|keys| !self.queue.config.indexes.contains(keys)).count();
+                let needed =
+                    self.queue.config.queue_type.index_of_values().filter(|_| !self.queue.layout().old().is_empty());
+                let counts =
+                    |keys: &&IndexKeys| !self.queue.config.indexes.contains(keys) && Some(*keys) != needed.as_ref();
+                let undeclared = on_demand.iter().filter(counts).count();
                 if !self
                     .queue
                     .generation_of(self.number)

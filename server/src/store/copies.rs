@@ -7,7 +7,7 @@ use super::reply::defect;
 use super::shared::Shared;
 use super::stored::{Member, Stored};
 use super::view::View;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tallystone_model::{Layout, Refusal, Shard};
@@ -46,7 +46,9 @@ impl<'a> Copies<'a> {
         loop {
             for generation in view.stored.layout().generations() {
                 let copies = generation.numbers().filter(|number| *number > 0).map(|number| first.sibling(number));
-                try_join_all(copies.map(async |shard| self.follow(&shard, &view).await)).await?;
+                // One that fails holds up no other.
+                let followed = join_all(copies.map(async |shard| self.follow(&shard, &view).await)).await;
+                followed.into_iter().collect::<Result<(), Refusal>>()?;
             }
             // A copy may have been ahead.
             match self.of(first).cached(first) {

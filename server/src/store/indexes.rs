@@ -79,7 +79,7 @@ impl Shared {
     /// [`Refusal::IndexBuilding`]: it has many messages. The build continues in the background.
     pub(super) async fn index_values(self: &Arc<Self>, shard: &Shard) -> Result<(), Refusal> {
         let add = |stored: &mut Stored| match stored.config.queue_type.index_of_values() {
-            Some(keys) if !stored.add_index(keys.clone(), true, wall_ms()) => {
+            Some(keys) if !stored.need_index(&keys, wall_ms()) => {
                 Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() })
             }
             _ => Ok(()),
@@ -115,7 +115,7 @@ impl Shared {
             }
         };
         let refusal = building();
-        let mut build = Build { keys, begun_in: None, cursor: BEGIN.to_owned() };
+        let mut build = Build { keys, begun_in: None, timeline_begin: 0, cursor: BEGIN.to_owned() };
         for _ in 0..STEPS_AT_ONCE {
             match self.build_step(shard, &mut build, 1).await? {
                 BuildStep::More => {}
@@ -198,7 +198,10 @@ impl Shared {
             Ok(())
         };
         let cursor = match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
-            Ok((_, mut reply)) => reply.text()?,
+            Ok((view, mut reply)) => {
+                build.timeline_begin = view.timeline_begin;
+                reply.text()?
+            }
             Err(Refusal::IndexBuilding { .. }) if gone => return Ok(BuildStep::Gone),
             Err(other) => return Err(other),
         };
@@ -209,11 +212,15 @@ impl Shared {
     /// Every older message is covered: marks the index as complete, unless it has been replaced since.
     async fn finish(&self, shard: &Shard, build: &Build) -> Result<(), Refusal> {
         let is_built = |index: &StoredIndex| (&index.keys, index.begun_in) == (&build.keys, build.begun_in);
-        let finish = |stored: &mut Stored| {
+        let finish = |view: &View, _: &ShardState, stored: &mut Stored| {
+            if view.timeline_begin != build.timeline_begin {
+                // A failover may have lost the last steps: what they had covered is not in the index.
+                return Err(Refusal::IndexBuilding { keys: build.keys.to_string() });
+            }
             stored.indexes.iter_mut().filter(|index| is_built(index)).for_each(|index| index.building = false);
             Ok(())
         };
-        self.change(shard, finish).await.map(drop)
+        self.change_seen(shard, finish).await.map(drop)
     }
 
     /// Drops indexes that are neither declared nor used. Their ages are by the clocks of servers: a wrong one drops an
@@ -303,6 +310,8 @@ struct Build {
     keys: IndexKeys,
     /// Recognizes the index, see [`StoredIndex`]. Its queue may be deleted and created again while the build waits.
     begun_in: Option<u32>,
+    /// The timeline of its last step, see [`ShardState`].
+    timeline_begin: u64,
     /// Up to where the scan of the messages has come.
     cursor: String,
 }

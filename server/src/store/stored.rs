@@ -143,7 +143,7 @@ impl Stored {
     pub(super) fn admits(&self, spread: &Spread, number: u16) -> bool {
         let is_closed = self.spread.as_ref().is_some_and(|own| own.closes(number));
         let is_built = |keys: IndexKeys| self.indexes.iter().any(|index| index.keys == keys && !index.building);
-        is_closed || !spread.drains(number) || self.config.queue_type.index_of_values().is_none_or(is_built)
+        is_closed || !spread.closes(number) || self.config.queue_type.index_of_values().is_none_or(is_built)
     }
 
     /// Whether closed shards know by this index what they keep: nothing drops it.
@@ -172,8 +172,13 @@ impl Stored {
         self.member.as_ref().map(copied)
     }
 
-    /// Takes over another configuration of the queue. `false`: the declared indexes do not fit.
+    /// Takes over another configuration of the queue. `false`: the declared indexes do not fit, together with the one that closed shards
+    /// need. That is the same in all shards of the queue, also in those that do not need it: none refuses what the first one took over.
     pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
+        let is_draining = self.spread.as_ref().is_some_and(|spread| spread.draining() > 0);
+        if !config.has_room_for_indexes(is_draining) {
+            return false;
+        }
         // An index that is no longer declared is dropped, unless filters used it before it was declared.
         let (indexes, before) = (std::mem::take(&mut self.indexes), &*self);
         let stays = |index: &StoredIndex| {
@@ -240,7 +245,7 @@ impl Stored {
         match self.indexes.iter_mut().find(|index| index.keys == *keys) {
             Some(index) => index.used_at_ms = now_ms,
             None => {
-                let undeclared = self.undeclared().count();
+                let undeclared = self.undeclared().filter(|(_, index)| !self.is_needed(index)).count();
                 let is_admitted =
                     self.layout().generation_or_current(number).admits_undeclared_index(undeclared, messages);
                 return is_admitted && self.add_index(keys.clone(), true, now_ms);
@@ -254,10 +259,26 @@ impl Stored {
         self.indexes.iter().enumerate().filter(move |(_, index)| !self.config.indexes.contains(&index.keys))
     }
 
-    /// Adds a declared index, unless it exists. If no slot is free, it takes that of the index without declaration which was
-    /// not used for the longest time. `false`: all are declared.
+    /// Adds an index that a shard needs before it is closed, or records its use: it is not dropped while the operator tries again. `false`:
+    /// no slot is free, and all are of declared indexes.
+    pub(super) fn need_index(&mut self, keys: &IndexKeys, now_ms: u64) -> bool {
+        if !self.has_index(keys, now_ms)
+            && let Some(index) = self.indexes.iter_mut().find(|index| index.keys == *keys)
+        {
+            index.used_at_ms = now_ms;
+        }
+        self.place_index(keys, now_ms)
+    }
+
+    /// Adds a declared index, unless it exists. `false`: all slots are of declared indexes.
     pub(super) fn declare_index(&mut self, keys: IndexKeys) -> bool {
-        while !self.add_index(keys.clone(), true, 0) {
+        self.place_index(&keys, 0)
+    }
+
+    /// Adds an index, unless it exists. If no slot is free, it takes that of the index without declaration which was not used for the
+    /// longest time. `false`: all are declared.
+    fn place_index(&mut self, keys: &IndexKeys, used_at_ms: u64) -> bool {
+        while !self.add_index(keys.clone(), true, used_at_ms) {
             let dispensable = self.undeclared().filter(|(_, index)| !self.is_needed(index));
             let oldest = dispensable.min_by_key(|(_, index)| index.used_at_ms);
             let Some((at, _)) = oldest else { return false };
@@ -282,6 +303,7 @@ impl Stored {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+    use tallystone_model::QueueType;
     use tallystone_model::limits::UNDECLARED_INDEX_ENTRIES_MAX;
 
     const CREATED_MS: u64 = 1_780_000_000_000;
@@ -344,6 +366,43 @@ mod tests {
             let json = json(shards);
             assert!(json.ends_with(end) && !json.contains("spread"), "{json}");
         }
+    }
+
+    #[test]
+    fn q17_nothing_takes_the_place_of_the_index_that_closed_shards_need() {
+        let keys = |name: &str| IndexKeys::parse([name.to_owned()]).unwrap();
+        let has = |stored: &Stored, name: &str| stored.indexes.iter().any(|index| index.keys == keys(name));
+        let queue_type = QueueType::Exclusive { key: "k".to_owned() };
+        let mut stored = Stored::new(QueueConfig { queue_type, ..QueueConfig::default() });
+        let spread = Spread::changed(&stored.config, None, 4).unwrap();
+        for n in 0..INDEXES_MAX as u64 {
+            assert!(stored.add_index(keys(&format!("filter{n}")), false, CREATED_MS + n));
+        }
+        // It takes the place of the one that was unused for the longest time.
+        assert!(!stored.admits(&spread, 0) && stored.need_index(&keys("k"), CREATED_MS));
+        assert!(!has(&stored, "filter0") && has(&stored, "filter1"));
+        assert!(!stored.admits(&spread, 0), "it is being built");
+        // Called again, it stays in use.
+        let later_ms = CREATED_MS + USE_REFRESH_MS + 1;
+        assert!(stored.need_index(&keys("k"), later_ms));
+        let needed = stored.indexes.iter_mut().find(|index| index.keys == keys("k")).unwrap();
+        assert_eq!(needed.used_at_ms, later_ms);
+        needed.building = false;
+        assert!(stored.admits(&spread, 0));
+        stored.take_spread(&spread, CREATED_MS);
+        let declares = |stored: &Stored, count: usize| {
+            let indexes = (0..count).map(|n| keys(&format!("declared{n}"))).collect();
+            QueueConfig { indexes, ..stored.config.clone() }
+        };
+        let before = stored.clone();
+        assert!(!stored.configure(declares(&before, INDEXES_MAX)) && stored == before);
+        assert!(stored.configure(declares(&before, INDEXES_MAX - 1)) && has(&stored, "k"));
+        assert!(stored.configure(declares(&before, 0)) && has(&stored, "k"));
+        // A copy that was created closed needs none, and refuses no more and no less.
+        let mut copy = Stored::copy_of(&stored);
+        assert!(copy.admits(&spread, 0) && !copy.configure(declares(&before, INDEXES_MAX)));
+        stored.spread = Some(spread.finished());
+        assert!(stored.configure(declares(&before, INDEXES_MAX)) && !has(&stored, "k"));
     }
 
     #[test]

@@ -94,10 +94,10 @@ impl<'a> Whole<'a> {
             }
         };
         let view = self.of(&first).configure(&first, edit).await?;
-        // The change is in force, also where a new shard finds no room.
+        // The change is in force, also where a new shard finds no room, and where an earlier one has lost its index.
         let after = |refusal: Refusal| match refusal.after_an_earlier_try() {
-            full @ Refusal::StoreFull { .. } => {
-                Refusal::Unavailable { applied: Applied::Unknown, why: full.to_string() }
+            late @ (Refusal::StoreFull { .. } | Refusal::IndexBuilding { .. } | Refusal::TooManyIndexes { .. }) => {
+                Refusal::Unavailable { applied: Applied::Unknown, why: late.to_string() }
             }
             refusal => refusal,
         };
