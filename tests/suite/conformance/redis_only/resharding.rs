@@ -12,9 +12,10 @@ use tallystone_tests::{KEY, Polling, Stage, TestQueue, TestRedis, exclusive, key
 
 type Queue = TestQueue<Sharded<RedisStore>>;
 
-/// Numbers of shards before and after a change, and kinds of queues.
-const CHANGES: [(u16, u16, fn() -> QueueConfig); 4] =
-    [(4, 7, simple), (7, 3, exclusive), (1, 5, exclusive), (5, 1, simple)];
+/// The numbers of shards before and after a change, and the kind of queue.
+type Change = (u16, u16, fn() -> QueueConfig);
+
+const CHANGES: [Change; 4] = [(4, 7, simple), (7, 3, exclusive), (1, 5, exclusive), (5, 1, simple)];
 
 /// A queue with this number of shards, whose keys the test changes.
 async fn queue(test: &str, shards: u16, config: QueueConfig) -> (TestRedis, Stage<RedisStore>, Queue) {
