@@ -38,7 +38,7 @@ async fn queues_are_created_shown_changed_and_deleted() {
     assert!(described.contains("simple, in 3 shards; an earlier one is not empty yet"), "{described}");
     let table = dev.show(&["queue", "ls"]).await;
     assert!(table.contains("resharding"), "{table}");
-    dev.refused(&["queue", "update", "flights", "--shards", "3"], "INVALID_ARGUMENT").await;
+    dev.refused(&["queue", "update", "other", "--shards", "4"], "INVALID_ARGUMENT").await;
 
     let updated = dev.ok(&["queue", "update", "flights", "--lease", "7s", "--max-depth", "2"]).await;
     assert_eq!((&updated["config"]["lease_ms"], &updated["revision"]), (&7_000.into(), &2.into()));
