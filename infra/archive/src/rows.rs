@@ -2,7 +2,7 @@
 
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, COUNTER_ID_BYTES};
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use object_store::path::Path;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -48,27 +48,28 @@ impl ArchivedEvent {
 
 /// The tables of such a database. Every call may be repeated. Of two changes of a row, the one of the object that was written
 /// later holds (`written_ms`), in whichever order they come.
+#[async_trait]
 pub(crate) trait Tables: Send + Sync {
     /// Writes the rows of events that an object has. `repeated`: those of which earlier objects may have written other columns.
-    fn put_events<'a>(
-        &'a self,
-        slice: SliceKey<'a>,
+    async fn put_events(
+        &self,
+        slice: SliceKey<'_>,
         written_ms: u64,
-        events: Vec<&'a ArchivedEvent>,
-        repeated: &'a HashSet<RowKey>,
-    ) -> BoxFuture<'a, Result<(), ArchiveError>>;
+        events: Vec<&ArchivedEvent>,
+        repeated: &HashSet<RowKey>,
+    ) -> Result<(), ArchiveError>;
 
     /// Deletes the rows of events that an object does not have any more.
-    fn delete_events<'a>(
-        &'a self,
-        slice: SliceKey<'a>,
+    async fn delete_events(
+        &self,
+        slice: SliceKey<'_>,
         written_ms: u64,
-        events: Vec<&'a ArchivedEvent>,
-    ) -> BoxFuture<'a, Result<(), ArchiveError>>;
+        events: Vec<&ArchivedEvent>,
+    ) -> Result<(), ArchiveError>;
 
     /// Deletes the rows of all objects of a slice that were written up to a time.
-    fn delete_slice<'a>(&'a self, slice: SliceKey<'a>, written_ms: u64) -> BoxFuture<'a, Result<(), ArchiveError>>;
+    async fn delete_slice(&self, slice: SliceKey<'_>, written_ms: u64) -> Result<(), ArchiveError>;
 
     /// Removes a folder whose objects are deleted.
-    fn remove_folder<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, Result<(), ArchiveError>>;
+    async fn remove_folder(&self, folder: &Path) -> Result<(), ArchiveError>;
 }

@@ -159,43 +159,35 @@ mod tests {
     use super::*;
     use crate::event::COUNTER_ID_BYTES;
     use crate::{Archive, NewObject};
-    use futures::future::{BoxFuture, FutureExt};
+    use async_trait::async_trait;
     use object_store::ObjectStoreExt;
     use object_store::memory::InMemory;
 
     /// Takes all rows.
     struct AnyRows;
 
+    #[async_trait]
     impl Tables for AnyRows {
-        fn put_events<'a>(
-            &'a self,
-            _slice: SliceKey<'a>,
-            _written_ms: u64,
-            _events: Vec<&'a ArchivedEvent>,
-            _repeated: &'a HashSet<RowKey>,
-        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
-            async { Ok(()) }.boxed()
+        async fn put_events(
+            &self,
+            _: SliceKey<'_>,
+            _: u64,
+            _: Vec<&ArchivedEvent>,
+            _: &HashSet<RowKey>,
+        ) -> Result<(), ArchiveError> {
+            Ok(())
         }
 
-        fn delete_events<'a>(
-            &'a self,
-            _slice: SliceKey<'a>,
-            _written_ms: u64,
-            _events: Vec<&'a ArchivedEvent>,
-        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
-            async { Ok(()) }.boxed()
+        async fn delete_events(&self, _: SliceKey<'_>, _: u64, _: Vec<&ArchivedEvent>) -> Result<(), ArchiveError> {
+            Ok(())
         }
 
-        fn delete_slice<'a>(
-            &'a self,
-            _slice: SliceKey<'a>,
-            _written_ms: u64,
-        ) -> BoxFuture<'a, Result<(), ArchiveError>> {
-            async { Ok(()) }.boxed()
+        async fn delete_slice(&self, _: SliceKey<'_>, _: u64) -> Result<(), ArchiveError> {
+            Ok(())
         }
 
-        fn remove_folder<'a>(&'a self, _folder: &'a Path) -> BoxFuture<'a, Result<(), ArchiveError>> {
-            async { Ok(()) }.boxed()
+        async fn remove_folder(&self, _: &Path) -> Result<(), ArchiveError> {
+            Ok(())
         }
     }
 

@@ -6,6 +6,7 @@ use super::objects;
 use crate::error::ArchiveError;
 use crate::event::ArchivedEvent;
 use crate::rows::{RowKey, SliceKey, Tables};
+use async_trait::async_trait;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use object_store::Error;
@@ -37,8 +38,11 @@ impl EventRows {
     async fn cluster(&self) -> Result<&Cluster, ArchiveError> {
         Ok(self.connection.cluster().await?)
     }
+}
 
-    async fn put_rows(
+#[async_trait]
+impl Tables for EventRows {
+    async fn put_events(
         &self,
         slice: SliceKey<'_>,
         written_ms: u64,
@@ -72,7 +76,7 @@ impl EventRows {
         Ok(run(Box::new(rows)).await?)
     }
 
-    async fn delete_rows(
+    async fn delete_events(
         &self,
         slice: SliceKey<'_>,
         written_ms: u64,
@@ -91,7 +95,7 @@ impl EventRows {
         Ok(run(Box::new(rows)).await?)
     }
 
-    async fn delete_all_rows(&self, slice: SliceKey<'_>, written_ms: u64) -> Result<(), ArchiveError> {
+    async fn delete_slice(&self, slice: SliceKey<'_>, written_ms: u64) -> Result<(), ArchiveError> {
         let cluster = self.cluster().await?;
         let (namespace, slice_ms) = (slice.namespace, time(slice.slice_ms));
         for part in 0..PARTS {
@@ -107,34 +111,9 @@ impl EventRows {
         }
         Ok(())
     }
-}
 
-impl Tables for EventRows {
-    fn put_events<'a>(
-        &'a self,
-        slice: SliceKey<'a>,
-        written_ms: u64,
-        events: Vec<&'a ArchivedEvent>,
-        repeated: &'a HashSet<RowKey>,
-    ) -> BoxFuture<'a, Result<(), ArchiveError>> {
-        self.put_rows(slice, written_ms, events, repeated).boxed()
-    }
-
-    fn delete_events<'a>(
-        &'a self,
-        slice: SliceKey<'a>,
-        written_ms: u64,
-        events: Vec<&'a ArchivedEvent>,
-    ) -> BoxFuture<'a, Result<(), ArchiveError>> {
-        self.delete_rows(slice, written_ms, events).boxed()
-    }
-
-    fn delete_slice<'a>(&'a self, slice: SliceKey<'a>, written_ms: u64) -> BoxFuture<'a, Result<(), ArchiveError>> {
-        self.delete_all_rows(slice, written_ms).boxed()
-    }
-
-    fn remove_folder<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, Result<(), ArchiveError>> {
-        async move { Ok(objects::remove_folder(self.cluster().await?, folder).await?) }.boxed()
+    async fn remove_folder(&self, folder: &Path) -> Result<(), ArchiveError> {
+        Ok(objects::remove_folder(self.cluster().await?, folder).await?)
     }
 }
 
