@@ -1,7 +1,7 @@
 //! Cassandra as a child process: one node, without users, on 127.0.0.1. Only tests start it.
 
 use crate::LocalError;
-use crate::child::{Child, Launch, Readiness};
+use crate::child::{Launch, Readiness};
 use crate::installed::{cassandra, java, java_home};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
@@ -100,8 +100,7 @@ impl PrivateCassandra {
                 stop_wait: STOP_WAIT,
                 explain: |_, _| None,
             };
-            let child = Child::start(launch, lock, async |_| probe(port).await).await?;
-            Ok(Running::new(port, child))
+            Running::launch(launch, lock, async |_| probe(port).await).await
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }

@@ -40,7 +40,7 @@ pub(crate) struct Launch {
     pub(crate) command: Vec<std::ffi::OsString>,
     /// Its environment, on top of ours.
     pub(crate) environment: Vec<(&'static str, std::ffi::OsString)>,
-    /// The port it will listen on, for log lines only.
+    /// The port it will listen on.
     pub(crate) port: u16,
     /// How long it may take until it answers at all.
     pub(crate) answer_wait: Duration,

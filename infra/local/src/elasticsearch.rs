@@ -4,7 +4,7 @@
 //! reach its data and programs wherever they are, even in a home folder that other users may not enter.
 
 use crate::LocalError;
-use crate::child::{Child, Launch, Readiness};
+use crate::child::{Launch, Readiness};
 use crate::installed::{java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
@@ -77,8 +77,7 @@ impl PrivateElasticsearch {
                 stop_wait: STOP_WAIT,
                 explain: |_, _| None,
             };
-            let child = Child::start(launch, lock, async |_| probe(port).await).await?;
-            Ok(Running::new(port, child))
+            Running::launch(launch, lock, async |_| probe(port).await).await
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }

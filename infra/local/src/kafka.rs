@@ -1,7 +1,7 @@
 //! Kafka as a child process: one process that is broker and controller (KRaft).
 
 use crate::LocalError;
-use crate::child::{Child, Launch, Readiness};
+use crate::child::{Launch, Readiness};
 use crate::installed::{java, java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
@@ -83,8 +83,7 @@ impl PrivateKafka {
                 stop_wait: STOP_WAIT,
                 explain: |_, _| None,
             };
-            let child = Child::start(launch, lock, async |_| probe(port).await).await?;
-            Ok(Running::new(port, child))
+            Running::launch(launch, lock, async |_| probe(port).await).await
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }

@@ -1,7 +1,7 @@
 //! redis-server as a child process.
 
 use crate::LocalError;
-use crate::child::{Child, Launch, Readiness};
+use crate::child::{Launch, Readiness};
 use crate::lock::{lock, make_dir, unusable};
 use crate::module::MODULE_FILE;
 use crate::ports::on_a_port;
@@ -121,8 +121,8 @@ impl PrivateRedis {
                 stop_wait: STOP_WAIT,
                 explain,
             };
-            let child = Child::start(launch, lock, async |pid| probe(&url, pid).await).await?;
-            Ok(Running::new(port, child).with_password(password))
+            let running = Running::launch(launch, lock, async |pid| probe(&url, pid).await).await?;
+            Ok(running.with_password(password))
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }

@@ -1,7 +1,10 @@
 //! What every service is once it runs.
 
-use crate::child::Child;
+use crate::LocalError;
+use crate::child::{Child, Launch, Readiness};
+use nix::fcntl::Flock;
 use std::fmt;
+use std::fs::File;
 use std::marker::PhantomData;
 
 /// A running service of the kind `S`. Dropping it stops it.
@@ -13,8 +16,15 @@ pub struct Running<S> {
 }
 
 impl<S> Running<S> {
-    pub(crate) fn new(port: u16, child: Child) -> Self {
-        Running { port, password: None, child, kind: PhantomData }
+    /// Starts it, see [`Child::start`].
+    pub(crate) async fn launch(
+        launch: Launch,
+        lock: Flock<File>,
+        probe: impl AsyncFn(u32) -> Readiness,
+    ) -> Result<Self, LocalError> {
+        let port = launch.port;
+        let child = Child::start(launch, lock, probe).await?;
+        Ok(Running { port, password: None, child, kind: PhantomData })
     }
 
     pub(crate) fn with_password(self, password: Option<String>) -> Self {

@@ -1,28 +1,17 @@
 //! The archive in Cassandra: `tallystone dev` with a real one (N15, N21).
 
-use super::dev::Dev;
-use super::program::{metrics_page, until};
+use super::archived::{self, Archived};
+use super::program::until;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{CounterClient, Error, ExactTo, IdempotencyToken, NewAdd};
+use tallystone_client::{ExactTo, NewAdd};
 use tallystone_local::{PrivateCassandra, PrivateCassandraOptions};
 use tallystone_tests::lasting_port;
 
 /// Counter, token and delta.
 type EventRow = (String, String, Option<i64>);
-
-async fn start(folder: &Path, cassandra: &str, metrics: &str) -> Dev {
-    let url = format!("cassandra://{cassandra}/counting");
-    let environment = [
-        ("TALLYSTONE_ARCHIVE_URL", url.as_str()),
-        ("TALLYSTONE_ARCHIVE_INTERVAL_MS", "200"),
-        ("TALLYSTONE_ARCHIVE_KEEP_MS", "0"),
-    ];
-    Dev::start_with(folder, &["--metrics-listen", metrics], &environment).await
-}
 
 /// The rows of all events.
 async fn rows(session: &Session) -> BTreeSet<EventRow> {
@@ -46,32 +35,19 @@ async fn n21_events_go_to_cassandra_are_found_there_and_can_be_queried() {
     let keyspace = "CREATE KEYSPACE counting WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
     session.query_unpaged(keyspace, ()).await.expect("a keyspace");
     let metrics = format!("127.0.0.1:{}", lasting_port());
-    let dev = start(folder.path(), &cassandra.address(), &metrics).await;
-    dev.counter(&["namespace", "put", "ads", "--accept-limit", "3s", "--coalesce", "0s"]).await;
-    let client = CounterClient::builder(dev.counters()).retry_for(Duration::ZERO).connect().await.expect("a server");
-    let adds = ["one", "two", "three"].map(|token| {
-        NewAdd::new("clicks", 5).token(IdempotencyToken { token: token.to_owned(), ..IdempotencyToken::now() })
-    });
-    for add in &adds {
-        assert!(!client.add("ads", add.clone()).await.expect("an add").duplicate);
-    }
-    let is_archived = async || metrics_page(&metrics).await.contains("\ntallystone_archived_events_total 3\n");
-    until("three events are archived", is_archived).await;
+    let url = format!("cassandra://{}/counting", cassandra.address());
+    let dev = archived::start(folder.path(), &metrics, &[("TALLYSTONE_ARCHIVE_URL", &url)]).await;
+    let archived = Archived::count(&dev, &metrics).await;
+    let Archived { client, adds } = &archived;
     let expected: BTreeSet<EventRow> =
         ["one", "two", "three"].map(|token| ("clicks".to_owned(), token.to_owned(), Some(5))).into();
     assert_eq!(rows(&session).await, expected);
     assert!(count(&session, "objects").await > 0);
-    // No other answer than before.
-    assert!(client.add("ads", adds[1].clone()).await.expect("a retry").duplicate);
-    let audited = dev.counter(&["audit", "clicks", "--namespace", "ads"]).await;
-    assert_eq!((&audited["count"], &audited["events"]), (&15.into(), &3.into()), "{audited}");
-    let sums = dev.counter(&["get", "clicks", "--namespace", "ads", "--by", "day"]).await;
-    assert_eq!((&sums["sum"], &sums["adds"]), (&15.into(), &3.into()), "{sums}");
+    archived.is_answered_as_before(&dev).await;
 
     cassandra.kill();
     cassandra.ended().await;
-    let again = client.add("ads", adds[0].clone()).await.expect_err("its archive does not answer");
-    assert!(matches!(again, Error::Unavailable { .. }), "{again:?}");
+    archived.is_unavailable().await;
     let new = client.add("ads", NewAdd::new("clicks", 7)).await.expect("a new add needs no archive");
     assert!(!new.duplicate);
     let cassandra = PrivateCassandra::start(options).await.expect("Cassandra, again");

@@ -5,6 +5,7 @@
 
 pub(crate) mod program;
 
+mod archived;
 mod bench;
 mod bucket;
 mod cassandra;
