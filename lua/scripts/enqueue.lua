@@ -26,7 +26,6 @@ local items = #kinds
 if items == 0 then return {OK, ''} end
 -- gone: ids whose messages this call has collected, and whose bodies it may have read before.
 local ids, results, accepted, gone = {}, {}, {}, {}
-local closed = byte(ARGV[3]) >= 8
 for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
 local remembered = id_window_ms > 0 and remembered_ids(ids) or {}
 if exclusive then load_keys(items) end
@@ -49,7 +48,7 @@ for i = 1, items do
     code, at = again(i, id, content, kind)
   elseif remembered[id] and kind % 2 == 0 then
     code, at = first_result(remembered[id], content)
-  elseif closed and not (exclusive and keeps(content)) then
+  elseif moves(content) then
     code, at = MOVED, 0
     if remembered[id] then
       forget_id(id)

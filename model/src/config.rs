@@ -3,7 +3,7 @@
 use crate::fencing;
 use crate::filter::IndexKeys;
 use crate::limits::*;
-use crate::names::{QueueName, check_text};
+use crate::names::{Metadata, QueueName, check_text};
 use crate::priority_class::PriorityClasses;
 use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,11 @@ impl QueueType {
             QueueType::Simple => None,
             QueueType::Exclusive { key } => Some(key),
         }
+    }
+
+    /// The exclusivity value of a message; `None`: the queue is simple, or the message lacks it.
+    pub fn value_of<'a>(&self, metadata: &'a Metadata) -> Option<&'a str> {
+        metadata.get(self.key()?)
     }
 
     /// The filter index that counts the messages of each exclusivity value; `None`: the queue is simple. Each shard that is closed has it
@@ -192,12 +197,6 @@ impl QueueConfig {
     /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
     pub fn forgets_completed(&self, queue: &QueueName) -> bool {
         queue.is_internal() && self.terminal_retention_ms == 0 && self.id_window_ms == 0
-    }
-
-    /// Whether the declared indexes leave room for the one that closed shards need, if there are such (docs/decisions/0270).
-    pub fn has_room_for_indexes(&self, is_draining: bool) -> bool {
-        let needed = self.queue_type.index_of_values().filter(|keys| is_draining && !self.indexes.contains(keys));
-        self.indexes.len() + usize::from(needed.is_some()) <= INDEXES_MAX
     }
 
     /// Checks every limit; the refusal names the field of the wire.

@@ -2,7 +2,8 @@
 
 use crate::config::QueueConfig;
 use crate::fencing;
-use crate::limits::{SHARD_NUMBER_MAX, UNDECLARED_INDEX_ENTRIES_MAX};
+use crate::filter::IndexKeys;
+use crate::limits::{INDEXES_MAX, SHARD_NUMBER_MAX, UNDECLARED_INDEX_ENTRIES_MAX};
 use crate::message::NewMessage;
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
@@ -116,6 +117,19 @@ impl Spread {
     /// How many shards are closed and not removed yet. The first one counts only while it is one of an earlier generation.
     pub fn draining(&self) -> u16 {
         self.old.iter().map(|generation| generation.count).sum()
+    }
+}
+
+impl QueueConfig {
+    /// The index that closed shards need, if there are such, and that nothing drops (docs/decisions/0270).
+    pub fn needed_index(&self, spread: Option<&Spread>) -> Option<IndexKeys> {
+        self.queue_type.index_of_values().filter(|_| spread.is_some_and(|spread| spread.draining() > 0))
+    }
+
+    /// Whether the declared indexes leave room for the one that closed shards need.
+    pub fn has_room_for_indexes(&self, spread: Option<&Spread>) -> bool {
+        let more = self.needed_index(spread).filter(|keys| !self.indexes.contains(keys));
+        self.indexes.len() + usize::from(more.is_some()) <= INDEXES_MAX
     }
 }
 
@@ -264,7 +278,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::INDEXES_MAX;
 
     #[test]
     fn s1_undeclared_indexes_of_a_large_queue_are_few() {

@@ -29,10 +29,10 @@ local function again(i, id, content, kind)
     return OK, m.enqueued
   end
   if m.state <= RUNNING then return coalesce(m, content) end
-  local is_kept = not closed or exclusive and keeps(content)
+  local is_moved = moves(content)
   -- The message may be the last one of its value.
   if exclusive then kept[value_of(m.fixed)] = nil end
-  if not is_kept then
+  if is_moved then
     -- The collection writes an event.
     if outbox_full then return OUTBOX_FULL, 0 end
     collect(m)

@@ -57,9 +57,7 @@ impl QueueShard {
             self.collect(&message.id, "");
             return Ok(self.accept_new(message, priority));
         }
-        if known.value(&self.queue.config)
-            != self.queue.config.queue_type.key().and_then(|key| message.metadata.get(key))
-        {
+        if known.value(&self.queue.config) != self.queue.config.queue_type.value_of(&message.metadata) {
             return Err(conflict);
         }
         let marks = known.state == State::Running && !known.coalesced;
@@ -76,7 +74,7 @@ impl QueueShard {
     /// Whether a message that is not here is for a later shard: this one is closed, and does not keep its exclusivity value.
     fn moves(&self, message: &NewMessage) -> bool {
         let config = &self.queue.config;
-        let value = config.queue_type.key().and_then(|key| message.metadata.get(key));
+        let value = config.queue_type.value_of(&message.metadata);
         let has = |record: &Record| record.state != State::Completed && record.value(config) == value;
         self.is_closed() && !(value.is_some() && self.messages.values().any(has))
     }

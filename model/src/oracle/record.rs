@@ -62,7 +62,7 @@ impl Record {
 
     /// The exclusivity value, in an exclusive queue.
     pub(super) fn value(&self, config: &QueueConfig) -> Option<&str> {
-        self.content.metadata.get(config.queue_type.key()?)
+        config.queue_type.value_of(&self.content.metadata)
     }
 
     pub(super) fn max_attempts(&self, config: &QueueConfig) -> u32 {

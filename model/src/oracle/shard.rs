@@ -227,16 +227,13 @@ impl QueueShard {
 
     /// Takes over what the queue has now.
     pub(super) fn configure(&mut self, config: QueueConfig, spread: Option<Spread>) -> Result<(), Refusal> {
-        let is_draining = spread.as_ref().is_some_and(|spread| spread.draining() > 0);
-        if !config.has_room_for_indexes(is_draining) {
+        if !config.has_room_for_indexes(spread.as_ref()) {
             return Err(self.too_many_indexes());
         }
         // A declared index takes the place of one that is not.
-        while config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() > INDEXES_MAX {
-            let needed = config.queue_type.index_of_values().filter(|_| is_draining);
-            let is_evicted = |keys: &IndexKeys| !config.indexes.contains(keys) && Some(keys) != needed.as_ref();
-            let evicted = self.on_demand.iter().position(is_evicted);
-            self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
+        let needed = config.needed_index(spread.as_ref());
+        while self.indexes_with(&config).len() > INDEXES_MAX {
+            self.evict_index(&config, needed.as_ref())?;
         }
         let is_spread = spread != self.queue.spread;
         if config != self.queue.config || is_spread {
@@ -255,14 +252,26 @@ impl QueueShard {
 
     /// The shard can be closed from now on: it has the index of the exclusivity values of its messages.
     pub(super) fn index_values(&mut self) -> Result<(), Refusal> {
-        let declared = &self.queue.config.indexes;
-        let is_new = |keys: &IndexKeys| !declared.contains(keys) && !self.on_demand.contains(keys);
-        let Some(keys) = self.queue.config.queue_type.index_of_values().filter(is_new) else { return Ok(()) };
-        if declared.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() == INDEXES_MAX {
-            let evicted = self.on_demand.iter().position(|keys| !declared.contains(keys));
-            self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
+        let config = self.queue.config.clone();
+        let keys = config.queue_type.index_of_values();
+        let Some(keys) = keys.filter(|keys| !self.indexes_with(&config).contains(keys)) else { return Ok(()) };
+        if self.indexes_with(&config).len() == INDEXES_MAX {
+            self.evict_index(&config, None)?;
         }
         self.on_demand.push(keys);
+        Ok(())
+    }
+
+    /// All indexes with such a configuration.
+    fn indexes_with<'a>(&'a self, config: &'a QueueConfig) -> BTreeSet<&'a IndexKeys> {
+        config.indexes.iter().chain(&self.on_demand).collect()
+    }
+
+    /// Drops an index that is not declared, and not needed.
+    fn evict_index(&mut self, config: &QueueConfig, needed: Option<&IndexKeys>) -> Result<(), Refusal> {
+        let is_evicted = |keys: &IndexKeys| !config.indexes.contains(keys) && Some(keys) != needed;
+        let evicted = self.on_demand.iter().position(is_evicted);
+        self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         Ok(())
     }
 
@@ -288,8 +297,7 @@ impl QueueShard {
         let mut on_demand = self.on_demand.clone();
         for keys in wanted {
             if !on_demand.contains(&keys) {
-                let needed =
-                    self.queue.config.queue_type.index_of_values().filter(|_| !self.queue.layout().old().is_empty());
+                let needed = self.queue.config.needed_index(self.queue.spread.as_ref());
                 let counts =
                     |keys: &&IndexKeys| !self.queue.config.indexes.contains(keys) && Some(*keys) != needed.as_ref();
                 let undeclared = on_demand.iter().filter(counts).count();

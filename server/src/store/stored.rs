@@ -148,8 +148,7 @@ impl Stored {
 
     /// Whether closed shards know by this index what they keep: nothing drops it.
     pub(super) fn is_needed(&self, index: &StoredIndex) -> bool {
-        let is_draining = self.spread.as_ref().is_some_and(|spread| spread.draining() > 0);
-        is_draining && self.config.queue_type.index_of_values().as_ref() == Some(&index.keys)
+        self.config.needed_index(self.spread.as_ref()).as_ref() == Some(&index.keys)
     }
 
     /// Whether a member with this id is of the queue of this first shard, which was created at that time.
@@ -175,16 +174,13 @@ impl Stored {
     /// Takes over another configuration of the queue. `false`: the declared indexes do not fit, together with the one that closed shards
     /// need. That is the same in all shards of the queue, also in those that do not need it: none refuses what the first one took over.
     pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
-        let is_draining = self.spread.as_ref().is_some_and(|spread| spread.draining() > 0);
-        if !config.has_room_for_indexes(is_draining) {
+        if !config.has_room_for_indexes(self.spread.as_ref()) {
             return false;
         }
         // An index that is no longer declared is dropped, unless filters used it before it was declared.
-        let (indexes, before) = (std::mem::take(&mut self.indexes), &*self);
-        let stays = |index: &StoredIndex| {
-            index.used_at_ms > 0 || config.indexes.contains(&index.keys) || before.is_needed(index)
-        };
-        self.indexes = indexes.into_iter().filter(stays).collect();
+        let needed = config.needed_index(self.spread.as_ref());
+        let is_wanted = |keys: &IndexKeys| config.indexes.contains(keys) || needed.as_ref() == Some(keys);
+        self.indexes.retain(|index| index.used_at_ms > 0 || is_wanted(&index.keys));
         self.config = config;
         self.config.indexes.clone().into_iter().all(|keys| self.declare_index(keys))
     }

@@ -4,7 +4,6 @@ use crate::property::compare::{Outcome, same};
 use crate::property::sides::{WholeOracle, WholeRedis};
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::state::is_arrow;
-use tallystone_model::store::Queue;
 use tallystone_model::*;
 use tallystone_tests::{KEY, Probe};
 
@@ -58,8 +57,10 @@ pub(super) async fn compare(
                 &in_order(state, ours.clone())?,
             )?;
             // Exclusivity holds within a shard (Q17).
-            for value in
-                ours.iter().filter(|_| !state.is_terminal()).filter_map(|message| exclusivity_value(&queue, message))
+            for value in ours
+                .iter()
+                .filter(|_| !state.is_terminal())
+                .filter_map(|message| queue.config.queue_type.value_of(&message.metadata))
             {
                 let number = *shards_of_values.entry(value.to_owned()).or_insert(shard.number);
                 same(&format!("the shard of the live messages of '{value}'"), &number, &shard.number)?;
@@ -82,10 +83,6 @@ pub(super) async fn compare(
         return Err(format!("the scrubber checked {checked} of {messages} messages"));
     }
     Ok(())
-}
-
-fn exclusivity_value<'a>(queue: &Queue, message: &'a Message) -> Option<&'a str> {
-    queue.config.queue_type.key().and_then(|key| message.metadata.get(key))
 }
 
 async fn list<S: Store>(store: &S, shard: &Shard, state: State, page_items: usize) -> Result<Vec<Message>, String> {
