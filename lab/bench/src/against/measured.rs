@@ -9,8 +9,11 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::Stdio;
 
+/// The exit status of a program that refuses its arguments.
+const USAGE: i32 = 2;
+
 /// What the comparison needs of a program's output.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Measured {
     pub(super) settings: Value,
     pub(super) rows: Vec<MeasuredRow>,
@@ -29,15 +32,19 @@ pub(super) struct MeasuredRow {
 }
 
 impl Measured {
-    /// Runs the program; its stderr is shown only when it fails.
-    pub(super) async fn by(program: &Path, arguments: &[String]) -> Result<Measured> {
+    /// Runs the program; its stderr is shown only when it fails. `None`: it does not know one of the arguments.
+    pub(super) async fn by(program: &Path, arguments: &[String]) -> Result<Option<Measured>> {
         let name = program.display();
         let mut command = child::command(program, &std::env::current_dir()?);
         command.args(arguments).stdin(Stdio::null());
         let output = command.output().await.with_context(|| format!("cannot start {name}"))?;
+        if output.status.code() == Some(USAGE) {
+            return Ok(None);
+        }
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{name} {} failed: {}", arguments.join(" "), stderr.trim());
-        Measured::parse(&output.stdout).with_context(|| format!("{name} printed no result of a bench"))
+        let measured = Measured::parse(&output.stdout);
+        measured.map(Some).with_context(|| format!("{name} printed no result of a bench"))
     }
 
     /// Keeps one row of those that differ only in their reference.

@@ -11,12 +11,13 @@ use crate::machine::Machine;
 use crate::outcome::BenchOutcome;
 use crate::report::number;
 use crate::sample::median;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use measured::{Measured, MeasuredRow};
 use serde::Serialize;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use verdict::{ComparedRow, RATIO_MIN, Verdict};
 
 /// What to compare.
@@ -43,30 +44,28 @@ struct Output<'a> {
     interval: &'static str,
     ratio_min: f64,
     rows: &'a [ComparedRow],
+    /// What only this build measures.
+    not_compared: &'a [String],
 }
 
 const INTERVAL: &str = "95 % t interval of the mean log ratio";
 
-/// Runs all pairs and prints the ratios.
+/// Runs all pairs and prints the ratios, those of a figure when it is done.
 pub(crate) async fn run(comparison: Comparison, machine: &Machine, json: bool) -> Result<BenchOutcome> {
     let own = std::env::current_exe().context("the path of this program")?;
-    let (mut rows, mut settings) = (Vec::new(), Value::Null);
+    let (mut rows, mut not_compared, mut settings) = (Vec::new(), Vec::new(), Value::Null);
     for figure in &comparison.figures {
-        let arguments = comparison.arguments_of(figure);
-        let mut pairs = Vec::new();
-        for pair in 0..comparison.pairs {
-            eprintln!("bench: {figure}, pair {} of {} …", pair + 1, comparison.pairs);
-            let (ours, other) = if pair % 2 == 0 {
-                let ours = Measured::by(&own, &arguments).await?;
-                (ours, Measured::by(&comparison.other, &arguments).await?)
-            } else {
-                let other = Measured::by(&comparison.other, &arguments).await?;
-                (Measured::by(&own, &arguments).await?, other)
-            };
-            settings = ours.settings;
-            pairs.push((ours.rows, other.rows));
+        let Some(pairs) = comparison.measure(&own, figure).await? else {
+            not_compared.push(format!("{figure}: the other build does not have this figure, or an option of this run"));
+            continue;
+        };
+        let compared = compare(&pairs).with_context(|| format!("figure {figure}"))?;
+        if !json {
+            println!("{}", table(&compared.rows));
         }
-        rows.extend(compare(&pairs).with_context(|| format!("figure {figure}"))?);
+        rows.extend(compared.rows);
+        not_compared.extend(compared.without_counterpart);
+        settings = pairs.into_iter().next_back().map_or(Value::Null, |(ours, _)| ours.settings);
     }
     if json {
         let against = comparison.other.display().to_string();
@@ -79,10 +78,10 @@ pub(crate) async fn run(comparison: Comparison, machine: &Machine, json: bool) -
             interval: INTERVAL,
             ratio_min: RATIO_MIN,
             rows: &rows,
+            not_compared: &not_compared,
         };
         println!("{}", serde_json::to_string_pretty(&output)?);
     } else {
-        println!("{}", table(&rows));
         println!(
             "Ratio: this build ÷ {}, inverted where lower is better: above 1, this build is better. {INTERVAL} of {} \
              pairs.\nNo worse: the interval is at or above {RATIO_MIN}. Undecided: {RATIO_MIN} lies within it (more pairs \
@@ -90,6 +89,7 @@ pub(crate) async fn run(comparison: Comparison, machine: &Machine, json: bool) -
             comparison.other.display(),
             comparison.pairs
         );
+        not_compared.iter().for_each(|figure| println!("Not compared: {figure}."));
         println!("{}; {}.", machine.line(), settings_line(&settings));
     }
     let worse: Vec<String> = rows
@@ -105,28 +105,59 @@ impl Comparison {
         let fixed = ["bench", self.verb, "--json", "--only", figure].map(str::to_owned);
         fixed.into_iter().chain(self.arguments.iter().cloned()).collect()
     }
+
+    /// All pairs of one figure; `None`: the other program does not know the figure.
+    async fn measure(&self, own: &Path, figure: &str) -> Result<Option<Vec<(Measured, Measured)>>> {
+        let arguments = self.arguments_of(figure);
+        let by_own = async || Measured::by(own, &arguments).await?.context("this build knows its figures");
+        let mut pairs = Vec::new();
+        for pair in 0..self.pairs {
+            eprintln!("bench: {figure}, pair {} of {} …", pair + 1, self.pairs);
+            let other_first = pair % 2 == 1;
+            let early = if other_first { None } else { Some(by_own().await?) };
+            let Some(other) = Measured::by(&self.other, &arguments).await? else { return Ok(None) };
+            let ours = match early {
+                Some(ours) => ours,
+                None => by_own().await?,
+            };
+            pairs.push((ours, other));
+        }
+        Ok(Some(pairs))
+    }
 }
 
-/// The rows of one figure, matched by their order: a build may word them differently.
-fn compare(pairs: &[(Vec<MeasuredRow>, Vec<MeasuredRow>)]) -> Result<Vec<ComparedRow>> {
-    let Some((first, _)) = pairs.first() else { return Ok(Vec::new()) };
-    let units = |rows: &[MeasuredRow]| rows.iter().map(|row| row.unit.clone()).collect::<Vec<_>>();
-    for (ours, other) in pairs {
-        ensure!(
-            units(ours) == units(first) && units(other) == units(first),
-            "the builds print different rows: {} and {}",
-            units(ours).join(", "),
-            units(other).join(", ")
-        );
-    }
+/// The rows of one figure that both builds print.
+struct ComparedFigure {
+    rows: Vec<ComparedRow>,
+    /// What one of the builds printed more.
+    without_counterpart: Vec<String>,
+}
+
+/// Matches rows by their order, since a build may word them differently, up to the first that has another unit.
+fn compare(pairs: &[(Measured, Measured)]) -> Result<ComparedFigure> {
+    let Some((first, _)) = pairs.first() else { bail!("there is no pair") };
+    let count =
+        pairs.iter().map(|(ours, other)| matched(&first.rows, &ours.rows).min(matched(&first.rows, &other.rows)));
+    let count = count.min().unwrap_or(0);
+    ensure!(count > 0, "the builds print different rows");
     let row = |(index, row): (usize, &MeasuredRow)| {
-        let value = |rows: &[MeasuredRow]| rows[index].value.context("a row without a value");
+        let value = |of: &Measured| of.rows[index].value.context("a row without a value");
         let values: Vec<(f64, f64)> =
             pairs.iter().map(|(ours, other)| Ok((value(ours)?, value(other)?))).collect::<Result<_>>()?;
         let better = row.better.context("this build prints which values are better")?;
         Ok(ComparedRow::new(row.figure.clone(), row.what.clone(), row.unit.clone(), better, &values))
     };
-    first.iter().enumerate().map(row).collect()
+    let rows = first.rows[..count].iter().enumerate().map(row).collect::<Result<_>>()?;
+    let name = |row: &MeasuredRow| format!("{}: {}", row.figure, row.what);
+    let without_counterpart =
+        pairs.iter().flat_map(|(ours, other)| ours.rows.iter().skip(count).chain(other.rows.iter().skip(count)));
+    let without_counterpart = without_counterpart.map(name).collect::<BTreeSet<_>>().into_iter().collect();
+    Ok(ComparedFigure { rows, without_counterpart })
+}
+
+/// How many rows from the first have the same units.
+fn matched(rows: &[MeasuredRow], others: &[MeasuredRow]) -> usize {
+    rows.iter().zip(others).take_while(|(row, other)| row.unit == other.unit).count()
 }
 
 fn table(rows: &[ComparedRow]) -> Table {
@@ -173,11 +204,15 @@ mod tests {
         MeasuredRow { figure: "f".into(), what: what.into(), unit: unit.into(), better, value: Some(value) }
     }
 
+    fn measured(rows: Vec<MeasuredRow>) -> Measured {
+        Measured { settings: Value::Null, rows }
+    }
+
     #[test]
     fn rows_are_matched_by_order_and_judged_as_this_build_says() {
         let ours = vec![row("rate", "/s", Some(Better::Higher), 100.0), row("time", "ms", Some(Better::Lower), 2.0)];
         let other = vec![row("the rate", "/s", None, 50.0), row("the time", "ms", None, 1.0)];
-        let rows = compare(&vec![(ours, other); PAIRS_MIN]).unwrap();
+        let rows = compare(&vec![(measured(ours), measured(other)); PAIRS_MIN]).unwrap().rows;
         let verdicts: Vec<(&str, Verdict)> = rows.iter().map(|row| (row.what.as_str(), row.verdict)).collect();
         assert_eq!(verdicts, [("rate", Verdict::NoWorse), ("time", Verdict::Worse)]);
         let text = table(&rows).to_string();
@@ -185,10 +220,52 @@ mod tests {
     }
 
     #[test]
-    fn builds_with_different_rows_are_refused() {
-        let ours = vec![row("rate", "/s", Some(Better::Higher), 100.0)];
-        let other = vec![row("rate", "ms", None, 50.0)];
-        assert!(compare(&[(ours.clone(), other)]).is_err());
-        assert!(compare(&[(ours, Vec::new())]).is_err());
+    fn a_row_that_an_older_build_lacks_is_named_and_the_others_are_compared() {
+        let rate = row("rate", "/s", Some(Better::Higher), 100.0);
+        let ours = measured(vec![rate.clone(), row("time", "ms", Some(Better::Lower), 2.0)]);
+        let older = compare(&vec![(ours.clone(), measured(vec![rate.clone()])); PAIRS_MIN]).unwrap();
+        assert_eq!((older.rows.len(), older.without_counterpart), (1, vec!["f: time".to_owned()]));
+        let reworded = row("size", "B", None, 1.0);
+        let changed = compare(&vec![(ours, measured(vec![rate, reworded])); PAIRS_MIN]).unwrap();
+        assert_eq!(
+            (changed.rows.len(), changed.without_counterpart),
+            (1, vec!["f: size".to_owned(), "f: time".to_owned()])
+        );
+    }
+
+    #[test]
+    fn builds_without_a_common_row_are_refused() {
+        let ours = measured(vec![row("rate", "/s", Some(Better::Higher), 100.0)]);
+        assert!(compare(&[(ours.clone(), measured(vec![row("rate", "ms", None, 50.0)]))]).is_err());
+        assert!(compare(&[(ours, measured(Vec::new()))]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_figure_that_the_other_program_does_not_know_is_not_compared() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let program = |name: &str, script: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let own = program(
+            "own",
+            r#"echo '{"settings":{},"rows":[{"figure":"new","what":"w","unit":"/s","better":"higher","ours":1}]}'"#,
+        );
+        let comparison = |other: PathBuf| Comparison {
+            verb: "queue",
+            figures: vec!["new".to_owned()],
+            arguments: Vec::new(),
+            other,
+            pairs: 2,
+        };
+        let older = comparison(program("older", "echo 'error: invalid value' >&2; exit 2"));
+        assert!(older.measure(&own, "new").await.unwrap().is_none());
+        let same = comparison(own.clone());
+        assert_eq!(same.measure(&own, "new").await.unwrap().map(|pairs| pairs.len()), Some(2));
+        let broken = comparison(program("broken", "echo 'no Redis' >&2; exit 1"));
+        assert!(broken.measure(&own, "new").await.unwrap_err().to_string().contains("no Redis"));
     }
 }
