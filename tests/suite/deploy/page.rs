@@ -69,6 +69,14 @@ impl Reader {
         }
     }
 
+    /// The one line of the configuration that names the data.
+    fn store_ids(&self) -> String {
+        let config = std::fs::read_to_string(self.dir.path().join("tallystone.toml")).expect("a file");
+        let lines: Vec<&str> = config.lines().filter(|line| line.starts_with("store_ids = ")).collect();
+        assert_eq!(lines.len(), 1, "{config}");
+        lines[0].to_owned()
+    }
+
     fn logs(&self) -> String {
         let files = std::fs::read_dir(self.dir.path()).expect("a folder").map(|file| file.expect("a file").path());
         let is_log =
@@ -116,7 +124,7 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     reader.listens(HOSTS[0], &redis_port).await;
     reader.run(&step("## 4. Principals", 1)[0]).await;
     reader.run(&step("## 5. The configuration", 1)[0]).await;
-    let programs = step("## 6. The servers", 3);
+    let programs = step("## 6. The servers", 4);
     let mut servers = Vec::new();
     for host in HOSTS {
         servers.push(reader.start(&programs[0], host));
@@ -125,6 +133,9 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     let _counters = reader.start(&programs[1], HOSTS[0]);
     let _worker = reader.start(&programs[2], HOSTS[0]);
     reader.listens(HOSTS[0], &counters_port).await;
+    reader.run(&programs[3]).await;
+    let named = reader.store_ids();
+    assert_eq!(named.matches('"').count(), 4, "a mark of the queues and one of the counters: {named}");
     let works = step("## 7. See that it works", 2);
     let printed = reader.run(&works[0]).await;
     assert_eq!(printed.matches("serving\n").count(), 3, "{printed}");
@@ -137,6 +148,9 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
     let one =
         format!("{}\ntallystone msg enqueue orders/eu --server \"https://{}:$PORT\"", exports(&works[0]), HOSTS[1]);
     reader.run(&one).await;
+    // It starts again on the data that its configuration names.
+    servers.push(reader.start(&programs[0], HOSTS[2]));
+    reader.listens(HOSTS[2], &port).await;
     // The block of the other page continues the shell of step 8.
     let [take, put_back] = blocks("docs/operations/upgrades.md", "## Backups").try_into().expect("two blocks");
     let of_backup = step("## 8. Back up", 1).remove(0);
@@ -170,6 +184,12 @@ async fn o7_the_page_installs_three_servers_as_it_is_written() {
         assert!(listed.lines().count() == 1 && !listed.contains("later"), "what the backup has: {listed}");
         assert!(reader.run(&queues).await.contains("orders/eu"));
     }
+    // The accepted data has new marks, and a program starts on them.
+    reader.run(&programs[3]).await;
+    assert_ne!(reader.store_ids(), named);
+    drop(servers.pop());
+    servers.push(reader.start(&programs[0], HOSTS[2]));
+    reader.listens(HOSTS[2], &port).await;
     // Secrets are for their owner.
     for file in ["ca.key", "server.key", "redis.password", "backup.password", "users.acl", "operator.token"] {
         use std::os::unix::fs::PermissionsExt as _;
