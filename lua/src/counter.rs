@@ -40,7 +40,7 @@ pub const REGIONS: &str = "regions";
 /// Hash: up to where the topics of other regions are merged, and for which namespaces (N12; `counter/merged.lua`). It is in the
 /// first partition.
 pub const REGION_POSITIONS: &str = "tc:regions";
-/// String: the term of the process that publishes and merges (N12; `counter/lead.lua`). It is in the first partition.
+/// String: the term of the process that publishes and merges (N12; `counter/region_term.lua`). It is in the first partition.
 pub const REGION_LEASE: &str = "tc:regions:lease";
 /// The registry of namespaces. It is in the first partition.
 pub const NAMESPACES: &str = "tc:namespaces";
@@ -187,7 +187,7 @@ scripts! {
     /// N12.
     Attend = "attend",
     /// N12.
-    Lead = "lead",
+    RegionTerm = "region_term",
     /// N12.
     Merged = "merged",
     /// N14.
@@ -255,19 +255,19 @@ fn prelude() -> String {
 
 /// The keys of one shard of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShardKeys {
+pub struct CounterShardKeys {
     prefix: String,
 }
 
-impl ShardKeys {
+impl CounterShardKeys {
     /// The keys of this shard in a store without partitions; `namespace`: its tag.
-    pub fn new(namespace: &str, shard: u16) -> ShardKeys {
-        ShardKeys::within(&Keyspace::default(), namespace, shard)
+    pub fn new(namespace: &str, shard: u16) -> CounterShardKeys {
+        CounterShardKeys::within(&Keyspace::default(), namespace, shard)
     }
 
     /// The same in a partition.
-    pub fn within(partition: &Keyspace, namespace: &str, shard: u16) -> ShardKeys {
-        ShardKeys { prefix: partition.key(&format!("tc:{{{namespace}/{shard}}}:")) }
+    pub fn within(partition: &Keyspace, namespace: &str, shard: u16) -> CounterShardKeys {
+        CounterShardKeys { prefix: partition.key(&format!("tc:{{{namespace}/{shard}}}:")) }
     }
 
     /// One of [`NAMES`], or another of the same shard.
@@ -378,12 +378,12 @@ mod tests {
 
     #[test]
     fn every_key_of_a_shard_is_behind_its_tag() {
-        let keys = ShardKeys::new("ads", 3);
+        let keys = CounterShardKeys::new("ads", 3);
         for key in keys.log().into_iter().chain([keys.events(600, 7), keys.counts()]) {
             assert!(key.starts_with("tc:{ads/3}:"), "{key}");
         }
         let partition = Keyspace::partition(5, 8);
-        let keys = ShardKeys::within(&partition, "ads", 3);
+        let keys = CounterShardKeys::within(&partition, "ads", 3);
         for key in keys.home().into_iter().chain([keys.cached("c"), partition.key(NAMESPACES)]) {
             assert_eq!(slot_of(&key), partition.slot(), "{key}");
         }

@@ -82,6 +82,6 @@ mod tests {
     fn no_key_is_one_of_a_counter() {
         let keys = NAMES.map(|name| key(3, name));
         assert!(keys.iter().all(|key| key.starts_with("tc:views:{3}:")), "{keys:?}");
-        assert!(!crate::counter::ShardKeys::new("views", 3).key("state").starts_with("tc:views"));
+        assert!(!crate::counter::CounterShardKeys::new("views", 3).key("state").starts_with("tc:views"));
     }
 }

@@ -5,7 +5,7 @@ use super::namespaces::RedisNamespaces;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use redis::Value;
-use tallystone_lua::counter::ShardKeys;
+use tallystone_lua::counter::CounterShardKeys;
 
 /// Namespaces that one command checks.
 const CHECKED_MAX: usize = 64;
@@ -30,7 +30,7 @@ impl RedisNamespaces {
         while let Some((begin, end)) = open.pop() {
             let keys = tags[begin..end].iter().flat_map(|tag| {
                 let shards = (0..SHARDS).filter(move |shard| self.partitions().number_of(tag, *shard) == number);
-                shards.map(move |shard| ShardKeys::within(&partition.keyspace, tag, shard).key("dirty"))
+                shards.map(move |shard| CounterShardKeys::within(&partition.keyspace, tag, shard).key("dirty"))
             });
             let keys: Vec<String> = keys.collect();
             if keys.is_empty() {

@@ -63,7 +63,7 @@ use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, Pipeline, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Link, Room, ScanPosition, ScriptReply};
-use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, CounterShardKeys};
 
 /// The stores of one namespace on a Redis, as one revision has it.
 #[derive(Clone)]
@@ -186,8 +186,8 @@ impl RedisNamespace {
         self.partition(shard).link(shard)
     }
 
-    fn keys(&self, shard: u16) -> ShardKeys {
-        ShardKeys::within(&self.partition(shard).keyspace, &self.tag, shard)
+    fn keys(&self, shard: u16) -> CounterShardKeys {
+        CounterShardKeys::within(&self.partition(shard).keyspace, &self.tag, shard)
     }
 
     /// KEYS of a script that writes checkpoints: in a namespace with regions, such a counter needs attention.

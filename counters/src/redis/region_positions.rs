@@ -45,16 +45,16 @@ impl RedisNamespaces {
     /// Begins a term of the one process that publishes and merges, for `lease_ms` from now on. May be repeated. Each term has
     /// another name. Returns whether it has begun.
     pub async fn begin_term(&self, term: &str, lease_ms: u64) -> Result<bool, Refusal> {
-        self.lead(term, lease_ms, true).await
+        self.hold_term(term, lease_ms, true).await
     }
 
     /// Renews the lease of a term, for `lease_ms` from now on. False: its lease is over.
     pub async fn renew_term(&self, term: &str, lease_ms: u64) -> Result<bool, Refusal> {
-        self.lead(term, lease_ms, false).await
+        self.hold_term(term, lease_ms, false).await
     }
 
-    async fn lead(&self, term: &str, lease_ms: u64, begins: bool) -> Result<bool, Refusal> {
-        let mut command = call(CounterScript::Lead, &[self.first_key(REGION_LEASE)]);
+    async fn hold_term(&self, term: &str, lease_ms: u64, begins: bool) -> Result<bool, Refusal> {
+        let mut command = call(CounterScript::RegionTerm, &[self.first_key(REGION_LEASE)]);
         command.arg(term).arg(lease_ms).arg(u8::from(begins));
         self.is_ok(&command).await
     }

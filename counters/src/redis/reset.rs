@@ -21,8 +21,8 @@ use futures::future::try_join_all;
 use redis::Value;
 use std::collections::BTreeSet;
 use tallystone_lua::counter::{
-    CounterAnswer, CounterScript, STATE_LATEST, STATE_OPEN, STATE_PRUNED, STATE_REVISION, STATE_SEALED_TO, STATE_SHOWN,
-    ShardKeys,
+    CounterAnswer, CounterScript, CounterShardKeys, STATE_LATEST, STATE_OPEN, STATE_PRUNED, STATE_REVISION,
+    STATE_SEALED_TO, STATE_SHOWN,
 };
 use tallystone_model::Applied;
 
@@ -146,7 +146,7 @@ impl RedisNamespaces {
         let mut reached = Reached::default();
         for shard in 0..SHARDS {
             let (tag, partition) = (namespace.tag(), self.partitions().of(&namespace.tag(), shard));
-            let key = ShardKeys::within(&partition.keyspace, &tag, shard).key("state");
+            let key = CounterShardKeys::within(&partition.keyspace, &tag, shard).key("state");
             let answer = partition.link(shard).call(redis::cmd("GET").arg(key)).await.map_err(of_link)?;
             let Value::BulkString(state) = answer else { continue };
             let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));

@@ -45,9 +45,9 @@ impl SeenClaims {
     }
 }
 
-/// Whose turn it is to drop an index.
+/// Who has the claim on dropping an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ClaimState {
     /// No program has a claim.
     Free,
     /// This program may take over the claim of another one.
@@ -60,22 +60,22 @@ fn path(names: &IndexNames, operation: &str, index: &str) -> String {
     format!("{}/{operation}/drop-{index}", names.hours)
 }
 
-/// Whose turn it is now.
-pub(super) async fn turn(
+/// Who has the claim now.
+pub(super) async fn claim_state(
     client: &ElasticClient,
     names: &IndexNames,
     seen: &SeenClaims,
     index: &str,
     now_ms: u64,
-) -> Result<Turn, HistoryError> {
+) -> Result<ClaimState, HistoryError> {
     let reply = client.send(Method::Get, &path(names, "_doc", index), &[], None).await?;
     if reply.status == 404 {
         seen.forget(index);
-        return Ok(Turn::Free);
+        return Ok(ClaimState::Free);
     }
     let version: ClaimVersion = reply.read()?;
     let is_held = seen.seen_ms(index, version, now_ms) < CLAIMED_MS;
-    Ok(if is_held { Turn::Taken } else { Turn::Abandoned(version) })
+    Ok(if is_held { ClaimState::Taken } else { ClaimState::Abandoned(version) })
 }
 
 /// Claims the index. `false`: another program was faster.
@@ -83,14 +83,14 @@ pub(super) async fn claim(
     client: &ElasticClient,
     names: &IndexNames,
     index: &str,
-    turn: Turn,
+    state: ClaimState,
     now_ms: u64,
 ) -> Result<bool, HistoryError> {
     let claim = json!({ "kind": "drop", "from_ms": now_ms, "index": index });
-    let reply = match turn {
-        Turn::Taken => return Ok(false),
-        Turn::Free => client.send(Method::Put, &path(names, "_create", index), &[], Some(&claim)).await?,
-        Turn::Abandoned(ClaimVersion { seq_no, primary_term }) => {
+    let reply = match state {
+        ClaimState::Taken => return Ok(false),
+        ClaimState::Free => client.send(Method::Put, &path(names, "_create", index), &[], Some(&claim)).await?,
+        ClaimState::Abandoned(ClaimVersion { seq_no, primary_term }) => {
             let (seq_no, primary_term) = (seq_no.to_string(), primary_term.to_string());
             let query = [("if_seq_no", seq_no.as_str()), ("if_primary_term", primary_term.as_str())];
             client.send(Method::Put, &path(names, "_doc", index), &query, Some(&claim)).await?

@@ -6,7 +6,7 @@
 //! An index that cannot be read keeps no other one from being dropped.
 
 use super::bulk::{Action, Bulk, ExternalVersion, Target};
-use super::claims::{Turn, claim, release, turn};
+use super::claims::{ClaimState, claim, claim_state, release};
 use super::cluster::Cluster;
 use super::filter::Filter;
 use super::group::IndexGroup;
@@ -125,15 +125,15 @@ impl Past<'_> {
     async fn drop_verified(&self, kind: Kind, index: &ListedIndex) -> Result<bool, HistoryError> {
         let (client, names) = (&self.cluster.client, &self.group.names);
         let to_keep = self.to_keep(kind);
-        let turn = turn(client, names, &self.cluster.claims, &index.name, self.now_ms).await?;
-        let is_of_another = turn == Turn::Taken;
-        if is_of_another || (turn == Turn::Free && has_match(client, &index.name, &to_keep).await?) {
+        let state = claim_state(client, names, &self.cluster.claims, &index.name, self.now_ms).await?;
+        let is_of_another = state == ClaimState::Taken;
+        if is_of_another || (state == ClaimState::Free && has_match(client, &index.name, &to_keep).await?) {
             return Ok(false);
         }
-        if !claim(client, names, &index.name, turn, self.now_ms).await? {
+        if !claim(client, names, &index.name, state, self.now_ms).await? {
             return Ok(false);
         }
-        if matches!(turn, Turn::Abandoned(_)) {
+        if matches!(state, ClaimState::Abandoned(_)) {
             // The server acknowledges only a new block.
             self.unblock(&index.name).await?;
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use tallystone_counters::Deletions;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::redis::ArchivePass;
-use tallystone_lua::counter::ShardKeys;
+use tallystone_lua::counter::CounterShardKeys;
 
 const SLICE_MS: u64 = 600_000;
 /// How often an archiver dies.
@@ -57,7 +57,7 @@ impl TestNamespace {
         for shard in 0..SHARDS {
             let bucket_s = self.config.seconds_per_bucket;
             let window = 3 * SLICE_MS.max(self.config.seconds_per_slice * 1_000);
-            let all = ShardKeys::new(self.store.redis.tag(), shard);
+            let all = CounterShardKeys::new(self.store.redis.tag(), shard);
             for bucket in (NOON_MS - 4_000_000) / (bucket_s * 1_000)..=(self.latest_ms() + window) / (bucket_s * 1_000)
             {
                 keys.push(all.events(bucket_s, bucket));
@@ -238,7 +238,7 @@ async fn n15_a_shard_that_fails_holds_up_no_other() {
     ns.seal_everything().await;
     let other = (0..SHARDS).find(|shard| !of_c.contains(shard)).expect("it is not in all shards");
     let mut connection = ns.redis.connection().await;
-    let state = ShardKeys::new(ns.store.redis.tag(), other).key("state");
+    let state = CounterShardKeys::new(ns.store.redis.tag(), other).key("state");
     let () = ::redis::cmd("DEL").arg(state).query_async(&mut connection).await.expect("deleted");
     assert!(matches!(ns.store.redis.unarchived_from_ms().await, Ok(Some(_))), "the other shards say so");
     // A pass covers a slice of ten minutes, and the log began an hour ago.

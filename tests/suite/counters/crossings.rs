@@ -8,7 +8,7 @@ use tallystone_counters::namespace::Threshold;
 use tallystone_counters::recount::recount;
 use tallystone_counters::{CrossingLists, Deletions};
 use tallystone_link::StreamId;
-use tallystone_lua::counter::{CROSSINGS, ShardKeys};
+use tallystone_lua::counter::{CROSSINGS, CounterShardKeys};
 
 /// A counter, a threshold and the new count.
 type Seen = (String, i64, i64);
@@ -54,7 +54,7 @@ impl TestNamespace {
     /// The key of a counter's list.
     async fn list_of(&self, name: &str) -> (u16, String) {
         let home = self.pending(name).await[0].0;
-        (home, ShardKeys::new(self.store.redis.tag(), home).key(CROSSINGS))
+        (home, CounterShardKeys::new(self.store.redis.tag(), home).key(CROSSINGS))
     }
 }
 

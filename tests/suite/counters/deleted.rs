@@ -5,7 +5,7 @@ use super::*;
 use tallystone_counters::Deletions;
 use tallystone_counters::namespace::Cardinality;
 use tallystone_counters::read::accurate;
-use tallystone_lua::counter::{CounterScript, ShardKeys};
+use tallystone_lua::counter::{CounterScript, CounterShardKeys};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -170,7 +170,7 @@ async fn n14_a_mark_that_was_renewed_meanwhile_stays() {
     ns.delete("c", "again", NOON_MS + 1_000).await;
     let mut connection = ns.redis.connection().await;
     for shard in 0..SHARDS {
-        let keys = ShardKeys::new(ns.name.as_str(), shard).home();
+        let keys = CounterShardKeys::new(ns.name.as_str(), shard).home();
         let mut forget = redis::cmd("EVAL");
         forget.arg(CounterScript::Forget.source()).arg(keys.len()).arg(&keys[..]).arg(NOON_MS);
         forget.arg(ns.revision).arg(NOON_MS).arg("c");

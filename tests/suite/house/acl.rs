@@ -10,7 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const PAGE: &str = "docs/operations/security.md";
 
 /// The crates that open the store of queues, counters or views, and what they share.
-const CRATES: [&str; 6] = ["server/", "counters/", "views/", "workers/", "infra/link/", "infra/assembly/"];
+const CRATES: [&str; 6] = [
+    "tallystone-server",
+    "tallystone-counters",
+    "tallystone-views",
+    "tallystone-workers",
+    "tallystone-link",
+    "tallystone-assembly",
+];
 
 /// Rules that only some installations need, and the page that has each.
 const SEPARATE: &[(&str, &str)] = &[
@@ -139,9 +146,11 @@ struct Found {
 fn found(workspace: &Workspace) -> Found {
     let mut found = Found::default();
     let code = product_files(workspace).into_iter().map(|path| workspace.shown(&path));
-    let code = code.filter(|shown| CRATES.iter().any(|folder| shown.starts_with(folder)));
-    let scripts = workspace.files(&["lua"]).into_iter().map(|path| workspace.shown(&path));
-    for file in code.chain(scripts.filter(|shown| shown.starts_with("lua/"))) {
+    let folders = CRATES.map(|name| workspace.folder_of(name));
+    let code = code.filter(|shown| folders.iter().any(|folder| shown.starts_with(folder)));
+    let (scripts, of_scripts) = (workspace.files(&["lua"]), workspace.folder_of("tallystone-lua"));
+    let scripts = scripts.into_iter().map(|path| workspace.shown(&path)).filter(|shown| shown.starts_with(&of_scripts));
+    for file in code.chain(scripts) {
         let text = workspace.text(&file);
         let (called, variable) = if file.ends_with(".lua") { of_script(&text) } else { of_code(&text) };
         if variable > 0 {

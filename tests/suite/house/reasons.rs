@@ -47,10 +47,10 @@ fn the_protocol_files_list_every_reason_of_a_port() {
 
 /// The words in capitals that the code of the ports has as texts, its tests excepted.
 fn reasons(workspace: &Workspace) -> BTreeSet<String> {
-    let mut reasons = BTreeSet::new();
+    let (mut reasons, folder) = (BTreeSet::new(), workspace.folder_of("tallystone-serving"));
     for path in workspace.files(&["rs"]) {
         let shown = workspace.shown(&path);
-        if !shown.starts_with("infra/serving/src/") || shown.contains("tests") {
+        if !shown.starts_with(&folder) || shown.contains("tests") {
             continue;
         }
         let text = workspace.text(&shown);

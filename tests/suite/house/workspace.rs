@@ -39,6 +39,12 @@ impl Workspace {
         Workspace { root, members }
     }
 
+    /// The folder of a crate, below the root: `infra/link/`.
+    pub(super) fn folder_of(&self, name: &str) -> String {
+        let member = self.members.iter().find(|member| member.name == name);
+        format!("{}/", member.unwrap_or_else(|| panic!("there is no crate {name}")).folder)
+    }
+
     /// A path below the root, as people write it.
     pub(super) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(240);
 /// The outage that Q19 promises to survive; no client buffers for this long.
 const KAFKA_DOWN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 5;
 /// Longer than a client retries a call while its server is down: a completed message must not be collected before the
 /// client has the response.
 const COLLECTED_AFTER_MS: u64 = 20_000;

@@ -13,7 +13,7 @@ use tallystone_counters::redis::{
 use tallystone_counters::regions::RegionRecord;
 use tallystone_counters::*;
 use tallystone_link::{Clock, ReplicaWait, ScriptReply};
-use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, CounterShardKeys};
 use tallystone_tests::{TestConnection, TestRedis};
 use tempfile::TempDir;
 
@@ -274,12 +274,12 @@ impl CounterTable {
                 };
                 records.into_iter().map(shown).collect::<Vec<_>>().join(", ")
             }
-            "lead" => {
-                let leads = match words[0] {
+            "term" => {
+                let holds = match words[0] {
                     "begin" => self.namespaces.begin_term(words[1], number(words[2])).await?,
                     _ => self.namespaces.renew_term(words[1], number(words[2])).await?,
                 };
-                if leads { "it leads" } else { "it does not lead" }.to_owned()
+                if holds { "it holds" } else { "it does not hold" }.to_owned()
             }
             "later" => {
                 self.store().attend_later(&counter(words[0]), number(words[1])).await?;
@@ -379,8 +379,8 @@ impl CounterTable {
         Ok(format!("{counters}dirty {dirty} next {}", next_ms.map_or("never".to_owned(), since_start)))
     }
 
-    async fn keys_of(&self, name: &str) -> Result<ShardKeys, Refusal> {
-        Ok(ShardKeys::new(self.store().tag(), self.home(name).await?))
+    async fn keys_of(&self, name: &str) -> Result<CounterShardKeys, Refusal> {
+        Ok(CounterShardKeys::new(self.store().tag(), self.home(name).await?))
     }
 
     /// A call of a script of the archive, in the home shard of a counter.

@@ -110,7 +110,7 @@ pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
         | CounterScript::Forget
         | CounterScript::Lower => home(script, &space, size),
         CounterScript::Merge | CounterScript::Attend => regions(script, &space, size),
-        CounterScript::Lead => {
+        CounterScript::RegionTerm => {
             let key = REGION_LEASE.to_owned();
             alone("one", 1, space.metered(script, &[key], &[b"term".to_vec(), digits(10_000), digits(1)]))
         }

@@ -13,7 +13,7 @@ const COUNTER_BYTES_MAX: usize = 128;
 
 pub(crate) struct Space {
     redis: SimulatedRedis,
-    pub(crate) keys: ShardKeys,
+    pub(crate) keys: CounterShardKeys,
 }
 
 pub(crate) fn counter(number: usize) -> Vec<u8> {
@@ -44,7 +44,7 @@ impl Space {
             let (loaded, _) = redis.execute(redis::cmd("SCRIPT").arg("LOAD").arg(script.source()));
             loaded.expect("a script");
         }
-        let space = Space { redis, keys: ShardKeys::new("n", 0) };
+        let space = Space { redis, keys: CounterShardKeys::new("n", 0) };
         space.call(CounterScript::Configure, &space.keys.log(), &[digits(NOW_MS), digits(REVISION)]);
         space
     }
