@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tallystone_archive::Archive;
+use tallystone_archive::{Archive, ArchiveError};
 use tallystone_client::Client;
-use tallystone_model::ConfigError;
+use tallystone_model::{ConfigError, without_password};
 use tallystone_serving::Listen;
 use tallystone_serving::http::check_host_names;
 
@@ -88,7 +88,9 @@ impl ArchiveConfig {
         self.check()?;
         let Some(url) = &self.url else { return Ok(None) };
         let archive = Archive::open_with(url, &self.options()?);
-        let archive = archive.map_err(|error| ConfigError::new("archive.url", error.to_string()))?;
+        // An address without `://` may be one whose scheme was forgotten, with a password in it.
+        let shown = |error: ArchiveError| error.to_string().replace(url.as_str(), &without_password(url));
+        let archive = archive.map_err(|error| ConfigError::new("archive.url", shown(error)))?;
         Ok(Some(EventArchive::new(archive, self)))
     }
 

@@ -155,6 +155,35 @@ async fn s6_errors_do_not_show_the_secrets_of_history() {
     }
 }
 
+#[tokio::test]
+async fn s6_errors_do_not_show_the_passwords_in_other_addresses() {
+    const SERVER: [&str; 3] = ["server", "--listen", "127.0.0.1:0"];
+    const COUNTERS: [&str; 5] = ["counters", "--listen", "127.0.0.1:0", "--redis-url", "redis://127.0.0.1:1"];
+    for url in [
+        "redis-sentinel://svc:S3cretPW@127.0.0.1:1/0#primary",
+        "rediss-sentinel://svc:S3cretPW@127.0.0.1:1/0#primary",
+        "redis-cluster://svc:S3cretPW@127.0.0.1:1",
+        "redis-cluster://svc:S3cretPW@127.0.0.1:1,127.0.0.1:2",
+    ] {
+        Case::flags(&[&SERVER[..], &["--redis-url", url]].concat()).is_refused_quietly().await;
+        Case::flags(&["counter", "namespace", "republish", "n", "--compact-url", url]).is_refused_quietly().await;
+        Case::file(&COUNTERS, &format!("[compact]\nurl = '{url}'")).is_refused_quietly().await;
+    }
+    for url in SERVERS {
+        Case::flags(&[&SERVER[..], &["--otlp-endpoint", url]].concat()).is_refused_quietly().await;
+        Case::file(&SERVER, &format!("[telemetry]\notlp_endpoint = '{url}'")).is_refused_quietly().await;
+        Case::flags(&["views", "--listen", "127.0.0.1:0", "--counters", url]).is_refused_quietly().await;
+        let ingest = ["ingest", "--listen", "127.0.0.1:0", "--kafka-brokers", "127.0.0.1:1", "--topic", "t"];
+        Case::flags(&[&ingest[..], &["--counters", url]].concat()).is_refused_quietly().await;
+        Case::file(&SERVER, &format!("[jwt]\nkeys_url = '{url}'\nissuer = 'i'\naudience = 'a'"))
+            .is_refused_quietly()
+            .await;
+    }
+    for url in ["cassandra://svc:S3cretPW@127.0.0.1:1/k", "svc:S3cretPW@bucket", "http://svc:S3cretPW@127.0.0.1:1/k"] {
+        Case::file(&COUNTERS, &format!("[archive]\nurl = '{url}'")).is_refused_quietly().await;
+    }
+}
+
 /// The logs at their most detailed level, the metrics and the help.
 #[tokio::test]
 async fn s6_a_running_server_does_not_show_its_passwords() {

@@ -154,30 +154,29 @@ async fn s1_long_polls_with_distinct_filters_cost_an_enqueue_little() {
     const FILTERS: usize = 2_000;
     // The default of `queue_filters_max`.
     const WAIT: usize = 256;
-    const ROUNDS: usize = 60;
-    // Less is of no consequence, whatever it was before.
-    const FAST: Duration = Duration::from_millis(200);
+    const ROUNDS: u32 = 60;
+    // What an Enqueue may take of the processor, in the server and in Redis together, while others wait. It is the same on a
+    // machine that does much else, unlike the time of a call.
+    const CPU_MAX: Duration = Duration::from_millis(10);
     let victim = Victim::start("", FILES).await;
     let innocent = victim.innocent();
     works(&innocent, "first").await;
     assert_eq!(innocent.dequeue(tallystone_client::Dequeue::new("q")).await.expect("a lease").len(), 1);
-    let median = async |name: &str| {
-        let mut took = Vec::new();
+    let spent = async || victim.cpu() + victim.redis_cpu().await;
+    let cpu_of_each = async |name: &str| {
+        let before = spent().await;
         for round in 0..ROUNDS {
-            let begin = Instant::now();
             works(&innocent, &format!("{name}-{round}")).await;
-            took.push(begin.elapsed());
         }
-        took.sort();
-        took[ROUNDS / 2]
+        (spent().await - before) / ROUNDS
     };
-    let before = median("before").await;
+    let before = cpu_of_each("before").await;
     let calls = victim.calls().await;
     let attack: Vec<_> = (0..FILTERS).map(|n| wait(&calls, filter(&n.to_string()))).collect();
     victim.until(WAITING, WAIT as f64).await;
     victim.until(REFUSED, (FILTERS - WAIT) as f64).await;
-    let during = median("during").await;
-    println!("an Enqueue took {during:?} during the attack, {before:?} before");
-    assert!(during < (before * 5).max(FAST), "{during:?} during the attack, {before:?} before");
+    let during = cpu_of_each("during").await;
+    println!("an Enqueue took {during:?} of the processor during the attack, {before:?} before");
+    assert!(during < CPU_MAX, "an Enqueue took {during:?} of the processor during the attack, {before:?} before");
     attack.iter().for_each(JoinHandle::abort);
 }
