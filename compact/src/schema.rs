@@ -126,7 +126,7 @@ impl Schema {
     /// The number of the live field of this name.
     #[inline]
     pub fn number(&self, name: &[u8]) -> Option<u8> {
-        let is_it = |field: &Field| field.name.as_bytes() == name && !field.retired;
+        let is_it = |field: &Field| !field.retired && field.name.as_bytes() == name;
         self.fields.iter().position(is_it).map(|number| number as u8)
     }
 

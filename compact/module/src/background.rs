@@ -15,6 +15,8 @@ use tallystone_compact::Job;
 
 /// Time between pieces of work, while there is some.
 const PERIOD_MS: i64 = 10;
+/// The time until a later turn of the engine's loop. A timer of 0 ms would run in this one.
+const LATER_TURN_MS: i64 = 1;
 /// Time between checks of what only time makes due: tokens that expire, a disk that was full.
 const IDLE_PERIOD_MS: i64 = 1_000;
 /// How long one piece may take.
@@ -147,6 +149,14 @@ pub(crate) fn begin() {
     if let Some(Detached(raw)) = TIMERS.get() {
         // SAFETY: this context stays, and this is the main thread.
         arm(&unsafe { Context::new(*raw) }, true);
+    }
+}
+
+/// Calls back in a later turn of the engine's loop: within a turn, one-shot events that such an event adds would run, too.
+pub(crate) fn in_later_turn(callback: raw::TimerFunc) {
+    if let Some(Detached(raw)) = TIMERS.get() {
+        // SAFETY: this context stays, and this is the main thread. The callback has the engine's signature, and gets no data.
+        unsafe { (api().create_timer)(*raw, LATER_TURN_MS, callback, std::ptr::null_mut()) };
     }
 }
 

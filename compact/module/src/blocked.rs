@@ -16,10 +16,10 @@ use crate::value::{Held, Shared};
 use crate::{args::Args, background, guard, reaper};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tallystone_compact::{Fetched, Need};
+use tallystone_compact::{Fetched, IDS_MAX, Need};
 
 /// How long a client waits for the disk.
 const TIMEOUT_MS: i64 = 30_000;
@@ -102,6 +102,10 @@ struct Queued {
 static QUEUE: Mutex<VecDeque<Queued>> = Mutex::new(VecDeque::new());
 /// So many commands are in the queue at most; each takes up to 8 KiB.
 const QUEUE_MAX: usize = 4_096;
+/// Ids of commands in the queue that are located at once: as many as one command has.
+const LOCATED_MAX: usize = IDS_MAX;
+/// Whether the rest of the queue is left to a later turn.
+static IS_POSTPONED: AtomicBool = AtomicBool::new(false);
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
 /// Commands that the engine does not let write. Only the main thread takes the lock.
 static PAUSED: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
@@ -163,15 +167,39 @@ fn has_room(room: usize) -> bool {
     held == 0 || held + room <= PAGES_MAX
 }
 
+/// The next command of the queue, if there is room for what it reads. `located`: the ids of those before it. After [`LOCATED_MAX`] of them,
+/// the rest of the queue is left to a later turn of the engine: commands whose records the cache has by now take no room, so there would be
+/// room for all of them.
+fn next_queued(located: &mut usize) -> Option<Queued> {
+    let mut queue = lock(&QUEUE);
+    let first = queue.front()?;
+    if first.wait.is_late() {
+        return queue.pop_front();
+    }
+    if IS_POSTPONED.load(Relaxed) || !has_room(first.room) {
+        return None;
+    }
+    *located += first.wait.ids.len();
+    if *located > LOCATED_MAX {
+        IS_POSTPONED.store(true, Relaxed);
+        background::in_later_turn(on_later_turn);
+        return None;
+    }
+    queue.pop_front()
+}
+
+unsafe extern "C" fn on_later_turn(_ctx: *mut raw::Ctx, _data: *mut c_void) {
+    guard::or((), || {
+        IS_POSTPONED.store(false, Relaxed);
+        read_queued();
+    });
+}
+
 /// Reads the pages of the commands in the queue, as far as there is room. Nothing is read for a command whose client has had its answer:
 /// with a disk that is too slow for all, those that come later would wait too long, too. Nor for one that must not write now.
 fn read_queued() {
-    let next = || {
-        let mut queue = lock(&QUEUE);
-        let first = queue.front()?;
-        (has_room(first.room) || first.wait.is_late()).then(|| queue.pop_front()).flatten()
-    };
-    while let Some(Queued { wait, mut needs, .. }) = next() {
+    let mut located = 0;
+    while let Some(Queued { wait, mut needs, .. }) = next_queued(&mut located) {
         if wait.is_write && !wait.is_late() && is_paused() {
             pause(wait);
             continue;

@@ -64,6 +64,24 @@ impl Context<'_> {
         unsafe { (api().set_module_options)(self.raw, options) };
     }
 
+    /// A setting of the engine, by `CONFIG GET`. `None`: the engine does not know it, or has no such command.
+    pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
+        // SAFETY: the context is valid; `c` takes a C string. A reply, if there is one, is valid until it is freed, and so are its elements; the
+        // second one is the value. The functions answer null for an element that does not exist, and for one that is no string.
+        unsafe {
+            let reply = (api().call)(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr());
+            if reply.is_null() {
+                return None;
+            }
+            let value = (api().call_reply_array_element)(reply, 1);
+            let mut len = 0;
+            let bytes = if value.is_null() { std::ptr::null() } else { (api().call_reply_string_ptr)(value, &mut len) };
+            let found = (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes, len).to_vec());
+            (api().free_call_reply)(reply);
+            found
+        }
+    }
+
     #[inline]
     pub(crate) fn reply_integer(&self, number: i64) {
         // SAFETY: the context is valid.

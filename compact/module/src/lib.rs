@@ -25,6 +25,7 @@ mod info;
 mod key;
 mod latest;
 mod main_thread;
+mod manifest;
 mod memory;
 mod raw;
 mod readers;
@@ -83,6 +84,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut raw::Ctx, argv: *mu
 fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     main_thread::note();
     let config = config::Config::parse(args)?;
+    manifest::check(context)?;
     let (removed, held) = files::open_folder(&config.dir)?;
     let held_files = held.len();
     files::sweep_later(held);

@@ -12,6 +12,8 @@ const TUNE_RECORDS: usize = 16;
 /// Records and values of a page at most: a command that goes over all of them takes less than 1 ms.
 const RECORDS_MAX: usize = 1_024;
 const VALUES_MAX: usize = 4_096;
+/// Records times columns of a page at most: to decode a page takes a while for each column of a record, also where it has no value.
+const DECODED_MAX: usize = 16_384;
 
 /// The records of the next page. Its size is known exactly at each record.
 #[derive(Default)]
@@ -42,6 +44,7 @@ impl Draft {
         let cost = self.cost_of_last();
         if let Some(cost) = cost
             && self.size(self.bits + cost) <= BITS_MAX
+            && self.ids.len() * (self.columns.len() - 1) <= DECODED_MAX
         {
             self.bits += cost;
             return true;
@@ -139,6 +142,9 @@ impl Draft {
     /// Chooses the codes for the records that are there. Changes nothing and returns false if they do not fit.
     fn tune(&mut self) -> bool {
         let numbers = (0..self.ids.len()).map(|record| self.values_of(record).len()).max().unwrap_or(0);
+        if self.ids.len() * numbers > DECODED_MAX {
+            return false;
+        }
         let mut signed = [false; COLUMNS_MAX];
         for record in 0..self.ids.len() {
             let values = self.values_of(record).iter().zip(&mut signed);

@@ -6,8 +6,8 @@ use super::{FileId, Page, PageFault, PageIndex};
 use crate::record::Record;
 use crate::refusal::Damage;
 
-/// Ids of one step of a fold, and ranges whose records are lost: as many as a page has records at most.
-pub(super) const FOLD_STEP: usize = 1_024;
+/// Ids of one step of a fold, and ranges whose records are lost, at most: as many as a page has records.
+pub(crate) const FOLD_STEP: usize = 1_024;
 
 /// A part of a cold table's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,19 +78,20 @@ impl<'a> View<'a> {
     ) -> Result<Option<PageFault>, PageFault> {
         let mut from = 0;
         loop {
-            match self.fold_from(stretch, from, read, visit)? {
+            match self.fold_from(stretch, from, FOLD_STEP, read, visit)? {
                 (_, Some(next)) => from = next,
                 (fault, None) => return Ok(fault),
             }
         }
     }
 
-    /// The same from an id on, in a time that does not depend on how much was written: visits up to [`FOLD_STEP`] ids and ranges. Also
-    /// returns the id where the next step begins, if the stretch has more.
+    /// The same from an id on, in a time that does not depend on how much was written: visits up to `most` ids and ranges, [`FOLD_STEP`] at
+    /// most. Also returns the id where the next step begins, if the stretch has more.
     pub(crate) fn fold_from(
         &self,
         stretch: u32,
         from: u64,
+        most: usize,
         read: Option<&Result<Page, PageFault>>,
         visit: &mut impl FnMut(Folded),
     ) -> Result<(Option<PageFault>, Option<u64>), PageFault> {
@@ -106,11 +107,11 @@ impl<'a> View<'a> {
         let from = from.max(first);
         // One may begin before, and one is met by the next step. One that ends right before this step divides what the page adds, as it
         // did in the step before.
-        let mut faults = self.faults.part(from.saturating_sub(1).max(first), last, self.file, FOLD_STEP + 3);
+        let mut faults = self.faults.part(from.saturating_sub(1).max(first), last, self.file, most + 3);
         if let (Some(_), Some((first, last))) = (&fault, self.index.range(stretch)) {
             faults.add(first, last, &self.page_damage(stretch));
         }
-        Ok((fault, self.fold_ids((from, last), records, &faults, visit)))
+        Ok((fault, self.fold_ids((from, last), most, records, &faults, visit)))
     }
 
     /// What a damaged page of this file is recorded as.
@@ -118,16 +119,17 @@ impl<'a> View<'a> {
         Fault::of_page(self.file, self.name, page)
     }
 
-    /// Visits up to [`FOLD_STEP`] of the ids and the begins of ranges. Returns the next one.
+    /// Visits up to `most` of the ids and the begins of ranges. Returns the next one.
     fn fold_ids(
         &self,
         (first, last): (u64, u64),
+        most: usize,
         records: Vec<(u64, Record)>,
         faults: &Faults,
         visit: &mut impl FnMut(Folded),
     ) -> Option<u64> {
         // Of each layer so many that no later one is among those of this step.
-        let of_layer = |layer: &&'a Overlay| layer.ids(first..=last).take(FOLD_STEP + 1);
+        let of_layer = |layer: &&'a Overlay| layer.ids(first..=last).take(most + 1);
         let mut written: Vec<u64> = self.layers.iter().flat_map(of_layer).collect();
         written.sort_unstable();
         written.dedup();
@@ -137,7 +139,7 @@ impl<'a> View<'a> {
         for step in 0.. {
             let nexts = [records.peek().map(|next| next.0), written.peek().copied(), begins.peek().map(|next| next.0)];
             let id = nexts.into_iter().flatten().min()?;
-            if step == FOLD_STEP {
+            if step == most {
                 return Some(id);
             }
             if let Some((_, Some(damage))) = begins.next_if(|(begin, _)| *begin == id) {

@@ -30,6 +30,7 @@ mod writer;
 
 pub(crate) use cache::RecordCache;
 pub use fetched::{Fetched, Need};
+pub(crate) use fold::FOLD_STEP;
 pub use fold::Folded;
 pub use index::PageIndex;
 pub use merge::{MergeJob, Merged, Replaced};

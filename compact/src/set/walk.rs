@@ -6,7 +6,8 @@
 use super::rising::{Body, absolute};
 use super::serials::SERIALS_MAX;
 use super::{CounterSet, Tables};
-use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef};
+use crate::VALUES_MAX;
+use crate::cold::{ColdTable, FOLD_STEP, Fetched, Folded, Overlay, Page, PageFault, PageRef};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -78,8 +79,14 @@ impl Cursor {
         PageRef { file: cold.file(), page: cold.stretch_of(id_of(self.place_in(serial))) }
     }
 
-    fn is_in_file(self) -> bool {
-        matches!(self.place(), TableCursor::File(_))
+    /// The work of the step that is next, in groups of slots.
+    fn steps(self) -> usize {
+        match self.place() {
+            TableCursor::Group(_) => 1,
+            TableCursor::Overlay(_) => OVERLAY_STEPS,
+            TableCursor::Waiting(_) | TableCursor::Far(_) | TableCursor::Extend(_) => EXTEND_STEPS,
+            TableCursor::File(_) => FOLD_STEPS,
+        }
     }
 
     fn place_in(self, serial: u32) -> TableCursor {
@@ -173,7 +180,12 @@ impl CounterSet {
         }
     }
 
-    /// Visits the records of one group, up to `FOLD_STEP` of one page with what was written to its ids, or some of a dictionary.
+    /// Records that a step visits at most where it may end after any of them: fewer if each has many values.
+    fn step_ids(&self) -> usize {
+        (VALUES_MAX / self.schema.fields().len()).min(FOLD_STEP)
+    }
+
+    /// Visits the records of one group, some of one page with what was written to its ids, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> WalkStep {
         // No table has a serial of `SERIALS_MAX` or more: its cursor would be that of an earlier table, and the walk would never end.
         let met = self.shelf_from(from.serial()).filter(|met| met.serial < SERIALS_MAX);
@@ -186,7 +198,7 @@ impl CounterSet {
                 TableCursor::Overlay(from) => self.walk_overlay(table, overlay, from, visit),
                 place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(TableCursor::Overlay(0))),
             }),
-            Shelf::Cold(cold) => walk_file(cold, place, read, visit),
+            Shelf::Cold(cold) => walk_file(cold, place, self.step_ids(), read, visit),
         };
         let next = |place: Option<TableCursor>| match (place, next_serial) {
             (Some(place), _) => Some(Cursor::new(serial, place)),
@@ -211,8 +223,9 @@ impl CounterSet {
             Some(record) => visit(Folded::Record(id, record.clone())),
             None => visit(Folded::Record(id, record)),
         };
+        let extend_step = EXTEND_STEP.min(self.step_ids() as u32);
         let mut visit_some =
-            |ids: &Dictionary, from| ids.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
+            |ids: &Dictionary, from| ids.walk(from, extend_step, |id, record| visit_below(id, record.clone()));
         let far_begins = table.far_ids().map(|far| TableCursor::Far(far.first_place()));
         let before_groups = match (place, table.waiting_ids(), table.far_ids()) {
             (TableCursor::Group(0), Some(waiting), _) => Some(TableCursor::Waiting(waiting.first_place())),
@@ -253,7 +266,7 @@ impl CounterSet {
             }
             // Records of zeros are not met among the groups.
             let hash = Hash::of(id, self.shape.seed);
-            let is_new = table.record(id, hash, table.find(id, hash)).is_zero();
+            let is_new = table.is_zero(id, hash, table.find(id, hash));
             if let Some(record) = absolute(overlay, id).filter(|_| is_new) {
                 visit(Folded::Record(id, record.clone()));
             }
@@ -284,7 +297,7 @@ impl CounterSet {
         let mut steps = 0;
         while steps < SCAN_STEPS {
             let from = Cursor::from_number(scan.next);
-            steps += if from.is_in_file() { FOLD_STEPS } else { 1 };
+            steps += from.steps();
             let step = self.walk(from, &mut |page| fetched.get(page).cloned(), &mut |folded| match folded {
                 Folded::Record(id, record) => scan.push(id, &record, &self.shape.numbers),
                 Folded::Damaged(damage) => damaged = Some(damage),
@@ -309,13 +322,17 @@ impl CounterSet {
     }
 }
 
-/// Entries of an extend dictionary that one step visits.
+/// Entries of an extend dictionary that one step visits at most.
 const EXTEND_STEP: u32 = 64;
 /// Entries of an overlay that one step visits. Most of them give no record.
 const OVERLAY_STEP: usize = 16;
-/// Steps of one `scan`, each of at most 64 records.
+/// Groups of one `scan`.
 const SCAN_STEPS: usize = 256;
-/// A step in a file is as much work as so many of these.
+/// A step in a dictionary is as much work as so many groups: each of its entries is copied.
+const EXTEND_STEPS: usize = 16;
+/// The same of a step in an overlay: each of its ids is searched for in the table.
+const OVERLAY_STEPS: usize = 4;
+/// The same of a step in a file.
 const FOLD_STEPS: usize = 64;
 
 /// A page of a scan.
@@ -348,7 +365,13 @@ fn id_of(place: TableCursor) -> u64 {
     if let TableCursor::File(id) = place { id } else { 0 }
 }
 
-fn walk_file(cold: &ColdTable, place: TableCursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Walked {
+fn walk_file(
+    cold: &ColdTable,
+    place: TableCursor,
+    most: usize,
+    read: &mut ReadPage<'_>,
+    visit: &mut impl FnMut(Folded),
+) -> Walked {
     let from = id_of(place);
     let stretch = cold.stretch_of(from);
     let page = (stretch < cold.pages()).then(|| read(PageRef { file: cold.file(), page: stretch }));
@@ -357,7 +380,7 @@ fn walk_file(cold: &ColdTable, place: TableCursor, read: &mut ReadPage<'_>, visi
     }
     let view = cold.view();
     let next_stretch = || (stretch + 1 < view.stretches()).then(|| view.stretch(stretch + 1).0);
-    match view.fold_from(stretch, from, page.flatten().as_ref(), visit) {
+    match view.fold_from(stretch, from, most, page.flatten().as_ref(), visit) {
         Ok((_, next)) => Walked::On(next.or_else(next_stretch).map(TableCursor::File)),
         Err(fault) => {
             let why = if let PageFault::Unread(why) = fault { why } else { fault.to_string() };

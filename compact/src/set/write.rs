@@ -6,7 +6,7 @@ use crate::cold::{Entry, Fetched, RepairWork, Source};
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::schema::{Field, Schema};
+use crate::schema::{FIELD_NUMBERS_MAX, Field, Schema};
 use crate::table::Found;
 use std::collections::BTreeMap;
 
@@ -176,7 +176,10 @@ impl CounterSet {
             }
             Home::Hot(..) | Home::Nowhere => self.insert(mode, id, hash)?,
             Home::Part(place) => {
-                let is_named = |number: &u8| values.iter().any(|(named, _)| named == number);
+                // A bit for each number: to search the values for each field would take as long as the square of a wide schema.
+                let mut named = [0_u64; FIELD_NUMBERS_MAX / 64];
+                values.iter().for_each(|(number, _)| named[usize::from(number / 64)] |= 1 << (number % 64));
+                let is_named = |number: &u8| named[usize::from(number / 64)] >> (number % 64) & 1 != 0;
                 let record = if self.shape.numbers.iter().all(is_named) {
                     Ok(Record::default())
                 } else {

@@ -273,6 +273,11 @@ impl Groups {
         &self.bytes(slot.group).expect("a slot in use")[at..at + self.layout.bytes]
     }
 
+    /// Whether all values of a slot are 0.
+    pub(crate) fn is_zero(&self, slot: Slot) -> bool {
+        self.record_bytes(slot).iter().all(|byte| *byte == 0)
+    }
+
     pub(crate) fn set_record_bytes(&mut self, slot: Slot, record: &[u8]) {
         let at = self.record_at(slot);
         self.bytes_mut(slot.group)[at..at + record.len()].copy_from_slice(record);

@@ -178,6 +178,15 @@ impl Table {
         }
     }
 
+    /// Whether all values of an id that was found are 0.
+    pub(crate) fn is_zero(&self, id: u64, hash: Hash, found: Found) -> bool {
+        match found {
+            Found::Slot(slot) => self.side(slot.group).is_zero(slot),
+            Found::Absent => true,
+            _ => self.record(id, hash, found).is_zero(),
+        }
+    }
+
     /// Takes the first empty slot of the search for an id that is absent, or lets the id wait for the first memory of the table. `None`:
     /// the search passes `probe_max`, or the key has no room.
     pub(crate) fn insert(&mut self, id: u64, hash: Hash) -> Option<Found> {
@@ -287,6 +296,10 @@ impl Table {
         for (slot, key, is_aux) in side.slots(group) {
             let id = self.origin + key;
             let found = if is_aux { Found::Aux(slot) } else { Found::Slot(slot) };
+            // Where ids were deleted, most slots are of zeros. To decode a record takes a while for each field.
+            if !is_aux && side.is_zero(slot) {
+                continue;
+            }
             let record = self.record(id, Hash::of(id, seed), found);
             if !record.is_zero() {
                 each(id, record);
@@ -302,10 +315,8 @@ impl Table {
     /// The records of a group's slots as bytes, those of zeros excepted; `None`: the record is in the aux dictionary.
     pub(crate) fn slot_records(&self, group: u32) -> impl Iterator<Item = (u64, Option<&[u8]>)> {
         let side = self.side(group);
-        let records = side.slots(group).map(|(slot, key, is_aux)| (key, (!is_aux).then(|| side.record_bytes(slot))));
-        let is_record =
-            |(_, bytes): &(u64, Option<&[u8]>)| bytes.is_none_or(|bytes| bytes.iter().any(|byte| *byte != 0));
-        records.filter(is_record).map(|(key, bytes)| (self.origin + key, bytes))
+        let records = side.slots(group).filter(|(slot, _, is_aux)| *is_aux || !side.is_zero(*slot));
+        records.map(|(slot, key, is_aux)| (self.origin + key, (!is_aux).then(|| side.record_bytes(slot))))
     }
 
     /// Whether all slots have this layout.

@@ -32,13 +32,13 @@ impl FailingDisk {
         disk
     }
 
-    /// A program that starts this one with such a disk.
+    /// A program that starts this one with such a disk, and with the libraries that others make it load.
     pub fn program(&self, program: &Path) -> PathBuf {
         let path = self.path("redis-server");
         let names = ["unread.so", "fails", "stalls"];
         let [library, fails, stalls] = names.map(|name| self.path(name).display().to_string());
         let marks = format!("TALLYSTONE_TEST_EIO={fails} TALLYSTONE_TEST_STALL={stalls}");
-        let text = format!("#!/bin/sh\nLD_PRELOAD={library} {marks} exec {} \"$@\"\n", program.display());
+        let text = format!("#!/bin/sh\nLD_PRELOAD={library}:$LD_PRELOAD {marks} exec {} \"$@\"\n", program.display());
         std::fs::write(&path, text).expect("a file");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
         path

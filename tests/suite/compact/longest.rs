@@ -6,28 +6,28 @@ use super::cold::until_cold;
 use super::fuzz::pieces;
 use tallystone_tests::compact::{Engine, Node, Reply, Setup, Turns, Wire, eventually};
 
-const RUNS: usize = 15;
+pub(super) const RUNS: usize = 15;
 /// Sets that get the same new ids.
 const SETS: usize = 5;
 /// New ids of a command: as many as it may write.
 const NEW_IDS: u64 = 512;
 /// Commands of new ids: until the first table of a set is full, and the next one has begun or the split has ended.
 const NEW_COMMANDS: u64 = 3_520;
-const MOST_US: i64 = 1_000;
+pub(super) const MOST_US: i64 = 1_000;
 
-fn words(line: &str) -> Vec<Vec<u8>> {
+pub(super) fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// The time of a command, in microseconds, as the engine's log of slow commands has it.
-fn took_us(wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
+pub(super) fn took_us(wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
     let (took, reply) = logged(wire, command);
     assert_eq!(reply.code(), None, "{reply:.200}");
     took
 }
 
 /// The same of a command that may be refused, with its reply.
-fn logged(wire: &mut Wire, command: &[Vec<u8>]) -> (i64, Reply) {
+pub(super) fn logged(wire: &mut Wire, command: &[Vec<u8>]) -> (i64, Reply) {
     wire.done("SLOWLOG RESET");
     let reply = wire.call(command);
     let log = wire.done("SLOWLOG GET 10");
@@ -38,7 +38,7 @@ fn logged(wire: &mut Wire, command: &[Vec<u8>]) -> (i64, Reply) {
 
 /// The longest processor time for which a command holds the engine's thread, in microseconds. A command that waits for pages holds it
 /// several times, between which the engine serves others. The log of slow commands would add the wait itself.
-fn held_us(turns: &Turns, wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
+pub(super) fn held_us(turns: &Turns, wire: &mut Wire, command: &[Vec<u8>]) -> i64 {
     wire.done("PING");
     turns.reset();
     let reply = wire.call(command);
@@ -140,8 +140,9 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
 /// Ids of a cache that one command reads: as many as may wait for their place in it.
 const CACHED_IDS: u64 = 512;
 
-/// A set of four values for each id, of which all tables but the last are in files. A page has about 340 ids. The cache is half full.
-fn fill_cold(node: &Node, ids: u64, cache_bytes: i64) {
+/// A set of four values for each id, of which all tables but the last are in files. A page has about 340 ids. The cache is half full, and
+/// the overlays have the ids that were `written` since.
+pub(super) fn fill_cold(node: &Node, ids: u64, cache_bytes: i64, written: &[u64]) {
     let mut wire = node.wire();
     wire.done(&format!("CT.CREATE cold TABLE_SLOTS 131072 CACHE_BYTES {cache_bytes} SCHEMA a 24 b 24 c 24 d 24"));
     for first in (0..ids).step_by(125) {
@@ -156,6 +157,15 @@ fn fill_cold(node: &Node, ids: u64, cache_bytes: i64) {
     let tables = wire.run("CT.TABLES cold");
     let pages: i64 = tables.items().iter().rev().skip(1).map(|table| table.field("pages").int()).sum();
     assert!(pages > 1_024, "{pages} pages");
+    // So that a merge is due by the number of these ids alone.
+    wire.done("CT.ALTER cold OPTION MEMORY_MAX 0");
+    for some in written.chunks(500) {
+        let command = [words("CT.PINCRBY cold"), vec![packed(some.iter().copied())]].concat();
+        assert_eq!(wire.call(&command).items()[0].int(), some.len() as i64);
+    }
+    until_cold(node, "cold");
+    let overlay_ids = wire.run("CT.INFO cold").field("overlay_ids").int();
+    assert!(overlay_ids >= written.len() as i64 * 9 / 10, "{overlay_ids} of {}", written.len());
     if cache_bytes == 0 {
         return;
     }
@@ -171,32 +181,35 @@ fn fill_cold(node: &Node, ids: u64, cache_bytes: i64) {
 }
 
 /// The words of a command on these ids, in this run.
-type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
+pub(super) type Command<'a> = dyn Fn(&[u64], usize) -> Vec<Vec<u8>> + 'a;
 
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_takes_the_engine_a_millisecond() {
     for engine in Engine::ALL {
-        judge_cold_ids(engine, 500_000, 0, 370);
+        judge_cold_ids(engine, 500_000, (0, 0), 370);
     }
 }
 
-/// As many tables, and a cache as large, as a set that is in use may have.
+/// As many tables, and a cache and overlays as large, as a set that is in use may have.
 #[test]
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_of_a_large_set_takes_the_engine_a_millisecond() {
-    judge_cold_ids(Engine::Redis, 4_000_000, 16 << 20, 3_700);
+    judge_cold_ids(Engine::Redis, 4_000_000, (16 << 20, 100_000), 3_700);
 }
 
 /// Commands on as many ids as they may have, each on another page. Measures the longest time for which one holds the engine: until the
 /// client is blocked, and after the pages were searched. A script reads as many pages as it may, in place. Also measures the commands that
 /// create, alter, repair, scan and check sets. `stride`: from one id of a command to the next.
-fn judge_cold_ids(engine: Engine, ids: u64, cache_bytes: i64, stride: u64) {
+fn judge_cold_ids(engine: Engine, ids: u64, (cache_bytes, written): (i64, u64), stride: u64) {
     let (turns, plain) = (Turns::new(), Setup::new(engine).start());
     let program = turns.program(plain.program());
     drop(plain);
     let node = Setup::new(engine).without_log().program(&program).start();
-    fill_cold(&node, ids, cache_bytes);
+    // None that a command has: those begin at multiples of the stride.
+    let others = (0..ids).filter(|id| id % stride > stride / 2);
+    let others: Vec<u64> = others.step_by((ids / 2 / written.max(1)) as usize).take(written as usize).collect();
+    fill_cold(&node, ids, cache_bytes, &others);
     let mut wire = node.wire();
     wire.done("CT.CREATE tables TABLE_SLOTS 16 SCHEMA a 8");
     let is_full = |first: &u64| count(&node, "tables", *first..first + 5_000) > 0;

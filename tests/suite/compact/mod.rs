@@ -19,6 +19,8 @@ mod fuzz;
 mod limits;
 mod load;
 mod longest;
+mod longest_cold;
+mod longest_wide;
 mod meddler;
 mod memory;
 mod model;

@@ -80,9 +80,18 @@ impl Command for MIncrBy {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
+            // First: to find the fields of a command that is too large would take as long as to carry it out.
+            check_records(call, count, set.schema())?;
+            // The field that was named last, which most increments name again.
+            let mut named: Option<(&[u8], u8)> = None;
             for place in (2..end).step_by(3) {
                 scratch.ids.push(id(call.args.get(place))?);
-                let field = field(set.schema(), call.args.get(place + 1))?;
+                let name = call.args.get(place + 1);
+                let field = match named {
+                    Some((last, field)) if last == name => field,
+                    _ => field(set.schema(), name)?,
+                };
+                named = Some((name, field));
                 scratch.pairs.push((field, number(call.args.get(place + 2))?));
             }
             let counted = count_all(call, shared, set, scratch, token.as_ref())?;
@@ -127,6 +136,7 @@ impl Command for PIncrBy {
             let key = call.open_write();
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
+            check_records(call, items.len(), held.set().schema())?;
             for item in items {
                 let [id @ .., field, a, b, c, d] = item;
                 scratch.ids.push(u64::from_le_bytes(*id));
@@ -174,7 +184,6 @@ fn count_all(
     scratch: &mut Scratch,
     token: Option<&Given<'_>>,
 ) -> Result<Counted, Stop> {
-    check_records(call, scratch.ids.len(), set.schema())?;
     call.check_read(shared, set, &scratch.ids)?;
     let mut counted = Counted::default();
     if let Some(token) = token

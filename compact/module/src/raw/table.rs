@@ -78,6 +78,11 @@ table! {
         replicate c"RedisModule_Replicate" (*mut Ctx, *const c_char, *const c_char, ...) -> c_int;
         replicate_verbatim c"RedisModule_ReplicateVerbatim" (*mut Ctx) -> c_int;
 
+        call c"RedisModule_Call" (*mut Ctx, *const c_char, *const c_char, ...) -> *mut CallReply;
+        call_reply_array_element c"RedisModule_CallReplyArrayElement" (*mut CallReply, usize) -> *mut CallReply;
+        call_reply_string_ptr c"RedisModule_CallReplyStringPtr" (*mut CallReply, *mut usize) -> *const u8;
+        free_call_reply c"RedisModule_FreeCallReply" (*mut CallReply);
+
         wrong_arity c"RedisModule_WrongArity" (*mut Ctx) -> c_int;
         reply_with_long_long c"RedisModule_ReplyWithLongLong" (*mut Ctx, c_longlong) -> c_int;
         reply_with_error c"RedisModule_ReplyWithError" (*mut Ctx, *const c_char) -> c_int;

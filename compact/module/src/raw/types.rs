@@ -11,7 +11,7 @@ macro_rules! opaque {
     )* };
 }
 
-opaque! { Ctx Str Key Io Digest InfoCtx DefragCtx KeyOptCtx BlockedClient ModuleType Command }
+opaque! { Ctx Str Key Io Digest InfoCtx DefragCtx KeyOptCtx CallReply BlockedClient ModuleType Command }
 
 pub(crate) const OK: c_int = 0;
 pub(crate) const ERR: c_int = 1;

@@ -71,6 +71,20 @@ fn w1_a_page_has_a_bounded_number_of_values() {
     }
 }
 
+/// Few records have a value in the last column, and each record of their page is decoded to that column.
+#[test]
+fn w3_a_page_of_many_columns_has_fewer_records() {
+    let record = |id: u64| Record::new(vec![1; if id.is_multiple_of(100) && id < 20_000 { 256 } else { 1 }]);
+    let records: BTreeMap<u64, Record> = (0..40_000).map(|id| (id, record(id))).collect();
+    let (pages, index) = write_file(FileId(1), &records);
+    assert_eq!(index.records(), 40_000);
+    let of_head = |page: &Bytes, at: usize| usize::from(u16::from_le_bytes([page[at], page[at + 1]]));
+    let sizes: Vec<(usize, usize)> = pages.iter().map(|page| (of_head(page, 24), of_head(page, 26))).collect();
+    assert!(sizes.iter().all(|(records, columns)| records * columns <= 16_384), "{sizes:?}");
+    // A page without such a record does not keep the columns of the page before.
+    assert!(sizes.iter().filter(|size| **size == (1_024, 1)).count() > 15, "{sizes:?}");
+}
+
 /// The goal is 12 bytes for an object of four counters of 24, 24, 16 and 24 bits, and 64 KB of index for a million.
 #[test]
 fn w3_an_object_takes_few_bytes() {

@@ -245,8 +245,8 @@ fn w3_no_step_of_a_fold_has_all_damage_of_a_stretch() {
     let (page, mut all, mut from) = (open(&bench.files, place), Vec::new(), 0);
     loop {
         let before = all.len();
-        let (fault, next) = view.fold_from(0, from, Some(&page), &mut |folded| all.push(folded)).unwrap();
-        assert!(fault.is_none() && all.len() - before <= 1_024, "{} at once", all.len() - before);
+        let (fault, next) = view.fold_from(0, from, FOLD_STEP, Some(&page), &mut |folded| all.push(folded)).unwrap();
+        assert!(fault.is_none() && all.len() - before <= FOLD_STEP, "{} at once", all.len() - before);
         let Some(next) = next else { break };
         assert!(next > from, "{next}");
         from = next;

@@ -5,13 +5,13 @@ use super::*;
 /// Ids of one step of a walk, and of a reply to a scan of one id, at most.
 const STEP: usize = crate::IDS_MAX;
 
-/// Each id of a set, found by scans of one id, with the calls that it took.
-fn scan_all(set: &CounterSet, disk: &Disk) -> (Vec<u64>, usize) {
+/// Each id of a set, found by scans of one id that may have up to `most` ids, with the calls that it took.
+fn scan_all(set: &CounterSet, disk: &Disk, most: usize) -> (Vec<u64>, usize) {
     let (mut cursor, mut fetched, mut found, mut calls) = (0, Fetched::none(), Vec::new(), 0);
     loop {
         match set.scan(cursor, 1, &fetched) {
             Ok(scan) => {
-                assert!(scan.ids.len() <= STEP, "{} ids at once", scan.ids.len());
+                assert!(scan.ids.len() <= most, "{} ids at once", scan.ids.len());
                 found.extend(scan.ids);
                 (cursor, calls, fetched) = (scan.next, calls + 1, Fetched::none());
                 if cursor == 0 {
@@ -71,7 +71,7 @@ fn w3_a_scan_passes_writes_above_a_file_in_steps() {
         set.increment(Mode::Apply, id, &[(0, 1)], &Fetched::none(), &mut Vec::new()).unwrap();
     }
     let expected: Vec<u64> = late.clone().chain(FIRST..FIRST + 10_000).collect();
-    let (found, calls) = scan_all(&set, &disk);
+    let (found, calls) = scan_all(&set, &disk, STEP);
     assert!(found == expected, "{} of {}", found.len(), expected.len());
     assert!(calls > pages + late.clone().count() / STEP, "{calls} calls");
     assert_eq!(check_all(&mut set, &disk), Vec::<String>::new());
@@ -158,4 +158,37 @@ fn w3_a_scan_passes_a_sequence_of_great_ids_above_a_table_in_steps() {
     found.dedup();
     assert!(found == late.chain(ids).collect::<Vec<_>>(), "{} ids", found.len());
     assert_eq!(check_all(&mut set, &Disk::default()), Vec::<String>::new());
+}
+
+#[test]
+fn w3_no_step_of_a_scan_has_more_values_than_a_reply() {
+    const FIELDS: usize = 256;
+    const IDS: u64 = 4_000;
+    let field = |number: usize| Field::parse(format!("f{number}").as_bytes(), b"1").unwrap();
+    // With a small table, records are in slots; with a large one, they wait in a dictionary.
+    for table_slots in [2_048, 1 << 20] {
+        let mut disk = Disk::default();
+        let options = Options { table_slots, ..Options::default() };
+        let mut set = CounterSet::new(Schema::new((0..FIELDS).map(field).collect()).unwrap(), options, 7).unwrap();
+        let add = |set: &mut CounterSet, id: u64, number: u8| {
+            set.increment(Mode::Decide, id, &[(number, 1)], &Fetched::none(), &mut Vec::new())
+        };
+        // A page of values in the first column alone has a thousand records, and a reply has all columns.
+        (0..IDS).for_each(|id| add(&mut set, id, 0).unwrap());
+        let find_all = |set: &CounterSet, disk: &Disk| {
+            let (found, _) = scan_all(set, disk, crate::VALUES_MAX / FIELDS);
+            assert!(found.iter().copied().eq(0..IDS), "{} ids", found.len());
+        };
+        find_all(&set, &disk);
+        if table_slots < IDS {
+            memory_max(&mut set, 1);
+            let job = set.next_job().expect("a table is to be written");
+            assert!(!disk.run(&mut set, job));
+            find_all(&set, &disk);
+            // In an overlay.
+            let all: Vec<(u8, i64)> = (0..=u8::MAX).map(|number| (number, 1)).collect();
+            (0..1_500).for_each(|id| set.set(Mode::Decide, id, &all, &Fetched::none()).unwrap());
+            find_all(&set, &disk);
+        }
+    }
 }
