@@ -31,7 +31,7 @@ pub(crate) struct ExportArgs {
     /// The file to write; `-`: stdout
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
-    /// Write a binary file with checksums instead of lines of JSON; it is smaller and faster
+    /// Write a binary file instead of lines of JSON; it is smaller and faster
     #[arg(long)]
     packed: bool,
 }

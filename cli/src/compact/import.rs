@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use redis::{cmd, pipe};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Commands that are sent together.
@@ -35,6 +35,9 @@ struct Imported<'a> {
 
 pub(super) async fn run(args: ImportArgs, session: &mut CompactSession) -> Result<(), CliError> {
     let ImportArgs { key, file } = args;
+    if file.is_file() {
+        check(&file)?;
+    }
     let mut reader = Reader::new(open(&file)?).map_err(|error| error.in_file(&file))?;
     let created = match reader.header() {
         Some(header) => create(&key, header, session).await?,
@@ -79,6 +82,13 @@ pub(super) async fn run(args: ImportArgs, session: &mut CompactSession) -> Resul
         let what = if imported.created { "Created" } else { "Changed" };
         format!("{what} {}: set the fields of {} ids.", visible(imported.key), grouped(imported.ids))
     })
+}
+
+/// Reads a file to its end, so that one that is damaged or was cut changes nothing: what says so is at its end.
+fn check(file: &Path) -> Result<(), CliError> {
+    let mut reader = Reader::new(open(file)?).map_err(|error| error.in_file(file))?;
+    while reader.next().map_err(|error| error.in_file(file))?.is_some() {}
+    Ok(())
 }
 
 /// Creates the key, with the schema and the options of the file, if it does not exist. Returns whether it did.

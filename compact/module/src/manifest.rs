@@ -242,7 +242,7 @@ mod tests {
     /// Flips each bit. Returns how many flips only this module refuses.
     fn each_flip(whole: &[u8], log: &[u8]) -> usize {
         let refuses = |manifest: &[u8]| fault(manifest, log, false).is_some();
-        // Beside its files, some that a bit may name.
+        // Its files, and others that a bit may name.
         let others = (0..10).flat_map(|seq| ["base.rdb", "base.aof", "incr.aof"].map(|end| (seq, end)));
         let others = others.map(|(seq, end)| [log, format!(".{seq}.{end}").as_bytes()].concat());
         let folder = parse(whole).unwrap().into_iter().map(|file| file.name).chain(others).collect();

@@ -21,6 +21,7 @@ mod load;
 mod longest;
 mod longest_cold;
 mod longest_wide;
+mod manifest;
 mod meddler;
 mod memory;
 mod model;

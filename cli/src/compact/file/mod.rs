@@ -1,6 +1,6 @@
 //! The file that `export` writes and `import` reads: a header with the schema and the options, the ids with their values, and at the
 //! end the number of ids, so that a file that was cut is noticed (`content.rs`). `lines.rs` has the form of lines of JSON, `packed.rs`
-//! that of bytes with checksums.
+//! that of bytes. Both have checksums.
 
 mod content;
 mod lines;
@@ -127,12 +127,27 @@ mod tests {
                 assert!(read(&bytes[..len]).is_err(), "packed {packed}, {len} bytes");
             }
         }
-        let bytes = written(true, 50);
-        for at in MAGIC.len()..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[at] ^= 1;
-            assert!(read(&changed).is_err(), "byte {at}");
+        // Without its first bytes a packed file is none.
+        for (packed, begin) in [(false, 0), (true, MAGIC.len())] {
+            let bytes = written(packed, 50);
+            for (at, bit) in (begin..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1 << bit;
+                assert!(read(&changed).is_err(), "packed {packed}, byte {at}, bit {bit}");
+            }
         }
+    }
+
+    #[test]
+    fn w4_lines_of_an_earlier_version_have_no_checksum() {
+        let lines = String::from_utf8(written(false, 50)).unwrap();
+        let end = lines.find(",\"crc32c\"").unwrap();
+        let earlier = format!("{}}}\n", &lines[..end]);
+        assert_eq!(read(earlier.as_bytes()).unwrap(), read(lines.as_bytes()).unwrap());
+        // The order of fields and spaces are not content.
+        let edited = lines.replace("\"likes\":7,\"balance\":-7", "\"balance\": -7, \"likes\": 7");
+        assert_ne!(edited, lines);
+        assert_eq!(read(edited.as_bytes()).unwrap(), read(lines.as_bytes()).unwrap());
     }
 
     #[test]
