@@ -152,8 +152,8 @@ pub(crate) fn begin() {
     }
 }
 
-/// Calls back in a later turn of the engine's loop: within a turn, one-shot events that such an event adds would run, too.
-pub(crate) fn in_later_turn(callback: raw::TimerFunc) {
+/// Calls back in a later pass of the engine's loop: in the same pass, one-shot events that such an event adds would run, too.
+pub(crate) fn in_later_pass(callback: raw::TimerFunc) {
     if let Some(Detached(raw)) = TIMERS.get() {
         // SAFETY: this context stays, and this is the main thread. The callback has the engine's signature, and gets no data.
         unsafe { (api().create_timer)(*raw, LATER_TURN_MS, callback, std::ptr::null_mut()) };

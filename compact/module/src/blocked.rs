@@ -168,7 +168,7 @@ fn has_room(room: usize) -> bool {
 }
 
 /// The next command of the queue, if there is room for what it reads. `located`: the ids of those before it. After [`LOCATED_MAX`] of them,
-/// the rest of the queue is left to a later turn of the engine: commands whose records the cache has by now take no room, so there would be
+/// the rest of the queue is left to a later pass of the engine: commands whose records the cache has take no room, so there would be
 /// room for all of them.
 fn next_queued(located: &mut usize) -> Option<Queued> {
     let mut queue = lock(&QUEUE);
@@ -182,7 +182,7 @@ fn next_queued(located: &mut usize) -> Option<Queued> {
     *located += first.wait.ids.len();
     if *located > LOCATED_MAX {
         IS_POSTPONED.store(true, Relaxed);
-        background::in_later_turn(on_later_turn);
+        background::in_later_pass(on_later_turn);
         return None;
     }
     queue.pop_front()

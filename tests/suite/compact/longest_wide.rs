@@ -40,7 +40,7 @@ fn all_fields(head: &str, rest: &str) -> Vec<Vec<u8>> {
     [words(head), (0..FIELDS).flat_map(|field| words(&format!("{}{rest}", name(field)))).collect()].concat()
 }
 
-/// Of the commands that scan a set, the longest; of one that may be it, the shortest of its runs.
+/// The time of the longest of the commands that scan a set. Of a command that may be the longest, the shortest run counts.
 fn scan_us(wire: &mut Wire, key: &str) -> i64 {
     let (mut cursor, mut longest_us) = ("0".to_owned(), 0);
     loop {
