@@ -15,7 +15,7 @@ use tallystone_compact::Job;
 
 /// Time between pieces of work, while there is some.
 const PERIOD_MS: i64 = 10;
-/// The time until a later turn of the engine's loop. A timer of 0 ms would run in this one.
+/// The time until a later pass of the engine's loop. A timer of 0 ms would run in this one.
 const LATER_TURN_MS: i64 = 1;
 /// Time between checks of what only time makes due: tokens that expire, a disk that was full.
 const IDLE_PERIOD_MS: i64 = 1_000;

@@ -104,7 +104,7 @@ static QUEUE: Mutex<VecDeque<Queued>> = Mutex::new(VecDeque::new());
 const QUEUE_MAX: usize = 4_096;
 /// Ids of commands in the queue that are located at once: as many as one command has.
 const LOCATED_MAX: usize = IDS_MAX;
-/// Whether the rest of the queue is left to a later turn.
+/// Whether the rest of the queue is left to a later pass.
 static IS_POSTPONED: AtomicBool = AtomicBool::new(false);
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
 /// Commands that the engine does not let write. Only the main thread takes the lock.
@@ -182,13 +182,13 @@ fn next_queued(located: &mut usize) -> Option<Queued> {
     *located += first.wait.ids.len();
     if *located > LOCATED_MAX {
         IS_POSTPONED.store(true, Relaxed);
-        background::in_later_pass(on_later_turn);
+        background::in_later_pass(on_later_pass);
         return None;
     }
     queue.pop_front()
 }
 
-unsafe extern "C" fn on_later_turn(_ctx: *mut raw::Ctx, _data: *mut c_void) {
+unsafe extern "C" fn on_later_pass(_ctx: *mut raw::Ctx, _data: *mut c_void) {
     guard::or((), || {
         IS_POSTPONED.store(false, Relaxed);
         read_queued();
