@@ -5,7 +5,7 @@ use super::program;
 use std::io::{BufRead, BufReader, Write};
 
 #[tokio::test]
-async fn q4_q21_n3_n8_a_month_of_flights_is_processed_counted_and_traced() {
+async fn q4_q21_n3_n8_v3_l2_a_month_of_flights_is_processed_counted_and_traced() {
     let data = tempfile::tempdir().expect("a folder");
     let command = |args: &[&str]| {
         let mut command = program::command(args);
@@ -37,6 +37,10 @@ async fn q4_q21_n3_n8_a_month_of_flights_is_processed_counted_and_traced() {
     let counting = &report["counting"];
     assert_eq!((&counting["counted"], &counting["duplicates"]), (&counting["adds"], &counting["adds"]), "{counting:#}");
     assert_eq!(counting["rollups"]["overlapped"], 0, "{counting:#}");
+    for (how, all) in [("views", "routes"), ("local", "counters")] {
+        assert_ne!(counting[how][all], 0, "{counting:#}");
+        assert_eq!(counting[how]["equal"], counting[how][all], "each count equals that of the file: {counting:#}");
+    }
     assert_ne!(counting["killed_worker"]["begun"], 0, "a rollup worker was killed: {counting:#}");
 
     let history = &report["history"];
