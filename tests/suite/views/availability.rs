@@ -1,10 +1,8 @@
 //! Two view counters: reads are answered, and rightly, although each component is killed in turn (V5).
 
-use super::machines::Machines;
+use super::sites::{OnKafka, OnRedis, Site};
 use super::stage::Http;
 use super::view;
-use crate::crash::machines::{Redis, Server};
-use crate::system::program::{Running, command};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -153,10 +151,10 @@ async fn posts(servers: [Http; 2], shared: Arc<Shared>) {
 
 /// Waits until both servers have read each video, with the views that were accepted before: a restarted one has no
 /// counts to answer with.
-async fn until_answered(machines: &Machines, shared: &Shared) {
+async fn until_answered(site: &impl Site, shared: &Shared) {
     let accepted: Vec<u64> = shared.accepted.iter().map(load).collect();
     for number in 0..2 {
-        let http = machines.http(number);
+        let http = site.http(number);
         for (video, accepted) in accepted.iter().enumerate() {
             http.until(&path(video), |counts| counts["viewCount"].as_u64() >= Some(*accepted)).await;
         }
@@ -166,68 +164,42 @@ async fn until_answered(machines: &Machines, shared: &Shared) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn v5_9_999_of_10_000_reads_are_answered_while_each_component_is_killed_in_turn() {
+/// Kills each component in turn, while six clients read and one posts.
+async fn reads_are_answered(site: &mut impl Site) {
     let shared = Arc::new(Shared::new());
-    let mut counts = Redis::start().await;
-    let dir = tempfile::TempDir::new().expect("a temporary folder");
-    let config = dir.path().join("tallystone.toml");
-    std::fs::write(&config, "").expect("a file");
-    let mut queue = Server::start(counts.url(), &config).await;
-    let mut machines = Machines::start_on(&counts.url(), &["--server", &queue.url()], 2).await;
-    let start_worker = |counts: &str, queue: &str| {
-        Running::start(command(&["rollup-worker", "--redis-url", counts, "--server", queue, "--log", "error"]))
-    };
-    let mut worker = Some(start_worker(&counts.url(), &queue.url()));
     for video in 0..VIDEOS {
         add_one(&shared.begun[video]);
-        machines.http(0).accepted("/v1/views", &view(&format!("v{video}"), "u")).await;
+        site.http(0).until_accepted(&view(&format!("v{video}"), "u")).await;
         add_one(&shared.accepted[video]);
     }
-    until_answered(&machines, &shared).await;
-    let servers = || [machines.http(0), machines.http(1)];
+    until_answered(site, &shared).await;
+    let servers = || [site.http(0), site.http(1)];
     let mut tasks: Vec<_> =
         (0..READERS).map(|reader| tokio::spawn(reads(servers(), reader * 7, shared.clone()))).collect();
     tasks.push(tokio::spawn(posts(servers(), shared.clone())));
-    let kills = ["the log's Redis", "the counters' Redis", "counters", "queue", "rollup worker", "views 0", "views 1"];
-    let mut kills = kills.into_iter().cycle();
+    let components = site.components();
+    let mut kills = components.iter().cycle();
     let mut killed = 0;
     // Each component at least once, and until there are enough reads.
-    while killed < 7 || load(&shared.reads) < READS_MIN {
+    while killed < components.len() as u64 || load(&shared.reads) < READS_MIN {
         let what = kills.next().expect("it repeats");
-        match what {
-            "the log's Redis" => machines.redis.kill().await,
-            "the counters' Redis" => counts.kill().await,
-            "counters" => machines.counters.kill().await,
-            "queue" => queue.kill().await,
-            "rollup worker" => worker.take().expect("it runs").kill().await,
-            "views 0" => machines.views[0].kill().await,
-            _ => machines.views[1].kill().await,
-        }
+        site.kill(what).await;
         sleep(AWAY).await;
-        match what {
-            "the log's Redis" => machines.redis.restart().await,
-            "the counters' Redis" => counts.restart().await,
-            "counters" => machines.counters.restart().await,
-            "queue" => queue.restart().await,
-            "rollup worker" => worker = Some(start_worker(&counts.url(), &queue.url())),
-            "views 0" => machines.views[0].restart().await,
-            _ => machines.views[1].restart().await,
-        }
+        site.restart(what).await;
         // The next component is killed when this one works again: one is away at a time.
-        machines.http(0).until_accepted(&view("after", &killed.to_string())).await;
+        site.http(0).until_accepted(&view("after", &killed.to_string())).await;
         killed += 1;
         for number in 0..2 {
-            machines.http(number).until_count("/v1/videos/after/views", killed).await;
+            site.http(number).until_count("/v1/videos/after/views", killed).await;
         }
-        until_answered(&machines, &shared).await;
+        until_answered(site, &shared).await;
         shared.assert_right();
     }
     shared.stopping.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.expect("no panic");
     }
-    until_answered(&machines, &shared).await;
+    until_answered(site, &shared).await;
     shared.assert_right();
     let (all, unanswered) = (load(&shared.reads), load(&shared.unanswered));
     let (slowest, posted) =
@@ -240,4 +212,14 @@ async fn v5_9_999_of_10_000_reads_are_answered_while_each_component_is_killed_in
     let slow = load(&shared.slow);
     let figures = json!({"reads": all, "unanswered": unanswered, "slow": slow});
     assert!(unanswered <= all / READS_OF_ONE && slow <= all / READS_OF_ONE, "{figures}, the slowest took {slowest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v5_9_999_of_10_000_reads_are_answered_while_each_component_is_killed_in_turn() {
+    reads_are_answered(&mut OnRedis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v5_9_999_of_10_000_reads_are_answered_while_each_component_with_the_log_in_kafka_is_killed_in_turn() {
+    reads_are_answered(&mut OnKafka::start().await).await;
 }

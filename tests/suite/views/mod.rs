@@ -1,7 +1,7 @@
 //! The view counter on a real Redis and a real counters server (V1 to V6).
 //!
-//! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are
-//! killed, stopped and away (`crashes`, `away`, `availability`, on `machines`, with `load`; `steps`, in a `life`), who
+//! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`, with an `oracle`), processes that are
+//! killed, stopped and away (`crashes`, `away`, `availability` on two `sites`; on `machines`, with `load`; `steps`, in a `life`), who
 //! owns a partition (`takeover`), clocks that are wrong (`clocks`), which delta counts (`tokens`), counters that are
 //! deleted (`deleted`), the bound of pairs (`memory`), how far counts are behind (`lag`), a log that was emptied
 //! (`emptied`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves,
@@ -22,6 +22,8 @@ mod life;
 mod load;
 mod machines;
 mod memory;
+mod oracle;
+mod sites;
 mod stage;
 mod steps;
 mod takeover;

@@ -1,4 +1,4 @@
-//! An owner dies, or stops and loses its partitions, at each step of its work (V3).
+//! At each step of its work an owner dies, or stops and loses its partitions, or a store that it uses dies (V3).
 
 use super::entry;
 use super::life::{self, PARTITIONS, STEPS};
@@ -91,4 +91,40 @@ async fn v3_an_owner_that_has_lost_its_partitions_counts_and_drops_nothing() {
         assert_exact(&machines.http(0), &later, 2 * USERS).await;
         machines.views.pop().expect("a process").stop().await;
     }
+}
+
+/// It stops at each step, and meanwhile what `kill_and_restart` names dies (SIGKILL) and comes back.
+async fn a_store_dies_at_each_step(kill_and_restart: impl AsyncFn(&mut Machines)) {
+    let mut machines = Machines::start(0).await;
+    for (number, step) in STEPS.into_iter().enumerate() {
+        write(&machines, &format!("store-{number}"), 0..USERS).await;
+        let owner = life::start(&machines.redis.url(), &machines.counters.url(), Signal::SIGSTOP, step);
+        owner.has_come().await;
+        kill_and_restart(&mut machines).await;
+        owner.goes_on();
+        until(async || waiting(&machines).await, |waiting| *waiting == 0).await;
+        drop(owner);
+    }
+    machines.add_views().await;
+    for number in 0..STEPS.len() {
+        assert_exact(&machines.http(0), &format!("store-{number}"), 2 * USERS).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_the_redis_of_log_and_counters_may_die_at_any_step_of_an_owner() {
+    let redis_dies = async |machines: &mut Machines| {
+        machines.redis.kill().await;
+        machines.redis.restart().await;
+    };
+    a_store_dies_at_each_step(redis_dies).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_the_counters_may_die_at_any_step_of_an_owner() {
+    let counters_die = async |machines: &mut Machines| {
+        machines.counters.kill().await;
+        machines.counters.restart().await;
+    };
+    a_store_dies_at_each_step(counters_die).await;
 }

@@ -15,6 +15,8 @@ mod recreated;
 mod stage;
 mod steps;
 
+pub(super) use stage::Stage;
+
 use super::entry;
 use crate::ingest::topics::Written;
 

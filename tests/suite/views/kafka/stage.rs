@@ -16,19 +16,19 @@ const ENDS: usize = 8;
 const LOG: &str = "info,tallystone_kafka=debug,tallystone_views=debug,tallystone_ingest=debug";
 
 /// All of them.
-pub(super) struct Stage {
-    pub(super) kafka: Arc<TestKafka>,
-    pub(super) topics: Topics,
-    pub(super) redis: Redis,
-    pub(super) counters: Server,
-    pub(super) views: Vec<Server>,
+pub(in super::super) struct Stage {
+    pub(in super::super) kafka: Arc<TestKafka>,
+    pub(in super::super) topics: Topics,
+    pub(in super::super) redis: Redis,
+    pub(in super::super) counters: Server,
+    pub(in super::super) views: Vec<Server>,
     config: PathBuf,
     _dir: TempDir,
 }
 
 impl Stage {
     /// On a topic of views that the test has created: its records have the times that their producer has set.
-    pub(super) async fn start(kafka: Arc<TestKafka>, test: &str, partitions: i32, config: &str) -> Stage {
+    pub(in super::super) async fn start(kafka: Arc<TestKafka>, test: &str, partitions: i32, config: &str) -> Stage {
         let topics = Topics::create(kafka.address(), test, partitions).await;
         let (redis, dir) = (Redis::start().await, TempDir::new().expect("a temporary folder"));
         let counters = Server::start_as(&["counters", "--redis-url", &redis.url(), "--log", "error"]).await;
@@ -38,13 +38,13 @@ impl Stage {
     }
 
     /// One more view counter.
-    pub(super) async fn add_views(&mut self) {
+    pub(in super::super) async fn add_views(&mut self) {
         let topic = self.topics.source.clone();
         self.add_views_on(&topic).await;
     }
 
     /// One more view counter, on this topic.
-    pub(super) async fn add_views_on(&mut self, topic: &str) {
+    pub(in super::super) async fn add_views_on(&mut self, topic: &str) {
         let (brokers, counters) = (self.topics.brokers.clone(), self.counters.url());
         let config = self.config.to_str().expect("a plain path");
         let mut args = vec!["views", "--config", config, "--kafka-brokers", &brokers, "--topic", topic];
@@ -54,13 +54,13 @@ impl Stage {
     }
 
     /// A client of one of them.
-    pub(super) fn http(&self, number: usize) -> Http {
+    pub(in super::super) fn http(&self, number: usize) -> Http {
         Http::new(self.views[number].url())
     }
 
     /// Everything that was posted or written before is counted when this returns: later views of both partitions are. `name` is used
     /// once.
-    pub(super) async fn has_counted_all(&self, number: usize, name: &str) {
+    pub(in super::super) async fn has_counted_all(&self, number: usize, name: &str) {
         let http = self.http(number);
         for end in 0..ENDS {
             http.until_accepted(&view(&format!("{name}-{end}"), "u")).await;

@@ -1,4 +1,5 @@
-//! A process dies, or stops and loses its partitions, at each step of the transaction that writes pairs, deltas and positions (V3).
+//! At each step of the transaction that writes pairs, deltas and positions, a process dies, or stops and loses its partitions, or the
+//! broker dies (V3).
 
 use super::life::{self, STEPS};
 use super::record;
@@ -6,6 +7,7 @@ use super::stage::Stage;
 use crate::counting::house::until;
 use crate::ingest::topics::{Written, now_ms};
 use nix::sys::signal::Signal;
+use std::sync::Arc;
 use tallystone_tests::TestKafka;
 
 const USERS: u64 = 40;
@@ -44,6 +46,32 @@ async fn v3_a_process_may_die_at_any_step_of_a_transaction() {
     stage.has_counted_all(0, "end").await;
     for number in 0..STEPS.len() {
         assert_exact(&stage, &format!("life-{number}"), USERS, 4 * USERS).await;
+    }
+}
+
+/// It stops (SIGSTOP) at each step, and continues when the broker has died (SIGKILL) and come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_the_broker_may_die_at_any_step_of_a_transaction() {
+    let mut stage = Stage::start(Arc::new(TestKafka::start().await), "broker-steps", 2, "").await;
+    // From here on the group has positions: see above.
+    stage.add_views().await;
+    stage.has_counted_all(0, "first").await;
+    stage.views.pop().expect("a process").stop().await;
+    let source = vec![stage.topics.source.clone()];
+    for (number, step) in STEPS.into_iter().enumerate() {
+        stage.topics.write(&records(&format!("broker-{number}"), 0..USERS)).await;
+        let stopped = life::start(&stage, Signal::SIGSTOP, step);
+        stopped.has_come().await;
+        stage.kafka.kill().await;
+        stage.kafka.start_again().await;
+        stopped.goes_on();
+        until(async || stage.topics.are_decided_in(source.clone()).await, |are_decided| *are_decided).await;
+        drop(stopped);
+    }
+    stage.add_views().await;
+    stage.has_counted_all(0, "end").await;
+    for number in 0..STEPS.len() {
+        assert_exact(&stage, &format!("broker-{number}"), USERS, 2 * USERS).await;
     }
 }
 
