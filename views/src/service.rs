@@ -16,6 +16,7 @@ use futures::future::{BoxFuture, join_all, try_join_all};
 use jiff::civil::Date;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_link::{StoreStatus, wall_ms};
@@ -79,6 +80,11 @@ impl KafkaTasks {
         Box::pin(self.0.clone().run_one(stopping))
     }
 
+    /// Where the consumer of the deltas writes how many wait for the counters: the more, the longer views gather for a commit.
+    pub fn waiting_deltas(&self) -> Arc<AtomicU64> {
+        self.0.work.waiting_deltas.clone()
+    }
+
     /// Waits until the namespaces of the counters exist: before that, no delta may be sent to them.
     pub fn prepared(&self) -> BoxFuture<'static, ()> {
         let members = self.0.clone();
@@ -123,8 +129,8 @@ impl ViewService {
         let memory = Arc::new(PairsMemory::new(usize::try_from(config.pairs_bytes_max).unwrap_or(usize::MAX)));
         let partitions = log.partitions(&memory);
         let names = config.namespaces.iter().flat_map(kinds_of).map(|kind| kind.counters).collect();
-        let work =
-            Work { log: log.clone(), partitions: partitions.clone(), namespaces: config.namespaces.clone(), memory };
+        let (namespaces, waiting_deltas) = (config.namespaces.clone(), Arc::default());
+        let work = Work { log: log.clone(), partitions: partitions.clone(), namespaces, memory, waiting_deltas };
         let members = Members { work: Arc::new(work), sink: Arc::new(Sink::new(counters.clone())), counters: names };
         let appends: Vec<_> = partitions.into_iter().map(|one| -> Arc<dyn AppendViews> { one }).collect();
         // Members poll Kafka.

@@ -94,7 +94,7 @@ impl<'a> Member<'a> {
     pub(crate) fn join(work: &'a Work) -> Result<Member<'a>, MembershipError> {
         let transactions = Transactions::new(&work.reader, &work.transactional_id)?;
         transactions.begin()?;
-        let observer = Observer { topics: work.reader.topics.clone(), steps: work.steps.clone() };
+        let observer = Observer::new(&work.reader.topics, work.undecided.clone(), work.steps.clone());
         let now = Instant::now();
         Ok(Member {
             work,

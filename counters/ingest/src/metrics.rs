@@ -4,6 +4,8 @@ use crate::route::{Dead, Fate, Late};
 use crate::steps::Steps;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tallystone_kafka::{ExactObserver, TopicPartition};
 
 const RECORDS: &str = "tallystone_ingest_records_total";
@@ -71,8 +73,25 @@ pub(crate) fn joined_again() {
 /// Receives what the reader reports.
 #[derive(Clone)]
 pub(crate) struct Observer {
-    pub(crate) topics: Vec<String>,
-    pub(crate) steps: Steps,
+    topics: Vec<String>,
+    /// Records that are not decided yet, by topic and partition, and their sum.
+    lags: Arc<Mutex<BTreeMap<(String, i32), u64>>>,
+    undecided: Arc<AtomicU64>,
+    steps: Steps,
+}
+
+impl Observer {
+    /// Of these topics; `undecided` receives how many records of them are not decided yet.
+    pub(crate) fn new(topics: &[String], undecided: Arc<AtomicU64>, steps: Steps) -> Observer {
+        Observer { topics: topics.to_vec(), lags: Arc::default(), undecided, steps }
+    }
+
+    /// Changes what is known of the lags.
+    fn note(&self, change: impl FnOnce(&mut BTreeMap<(String, i32), u64>)) {
+        let mut lags = self.lags.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut lags);
+        self.undecided.store(lags.values().sum(), Ordering::Relaxed);
+    }
 }
 
 fn lag(topic: &str, partition: i32) -> metrics::Gauge {
@@ -84,6 +103,10 @@ impl ExactObserver for Observer {
         for (partition, records) in records_by_partition {
             lag(topic, *partition).set(*records as f64);
         }
+        let records = |(partition, records): (&i32, &i64)| {
+            ((topic.to_owned(), *partition), u64::try_from(*records).unwrap_or_default())
+        };
+        self.note(|lags| lags.extend(records_by_partition.iter().map(records)));
     }
 
     fn assigned(&self, partitions: &[TopicPartition]) {
@@ -95,6 +118,11 @@ impl ExactObserver for Observer {
         for place in partitions {
             lag(&self.topics[place.topic], place.partition).set(0.0);
         }
+        self.note(|lags| {
+            for place in partitions {
+                lags.remove(&(self.topics[place.topic].clone(), place.partition));
+            }
+        });
     }
 
     fn reached(&self, step: &'static str) {

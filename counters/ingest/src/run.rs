@@ -7,6 +7,7 @@ use crate::sender::Sender;
 use crate::steps::Steps;
 use crate::work::{MembershipError, Work};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_kafka::{ExactOptions, KafkaConfigError, KafkaOptions, Topic, TopicSpec, repeat_membership};
@@ -37,6 +38,8 @@ pub struct IngestOptions {
     pub creation: Option<NamespaceConfig>,
     /// The most records in a batch.
     pub batch_records_max: usize,
+    /// Receives about every 5 s how many records of its partitions are not decided yet.
+    pub undecided: Arc<AtomicU64>,
     /// Called at the steps that matter after a crash; by default nothing is.
     pub steps: Steps,
 }
@@ -74,6 +77,7 @@ pub async fn run(
         namespace,
         batch_records_max: options.batch_records_max,
         is_serving,
+        undecided: options.undecided,
         steps: options.steps,
     };
     let failed = |failure| {

@@ -4,6 +4,7 @@ use crate::outputs::Targets;
 use crate::sender::Sender;
 use crate::steps::Steps;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tallystone_kafka::{ExactOptions, KafkaConfigError, NotVerified};
 use tokio::sync::watch;
 
@@ -35,5 +36,6 @@ pub(crate) struct Work {
     pub(crate) batch_records_max: usize,
     /// Whether adds are counted without trouble.
     pub(crate) is_serving: watch::Sender<bool>,
+    pub(crate) undecided: Arc<AtomicU64>,
     pub(crate) steps: Steps,
 }

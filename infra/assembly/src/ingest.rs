@@ -2,6 +2,7 @@
 
 use crate::buckets::buckets;
 use crate::{AssemblyError, Config};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_ingest::{IngestOptions, Steps, run};
@@ -26,6 +27,7 @@ pub fn ingest(config: &Config) -> Result<Host, AssemblyError> {
         namespace: section.namespace.clone(),
         creation: None,
         batch_records_max: section.batch_records_max as usize,
+        undecided: Arc::default(),
         steps: Steps::default(),
     };
     let builder =

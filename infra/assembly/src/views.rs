@@ -74,6 +74,7 @@ async fn attach_to_kafka(
         namespace: None,
         creation: Some(counts_config()),
         batch_records_max: DELTAS_MAX,
+        undecided: tasks.waiting_deltas(),
         steps: Steps::default(),
     };
     let (prepared, counters) = (tasks.prepared(), counters.clone());

@@ -3,8 +3,8 @@
 use super::stage::{NAMESPACE, Stage};
 use crate::crash::life::{self, Life};
 use nix::sys::signal::Signal;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_ingest::{IngestConfig, IngestOptions, Steps, run};
@@ -68,6 +68,7 @@ async fn ingests_until_it_comes_to_its_end() {
         namespace: Some(NAMESPACE.to_owned()),
         creation: None,
         batch_records_max: 5_000,
+        undecided: Arc::default(),
         steps,
     };
     let counters = CounterClient::builder(url).retry_for(Duration::ZERO).connect_lazy().expect("an address");

@@ -65,4 +65,17 @@ impl Machines {
         }
         times
     }
+
+    /// The records of deltas that wait for the counters, those that came too late not among them.
+    pub(super) async fn waiting_records(&self) -> Vec<Vec<u8>> {
+        let mut connection = self.redis.connection().await;
+        let mut records = Vec::new();
+        for partition in 0..2 {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(format!("tc:views:{{{partition}}}:deltas")).arg("-").arg("+");
+            let entries: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut connection).await.expect("entries");
+            records.extend(entries.into_iter().filter_map(|(_, mut fields)| fields.pop()));
+        }
+        records
+    }
 }

@@ -3,7 +3,7 @@
 //! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`, with an `oracle`), processes that are
 //! killed, stopped and away (`crashes`, `away`, `availability` on two `sites`; on `machines`, with `load`; `steps`, in a `life`), who
 //! owns a partition (`takeover`), clocks that are wrong (`clocks`), which delta counts (`tokens`), counters that are
-//! deleted (`deleted`), the bound of pairs (`memory`), how far counts are behind (`lag`), a log that was emptied
+//! deleted (`deleted`), the bounds of pairs (`memory`) and of what waits for slow counters (`slow`), how far counts are behind (`lag`), a log that was emptied
 //! (`emptied`), `tallystone dev` (`dev`), and the log in Kafka (`kafka`). What may not: the windows by themselves,
 //! which the crate tests against its oracle.
 
@@ -24,6 +24,7 @@ mod machines;
 mod memory;
 mod oracle;
 mod sites;
+mod slow;
 mod stage;
 mod steps;
 mod takeover;
@@ -40,4 +41,19 @@ fn view(video: &str, user: &str) -> Value {
 fn entry(namespace: &str, video: &str, user: &str) -> Vec<u8> {
     let lengths = [namespace, video, user].map(|text| text.len() as u8);
     [&[0; 8][..], &lengths, namespace.as_bytes(), video.as_bytes(), user.as_bytes()].concat()
+}
+
+/// The deltas in a record of them that waits for the counters: one for each counter.
+fn deltas(record: &[u8]) -> Vec<u32> {
+    let (mut rest, mut deltas) = (record.strip_prefix(&[0, 1, 0xFF]).expect("a mark"), Vec::new());
+    while !rest.is_empty() {
+        // The lengths of a namespace and of a counter are before them.
+        for _ in 0..2 {
+            rest = &rest[1 + usize::from(rest[0])..];
+        }
+        let (delta, behind) = rest.split_first_chunk().expect("four bytes");
+        deltas.push(u32::from_be_bytes(*delta));
+        rest = behind;
+    }
+    deltas
 }

@@ -20,8 +20,6 @@ use uuid::Uuid;
 
 /// How long one poll of an idle member waits.
 const IDLE: Duration = Duration::from_millis(250);
-/// For how long more records are taken before a commit: a viral video is one add in each.
-const GATHER: Duration = Duration::from_millis(50);
 /// A commit takes no more views when it has so many bytes of them, or of new pairs in one record. One more record of views adds 400 KB at
 /// most, and brokers take 1 MB unless the topic was created with more.
 const VIEWS_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -63,7 +61,7 @@ impl Membership for Member<'_> {
 
     async fn run(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
         while !stopping.is_cancelled() {
-            self.gather()?;
+            self.gather(stopping)?;
             self.commit()?;
             self.verify_some()?;
             self.advance_some().await;
@@ -111,12 +109,12 @@ impl<'a> Member<'a> {
         })
     }
 
-    /// Takes records: the first one that comes, and those that follow at once.
-    fn gather(&mut self) -> Result<(), ViewMembershipError> {
+    /// Takes records: the first one that comes, and those that follow soon.
+    fn gather(&mut self, stopping: &CancellationToken) -> Result<(), ViewMembershipError> {
         let (mut bytes, mut until) = (0, Instant::now() + IDLE);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let mut polled = match self.reader.poll(left) {
+            let mut polled = match self.reader.poll(left.min(IDLE)) {
                 Some(Ok(message)) => Some(message.detach()),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "nothing read");
@@ -132,13 +130,13 @@ impl<'a> Member<'a> {
             }
             if let Some(message) = polled {
                 if bytes == 0 {
-                    until = Instant::now() + GATHER;
+                    until = Instant::now() + self.work.gather_time();
                 }
                 bytes += 1 + message.payload().map_or(0, <[u8]>::len);
                 self.take(&message)?;
             }
             let is_full = bytes >= VIEWS_BYTES_MAX || self.new_bytes() >= PAIRS_BYTES_MAX;
-            if is_full || left.is_zero() {
+            if is_full || left.is_zero() || stopping.is_cancelled() {
                 return Ok(());
             }
         }

@@ -96,6 +96,8 @@ pub struct Commit {
     pub to: StreamId,
     /// What to add.
     pub deltas: Deltas,
+    /// Records of deltas that are dropped, because their deltas are among these. They were never sent to the counters.
+    pub replaced: Vec<StreamId>,
     /// Of each kind with a window: the name of its pairs, from which time on they are needed (Unix ms), and new ones.
     pub pairs: Vec<(String, u64, PairsRecord)>,
 }
@@ -140,24 +142,31 @@ impl Partition {
     }
 
     /// Commits, and renews the lease. The same commit may be sent again until its answer comes. `is_full`: no more views are
-    /// accepted, until a commit says otherwise.
-    pub async fn commit(&self, owner: &Ownership, commit: &Commit, is_full: bool) -> Result<(), OwnerError> {
+    /// accepted, until a commit says otherwise. Returns the record of the deltas; `None`: there are none, or an earlier call has
+    /// written it.
+    pub async fn commit(
+        &self,
+        owner: &Ownership,
+        commit: &Commit,
+        is_full: bool,
+    ) -> Result<Option<StreamId>, OwnerError> {
         self.commit_for(owner, commit, LEASE, if is_full { "1" } else { "0" }).await
     }
 
     /// Renews the lease.
     pub async fn renew(&self, owner: &Ownership) -> Result<(), OwnerError> {
-        self.commit_nothing(owner, LEASE).await
+        self.commit_nothing(owner, LEASE).await.map(drop)
     }
 
     /// Gives the partition back: the next owner need not wait for the lease.
     pub async fn release(&self, owner: &Ownership) -> Result<(), OwnerError> {
-        self.commit_nothing(owner, Duration::ZERO).await
+        self.commit_nothing(owner, Duration::ZERO).await.map(drop)
     }
 
-    async fn commit_nothing(&self, owner: &Ownership, lease: Duration) -> Result<(), OwnerError> {
+    async fn commit_nothing(&self, owner: &Ownership, lease: Duration) -> Result<Option<StreamId>, OwnerError> {
         let Ownership { position, .. } = *owner;
-        let nothing = Commit { from: position, to: position, deltas: Deltas::new(), pairs: Vec::new() };
+        let nothing =
+            Commit { from: position, to: position, deltas: Deltas::new(), replaced: Vec::new(), pairs: Vec::new() };
         self.commit_for(owner, &nothing, lease, "").await
     }
 
@@ -168,16 +177,21 @@ impl Partition {
         commit: &Commit,
         lease: Duration,
         full: &str,
-    ) -> Result<(), OwnerError> {
-        let Commit { from, to, deltas, pairs } = commit;
+    ) -> Result<Option<StreamId>, OwnerError> {
+        let Commit { from, to, deltas, replaced, pairs } = commit;
         let keys: Vec<&str> = pairs.iter().map(|(name, _, _)| name.as_str()).collect();
         let mut command = self.call(ViewScript::Commit, &keys);
         command.arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
-        command.arg(to.next().to_string()).arg(write_deltas(deltas)).arg(full);
+        let replaced: Vec<String> = replaced.iter().map(StreamId::to_string).collect();
+        command.arg(to.next().to_string()).arg(write_deltas(deltas)).arg(full).arg(replaced.join(" "));
         for (_, needed_from_ms, pairs) in pairs {
             command.arg(StreamId { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
         }
-        self.owned(&command).await
+        let mut reply = self.owned(&command).await?;
+        match reply.is_at_end() {
+            true => Ok(None),
+            false => Ok(Some(StreamId::parse(&reply.text()?).ok_or_else(|| defect("no position"))?)),
+        }
     }
 
     /// Drops a record of deltas, which follows what is settled; `again` are those of its deltas that came too late: they become
@@ -193,13 +207,14 @@ impl Partition {
         let mut command = self.call(ViewScript::Settle, &[]);
         command.arg(owner.epoch).arg(u8::from(is_late)).arg(from.to_string()).arg(at.to_string());
         command.arg(at.next().to_string()).arg(write_deltas(again));
-        self.owned(&command).await
+        self.owned(&command).await.map(drop)
     }
 
-    async fn owned(&self, command: &Cmd) -> Result<(), OwnerError> {
-        match self.run(&self.owning, command).await?.answer {
+    async fn owned(&self, command: &Cmd) -> Result<ScriptReply<ViewAnswer>, OwnerError> {
+        let reply = self.run(&self.owning, command).await?;
+        match reply.answer {
             ViewAnswer::Fenced => Err(OwnerError::Fenced),
-            ViewAnswer::Ok | ViewAnswer::Held | ViewAnswer::Full => Ok(()),
+            ViewAnswer::Ok | ViewAnswer::Held | ViewAnswer::Full => Ok(reply),
         }
     }
 

@@ -1,10 +1,11 @@
 //! The owner of a partition: it deduplicates the views, and sends what they add to the counters. One process owns a
 //! partition at a time; the scripts of the log refuse what an earlier owner still sends.
 //!
-//! What lives here: the loop of an owner, the bound of its state (`memory`), the `sink`. What may not:
-//! HTTP.
+//! What lives here: the loop of an owner, the bound of its state (`memory`), which records of deltas wait (`sending`), the
+//! `sink`. What may not: HTTP.
 
 mod memory;
+mod sending;
 mod sink;
 
 pub(crate) use memory::{PairsMemory, PartitionMemory};
@@ -15,16 +16,20 @@ use crate::config::ViewNamespace;
 use crate::counting::{Counting, Taken};
 use crate::log::{Acquired, Commit, Entry, OwnerError, Ownership, Partition, ViewLog};
 use crate::metrics;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use sending::Sending;
+use std::sync::Arc;
 use std::time::Duration;
-use tallystone_link::{StreamId, wall_ms};
+use tallystone_link::StreamId;
 use tallystone_model::Refusal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Entries of the log that one commit covers. An entry has at most some thousands of views.
+/// Entries of the log that are read at once. An entry has at most some thousands of views.
 const ENTRIES_MAX: usize = 64;
+/// A commit covers no more entries when it has so many bytes of views, or has gathered for so long: the lease must not end.
+const VIEWS_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+const GATHER_MAX: Duration = Duration::from_secs(1);
 /// A commit follows another one after this time at least: a viral video is one add in each.
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
 /// How often an owner without new views reads the log: other processes append, too.
@@ -33,7 +38,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How often an owner of pairs advances the time of a log that gets no views: only that ends their windows, and so frees them.
 const ADVANCE_EVERY: Duration = Duration::from_secs(5);
-/// While deltas wait for the counters, a commit follows another one after this time: fewer and larger records wait.
+/// While deltas wait that the sender has not taken, a commit follows another one when it takes them, or after this time. Until then
+/// an earlier commit would make no count visible.
 const COMMIT_BEHIND: Duration = Duration::from_secs(1);
 /// The pause before a failed call is repeated, and between two attempts to take a partition over.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -51,22 +57,12 @@ pub(crate) struct Owner {
     pub(crate) holder: String,
 }
 
-/// What the sender of deltas and the rest of the owner know of each other.
-#[derive(Default)]
-struct Sending {
-    /// Notified when deltas were committed.
-    committed: Notify,
-    /// The oldest deltas that wait for the counters; `None`: none do.
-    oldest: Mutex<Option<OldestDeltas>>,
-}
-
-/// The deltas that are sent next.
-#[derive(Clone, Copy)]
-struct OldestDeltas {
-    /// Their time (Unix ms), by the clock of the log.
-    at_ms: u64,
-    /// Since when this owner sends them.
-    since: Instant,
+/// What an owner has taken from the log.
+struct Gathered {
+    /// The last entry.
+    to: StreamId,
+    /// Whether it was the last one of the log.
+    is_all: bool,
 }
 
 impl Owner {
@@ -128,29 +124,23 @@ impl Owner {
         let mut advanced_at = renewed_at;
         let mut memory = self.memory.partition();
         loop {
-            let entries = until_answered(|| self.partition.read(position, ENTRIES_MAX)).await?;
-            if entries.is_empty() && renewed_at.elapsed() < RENEW_EVERY {
+            let gathered = self.gather(&mut counting, position).await?;
+            if gathered.to == position && renewed_at.elapsed() < RENEW_EVERY {
                 // Late by this at most if another process has appended.
                 let _ = timeout(IDLE, self.appended.notified()).await;
                 continue;
             }
-            if !entries.is_empty() {
-                self.log.reached("views are read");
-            }
-            let commit = self.take(&mut counting, position, &entries);
             let size = counting.size();
             let is_full = memory.set(size.1);
-            until_answered(|| self.partition.commit(&owner, &commit, is_full)).await?;
-            (position, renewed_at) = (commit.to, Instant::now());
-            if !entries.is_empty() {
+            self.commit(&owner, (position, gathered.to), counting.commit(gathered.to.ms), is_full, sending).await?;
+            let has_views = gathered.to != position;
+            (position, renewed_at) = (gathered.to, Instant::now());
+            if has_views {
                 self.log.reached("a commit is durable");
             }
             metrics::pairs(self.partition.number(), size);
             metrics::oldest_delta(self.partition.number(), sending.oldest());
-            if !commit.deltas.is_empty() {
-                sending.committed.notify_one();
-            }
-            if !entries.is_empty() {
+            if has_views {
                 advanced_at = renewed_at;
             } else if size.0 > 0 && advanced_at.elapsed() >= ADVANCE_EVERY {
                 advanced_at = renewed_at;
@@ -158,11 +148,57 @@ impl Owner {
                     tracing::debug!(%error, "the time of the log does not advance");
                 }
             }
-            if entries.len() < ENTRIES_MAX {
-                let is_behind = sending.oldest().is_some_and(|oldest| oldest > COMMIT_BEHIND);
-                sleep(if is_behind { COMMIT_BEHIND } else { COMMIT_EVERY }).await;
+            if gathered.is_all {
+                sleep(COMMIT_EVERY).await;
+                sending.is_free(COMMIT_BEHIND).await;
             }
         }
+    }
+
+    /// Takes the entries of the log behind a position: all that are there, unless they are more than a commit covers.
+    async fn gather(&self, counting: &mut Counting, position: StreamId) -> Result<Gathered, OwnerError> {
+        let (began, mut bytes, mut to) = (Instant::now(), 0, position);
+        loop {
+            let entries = until_answered(|| self.partition.read(to, ENTRIES_MAX)).await?;
+            if !entries.is_empty() {
+                self.log.reached("views are read");
+            }
+            for Entry { position, views } in &entries {
+                counting.take(self.log.hasher(), position.ms, views);
+                (to, bytes) = (*position, bytes + views.len());
+            }
+            let is_all = entries.len() < ENTRIES_MAX;
+            if is_all || bytes >= VIEWS_BYTES_MAX || began.elapsed() >= GATHER_MAX {
+                return Ok(Gathered { to, is_all });
+            }
+        }
+    }
+
+    /// Commits what views between two positions have added. While the sender has not taken the records of earlier commits, the new one
+    /// replaces them: however slow the counters are, one add of each counter waits, and not one for each commit.
+    async fn commit(
+        &self,
+        owner: &Ownership,
+        (from, to): (StreamId, StreamId),
+        Taken { deltas, pairs }: Taken,
+        is_full: bool,
+        sending: &Sending,
+    ) -> Result<(), OwnerError> {
+        if deltas.is_empty() {
+            let commit = Commit { from, to, deltas, replaced: Vec::new(), pairs };
+            until_answered(|| self.partition.commit(owner, &commit, is_full)).await?;
+            return Ok(());
+        }
+        let mut unsent = sending.unsent().await;
+        let merged = unsent.merge(deltas);
+        let commit = Commit { from, to, deltas: merged.deltas, replaced: merged.replaced, pairs };
+        let at = until_answered(|| self.partition.commit(owner, &commit, is_full)).await?;
+        unsent.committed(at, merged.since_ms, commit.deltas);
+        sending.committed.notify_one();
+        if !commit.replaced.is_empty() {
+            self.log.reached("records are replaced");
+        }
+        Ok(())
     }
 
     /// The state at the committed position: the pairs that are in the log.
@@ -174,16 +210,6 @@ impl Owner {
             }
         }
         Ok(counting)
-    }
-
-    /// Takes entries of the log, the next after `from`, and returns what they add.
-    fn take(&self, counting: &mut Counting, from: StreamId, entries: &[Entry]) -> Commit {
-        let to = entries.last().map_or(from, |last| last.position);
-        for entry in entries {
-            counting.take(self.log.hasher(), entry.position.ms, &entry.views);
-        }
-        let Taken { deltas, pairs } = counting.commit(to.ms);
-        Commit { from, to, deltas, pairs }
     }
 
     /// Renews the lease until that fails.
@@ -207,13 +233,10 @@ impl Owner {
                 false => None,
             };
             let next = match late {
-                None => until_answered(|| self.partition.next_deltas(settled.deltas)).await?,
+                None => sending.take(until_answered(|| self.partition.next_deltas(settled.deltas))).await?,
+                // It is younger than what waits behind it.
                 late => late,
             };
-            // The late record is younger than what waits behind it.
-            if !next.as_ref().is_some_and(|waiting| waiting.is_late) {
-                sending.begin(next.as_ref().map(|waiting| waiting.at.ms));
-            }
             let Some(waiting) = next else {
                 let _ = timeout(RENEW_EVERY, sending.committed.notified()).await;
                 continue;
@@ -241,24 +264,6 @@ impl Owner {
     }
 }
 
-impl Sending {
-    /// Sets the deltas that are sent now; `None`: no deltas wait.
-    fn begin(&self, at_ms: Option<u64>) {
-        *self.lock() = at_ms.map(|at_ms| OldestDeltas { at_ms, since: Instant::now() });
-    }
-
-    /// How long the oldest deltas have waited, by this machine's clock. Deltas with a time in the future have waited since
-    /// they were first sent: the counters refuse them until that time.
-    fn oldest(&self) -> Option<Duration> {
-        let OldestDeltas { at_ms, since } = (*self.lock())?;
-        Some(Duration::from_millis(wall_ms().saturating_sub(at_ms)).max(since.elapsed()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<OldestDeltas>> {
-        self.oldest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Repeats a call of the log until it has an answer.
 async fn until_answered<T, F>(call: impl Fn() -> F) -> Result<T, OwnerError>
 where
@@ -273,25 +278,5 @@ where
             }
             answered => return answered,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOUR_MS: u64 = 3_600_000;
-
-    #[tokio::test(start_paused = true)]
-    async fn v3_deltas_whose_time_is_yet_to_come_are_seen_to_wait() {
-        let sending = Sending::default();
-        assert_eq!(sending.oldest(), None);
-        sending.begin(Some(wall_ms() + HOUR_MS));
-        tokio::time::advance(Duration::from_secs(90)).await;
-        assert!(sending.oldest() >= Some(Duration::from_secs(90)), "{:?}", sending.oldest());
-        sending.begin(Some(wall_ms() - HOUR_MS));
-        assert!(sending.oldest() >= Some(Duration::from_millis(HOUR_MS)), "they waited before this owner came");
-        sending.begin(None);
-        assert_eq!(sending.oldest(), None);
     }
 }
