@@ -3,7 +3,6 @@
 
 use crate::log::{Deltas, WaitingDeltas};
 use crate::metrics;
-use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +10,8 @@ use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, Nam
 use tallystone_link::wall_ms;
 use tokio::time::{Instant, sleep};
 
-/// Adds of one call, and calls of one record that are under way together. Each has other counters, so their order does not matter.
+/// Adds of one call.
 const CALL_MAX: usize = 1_000;
-const CALLS_MAX: usize = 4;
 /// The pause before adds without a definite answer are sent again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// For how long it is known that a namespace counts each token once. Only a deletion changes that, and the sink need not notice
@@ -71,40 +69,27 @@ impl Sink {
 
     /// Sends a record of deltas until each has a definite answer, and returns those that came too late: they have certainly
     /// not counted. `sent` is called after each call of the counters.
-    pub(super) async fn send(&self, partition: u16, waiting: WaitingDeltas, sent: &(dyn Fn() + Sync)) -> Deltas {
+    pub(super) async fn send(&self, partition: u16, waiting: WaitingDeltas, sent: impl Fn()) -> Deltas {
         let WaitingDeltas { at, token, deltas, .. } = waiting;
         let token = IdempotencyToken::new(token, at.ms);
         let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
         for ((namespace, counter), delta) in deltas {
             by_namespace.entry(namespace).or_default().push((counter, delta));
         }
-        let mut calls = Vec::new();
-        for (namespace, adds) in &by_namespace {
-            for adds in adds.chunks(CALL_MAX) {
-                calls.push(self.send_call(partition, namespace, &token, adds.to_vec(), sent));
+        let mut too_old = Deltas::new();
+        for (namespace, mut waiting) in by_namespace {
+            while !waiting.is_empty() {
+                let now = waiting.split_off(waiting.len().saturating_sub(CALL_MAX));
+                let later = self.send_some(&namespace, &token, now, &mut too_old).await;
+                sent();
+                if let Err((unanswered, why)) = later {
+                    tracing::debug!(partition, namespace, why, "adds will be sent again");
+                    waiting.extend(unanswered);
+                    sleep(PAUSE).await;
+                }
             }
         }
-        futures::stream::iter(calls).buffer_unordered(CALLS_MAX).concat().await
-    }
-
-    /// Sends the adds of a call until each has a definite answer, and returns those that came too late.
-    async fn send_call(
-        &self,
-        partition: u16,
-        namespace: &str,
-        token: &IdempotencyToken,
-        mut waiting: Vec<(String, u32)>,
-        sent: &(dyn Fn() + Sync),
-    ) -> Deltas {
-        let mut too_old = Deltas::new();
-        loop {
-            let later = self.send_some(namespace, token, waiting, &mut too_old).await;
-            sent();
-            let Err((unanswered, why)) = later else { return too_old };
-            tracing::debug!(partition, namespace, why, "adds will be sent again");
-            waiting = unanswered;
-            sleep(PAUSE).await;
-        }
+        too_old
     }
 
     /// Sends adds once. Returns those without a definite answer, and why.
