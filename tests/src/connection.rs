@@ -1,10 +1,21 @@
 //! A connection of a test to its Redis, real or simulated.
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisFuture, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_link::Node;
 use tallystone_simulator::SimulatedRedis;
+
+/// How long a test waits for a Redis that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A connection that waits for a busy Redis. By default the crate gives a reply half a second, which a busy machine exceeds.
+pub async fn patient_connection(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
 
 /// A connection that commands are sent on.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ pub mod stage;
 
 pub use build::*;
 pub use clock::Clock;
-pub use connection::TestConnection;
+pub use connection::{TestConnection, patient_connection};
 pub use events::{BEGIN_MS, Life, events_of};
 pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use network::Network;

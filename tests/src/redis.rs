@@ -1,7 +1,7 @@
 //! A Redis for tests: a real one, started in a temporary folder or in a container and gone with its last user, or a
 //! simulated one in the process.
 
-use crate::connection::TestConnection;
+use crate::connection::{TestConnection, patient_connection};
 use crate::container::{self, ContainerOptions, ServiceContainer};
 use crate::ports::lasting_port;
 use crate::shift::ClockShift;
@@ -179,7 +179,7 @@ impl TestRedis {
         let hosts = self.url.split_once("://").map_or("", |(_, hosts)| hosts);
         for host in hosts.split(',') {
             let client = redis::Client::open(format!("redis://{host}")).expect("a valid address");
-            let mut connection = client.get_multiplexed_async_connection().await.expect("a connection to the node");
+            let mut connection = patient_connection(&client).await.expect("a connection to the node");
             redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("forgotten");
         }
     }
@@ -195,7 +195,7 @@ impl TestRedis {
             Kept::Simulated(node) => TestConnection::Simulated(node.clone()),
             _ => {
                 let client = redis::Client::open(self.url()).expect("a valid address");
-                let connection = client.get_multiplexed_async_connection().await;
+                let connection = patient_connection(&client).await;
                 TestConnection::Network(connection.expect("a connection to the redis-server of the test"))
             }
         }

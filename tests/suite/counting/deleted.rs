@@ -8,7 +8,7 @@ use tallystone_client::{
     Code, CounterClient, CounterType, Error, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount,
 };
 use tallystone_lua::counter::{DELETED_FIELD, NAMESPACES};
-use tallystone_tests::TestRedis;
+use tallystone_tests::{TestRedis, patient_connection};
 use tokio::time::{Instant, sleep};
 
 /// Other servers follow within a second; the rest is for a loaded machine.
@@ -219,7 +219,7 @@ async fn n14_the_removal_of_a_namespace_goes_on_after_kill_9() {
         let redis = machines.redis.url();
         let left = async || {
             let client = redis::Client::open(redis.as_str()).expect("an address");
-            let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+            let mut connection = patient_connection(&client).await.expect("a connection");
             let pattern = format!("tc:{{{namespace}[/:]*");
             let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.expect("keys");
             keys.into_iter().filter(|key| !key.ends_with(":state")).filter(|key| !key.ends_with(":layout")).count()

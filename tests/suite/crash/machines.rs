@@ -3,7 +3,6 @@
 use crate::system::program::{self, Running, SOON};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions, valkey_server};
-use tallystone_tests::{ClockShift, lasting_port};
+use tallystone_tests::{ClockShift, lasting_port, patient_connection};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -66,8 +65,7 @@ impl Redis {
     /// A connection of the test. It waits for a Redis that is busy.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).expect("an address");
-        let patient = AsyncConnectionConfig::new().set_connection_timeout(Some(SOON)).set_response_timeout(Some(SOON));
-        client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
+        patient_connection(&client).await.expect("a connection")
     }
 
     /// Drops all of its data.

@@ -6,7 +6,7 @@ use crate::system::program::{Running, SOON};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use tallystone_tests::lasting_port;
+use tallystone_tests::{lasting_port, patient_connection};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -121,7 +121,7 @@ impl Sentinel {
 
     async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a good address");
-        client.get_multiplexed_async_connection().await.expect("a Sentinel")
+        patient_connection(&client).await.expect("a Sentinel")
     }
 
     async fn fields(&self, words: &[&str]) -> HashMap<String, String> {

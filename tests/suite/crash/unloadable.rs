@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, CounterClient, Error, NamespaceConfig, NewAdd, NewMessage, QueueConfig, QueueType};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{lasting_port, patient_connection};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -34,7 +34,7 @@ const TRANSACTION: [&str; 2] = ["test:{t}:a", "test:{t}:b"];
 async fn connection(redis: &Redis) -> MultiplexedConnection {
     let url = redis.url().replace("redis://", "redis://blind:pw@");
     let client = redis::Client::open(url).expect("an address");
-    client.get_multiplexed_async_connection().await.expect("a connection")
+    patient_connection(&client).await.expect("a connection")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

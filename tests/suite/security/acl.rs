@@ -5,7 +5,7 @@ use crate::system::program::{self, SOON};
 use redis::Value;
 use std::time::Duration;
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_tests::TestRedis;
+use tallystone_tests::{TestRedis, patient_connection};
 use tokio::time::{Instant, sleep};
 
 /// The line that the refusal names, as rules of ACL SETUSER.
@@ -21,7 +21,7 @@ async fn redis_with(rights: &[&str]) -> (TestRedis, redis::aio::MultiplexedConne
     user.exec_async(&mut admin).await.expect("a user");
     let url = redis.url().replace("redis://", "redis://tally:pw@");
     let tally = redis::Client::open(url.as_str()).expect("an address");
-    let admin = tally.get_multiplexed_async_connection().await.expect("a connection");
+    let admin = patient_connection(&tally).await.expect("a connection");
     (redis, admin, url)
 }
 

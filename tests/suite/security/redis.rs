@@ -9,7 +9,7 @@ use tallystone_client::{
     NewMessage, NewRecount, QueueConfig, Release, State, Threshold, Verdict, Worker,
 };
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{lasting_port, patient_connection};
 
 const PASSWORD: &str = "S3cretPW";
 
@@ -48,7 +48,7 @@ async fn redis(place: &Secured) -> (PrivateRedis, u16) {
 
 async fn connection(redis: &PrivateRedis) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(redis.url()).expect("an address");
-    client.get_multiplexed_async_connection().await.expect("a connection")
+    patient_connection(&client).await.expect("a connection")
 }
 
 /// Leases the only runnable message of the queue, twice; it is then errored, redriven and canceled.

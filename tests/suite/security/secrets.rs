@@ -2,7 +2,7 @@
 
 use crate::system::program::{self, Ended, Running};
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{lasting_port, patient_connection};
 use tempfile::TempDir;
 
 /// In every place that takes a secret, and in no output.
@@ -190,7 +190,7 @@ async fn s6_a_running_server_does_not_show_its_passwords() {
     let dir = TempDir::new().expect("a temporary folder");
     let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
     let client = redis::Client::open(redis.url()).expect("a URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = patient_connection(&client).await.expect("a connection");
     let acl = ["SETUSER", "svc", "on", ">S3cretPW", "~*", "&*", "+@all"];
     let () = redis::cmd("ACL").arg(&acl).query_async(&mut connection).await.expect("a user");
     let url = redis.url().replace("://", "://svc:S3cretPW@");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tallystone_client::{Client, NewMessage};
 use tallystone_proto::queue::v1::queue_client::QueueClient;
-use tallystone_tests::{Polling, TestRedis, lasting_port};
+use tallystone_tests::{Polling, TestRedis, lasting_port, patient_connection};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ impl Victim {
 
     async fn redis_info(&self, section: &str) -> redis::InfoDict {
         let client = redis::Client::open(self.redis.url()).expect("an address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = patient_connection(&client).await.expect("a connection");
         redis::cmd("INFO").arg(section).query_async(&mut connection).await.expect("INFO")
     }
 

@@ -134,7 +134,7 @@ async fn w4_data_of_a_set_without_the_module_names_the_library() {
         assert_eq!(program::run(program::command(&args), "").await.code, Some(0));
         if rewrites {
             let client = redis::Client::open(url.as_str()).expect("an address");
-            let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+            let mut connection = tallystone_tests::patient_connection(&client).await.expect("a connection");
             redis::cmd("BGREWRITEAOF").exec_async(&mut connection).await.expect("a rewrite");
             let give_up_at = Instant::now() + SOON;
             loop {

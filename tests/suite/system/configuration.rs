@@ -194,7 +194,7 @@ async fn a_redis_that_wants_a_password_is_not_away() {
     let dir = TempDir::new().expect("a temporary folder");
     let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
     let client = redis::Client::open(redis.url()).expect("a URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = tallystone_tests::patient_connection(&client).await.expect("a connection");
     let () = redis::cmd("CONFIG")
         .arg(&["SET", "requirepass", "secret"])
         .query_async(&mut connection)

@@ -127,7 +127,7 @@ impl Dev {
     /// A connection to its Redis.
     pub(crate) async fn redis(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.redis_url()).expect("a valid address");
-        client.get_multiplexed_async_connection().await.expect("a connection")
+        tallystone_tests::patient_connection(&client).await.expect("a connection")
     }
 
     /// Stops it with SIGTERM; it must end without an error.
@@ -162,7 +162,7 @@ async fn published(cluster_url: &str, key: &str, id: u64) -> Option<i64> {
         cluster_url.strip_prefix("redis-cluster://").and_then(|rest| rest.split_once('@')).expect("a URL");
     for host in hosts.split(',') {
         let client = redis::Client::open(format!("redis://{login}@{host}")).expect("a valid address");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut connection = tallystone_tests::patient_connection(&client).await.expect("a connection");
         // The other nodes answer MOVED.
         let found: Result<Vec<i64>, _> = redis::cmd("CT.GET").arg(key).arg(id).query_async(&mut connection).await;
         if let Ok(counts) = found {

@@ -4,7 +4,7 @@ use super::program::{self, Running, SOON};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{lasting_port, patient_connection};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -95,7 +95,7 @@ async fn a_rollup_worker_logs_an_outage_once() {
     let mut worker = Running::start_logged(command);
     assert_eq!(warnings_until(&mut worker, "\"rolling up\"").await, 0);
     let store_client = redis::Client::open(store.url()).expect("an address");
-    let mut connection = store_client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = patient_connection(&store_client).await.expect("a connection");
     // The mark of the queue's store; that of the counters stays.
     let other_mark = redis::cmd("HSET").arg("ts:store").arg("id").arg("another").exec_async(&mut connection).await;
     other_mark.expect("a mark");

@@ -236,7 +236,7 @@ async fn q16_a_redis_must_refuse_writes_that_too_few_replicas_can_get() {
     let refused = RedisStore::connect(options.clone()).await.map(drop);
     assert!(matches!(refused, Err(ConnectError::Replicas { replicas_min: 1, .. })), "{refused:?}");
     let client = ::redis::Client::open(redis.url()).expect("an address");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut connection = patient_connection(&client).await.expect("a connection");
     let set = ::redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).take();
     set.exec_async(&mut connection).await.expect("the setting");
     let store = RedisStore::connect(options).await.expect("a store");
