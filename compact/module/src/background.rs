@@ -16,7 +16,7 @@ use tallystone_compact::Job;
 /// Time between pieces of work, while there is some.
 const PERIOD_MS: i64 = 10;
 /// The time until a later pass of the engine's loop. A timer of 0 ms would run in this one.
-const LATER_TURN_MS: i64 = 1;
+const LATER_PASS_MS: i64 = 1;
 /// Time between checks of what only time makes due: tokens that expire, a disk that was full.
 const IDLE_PERIOD_MS: i64 = 1_000;
 /// How long one piece may take.
@@ -156,7 +156,7 @@ pub(crate) fn begin() {
 pub(crate) fn in_later_pass(callback: raw::TimerFunc) {
     if let Some(Detached(raw)) = TIMERS.get() {
         // SAFETY: this context stays, and this is the main thread. The callback has the engine's signature, and gets no data.
-        unsafe { (api().create_timer)(*raw, LATER_TURN_MS, callback, std::ptr::null_mut()) };
+        unsafe { (api().create_timer)(*raw, LATER_PASS_MS, callback, std::ptr::null_mut()) };
     }
 }
 

@@ -30,8 +30,7 @@ impl Engine {
 /// How a node starts. By default a Redis with the append-only file and fsync before each reply.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    engine: Engine,
-    program: Option<PathBuf>,
+    program: PathBuf,
     args: Vec<String>,
     fsync: Fsync,
     folder: Option<PathBuf>,
@@ -41,13 +40,23 @@ pub struct Setup {
 impl Setup {
     /// The default.
     pub fn new(engine: Engine) -> Setup {
-        Setup { engine, program: None, args: Vec::new(), fsync: Fsync::Always, folder: None, cold: None }
+        let program = match engine {
+            Engine::Redis => PrivateRedisOptions::new("").program,
+            Engine::Valkey => valkey_server().unwrap_or_else(|missing| panic!("{missing}")),
+        };
+        Setup { program, args: Vec::new(), fsync: Fsync::Always, folder: None, cold: None }
     }
 
     /// Another program of this kind.
     #[must_use]
     pub fn program(self, path: &Path) -> Setup {
-        Setup { program: Some(path.to_owned()), ..self }
+        Setup { program: path.to_owned(), ..self }
+    }
+
+    /// Another program, which starts this one. `wrap` makes it.
+    #[must_use]
+    pub fn wrapped(self, wrap: impl FnOnce(&Path) -> PathBuf) -> Setup {
+        Setup { program: wrap(&self.program), ..self }
     }
 
     /// More arguments, the words of a line: `--appendonly no`.
@@ -90,11 +99,6 @@ impl Setup {
         let folder = self.folder.unwrap_or_else(|| dir.path().to_owned());
         let cold = self.cold.unwrap_or_else(|| folder.join("cold"));
         let defaults = PrivateRedisOptions::new(folder);
-        let program = match (self.program, self.engine) {
-            (Some(program), _) => program,
-            (None, Engine::Redis) => defaults.program.clone(),
-            (None, Engine::Valkey) => valkey_server().unwrap_or_else(|missing| panic!("{missing}")),
-        };
         let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
         let mut extra_args = vec!["--loadmodule".to_owned(), path(module()), "dir".to_owned(), path(&cold)];
         extra_args.extend(["--enable-debug-command", "local"].map(str::to_owned));
@@ -102,7 +106,7 @@ impl Setup {
         extra_args.extend(self.args);
         let (port, fsync) = (Some(lasting_port()), self.fsync);
         let mut node = Node {
-            options: PrivateRedisOptions { program, port, fsync, extra_args, ..defaults },
+            options: PrivateRedisOptions { program: self.program, port, fsync, extra_args, ..defaults },
             process: None,
             cold,
             _dir: dir,

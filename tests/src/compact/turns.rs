@@ -1,8 +1,7 @@
 //! How long an engine serves no other client: the process preloads a small library, which the C compiler makes and which measures each
 //! iteration of the event loop.
 
-use super::unread::compile;
-use std::os::unix::fs::PermissionsExt;
+use super::unread::{compile, preloading};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -23,12 +22,8 @@ impl Turns {
 
     /// A program that starts this one, and measures its iterations.
     pub fn program(&self, program: &Path) -> PathBuf {
-        let [path, library, longest] = ["redis-server", "turns.so", "longest"].map(|name| self.dir.path().join(name));
-        let (library, longest) = (library.display(), longest.display());
-        let marks = format!("LD_PRELOAD={library} TALLYSTONE_TEST_TURNS={longest}");
-        std::fs::write(&path, format!("#!/bin/sh\n{marks} exec {} \"$@\"\n", program.display())).expect("a file");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
-        path
+        let marks = format!("TALLYSTONE_TEST_TURNS={}", self.dir.path().join("longest").display());
+        preloading(self.dir.path(), "turns", &marks, program)
     }
 
     /// Forgets what was measured.

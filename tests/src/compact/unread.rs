@@ -18,6 +18,17 @@ pub(super) fn compile(folder: &Path, name: &str, source: &str) {
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// Writes a program into a folder, which starts another one with a compiled library (`NAME.so` in this folder), with the libraries that
+/// others make it load, and with these variables.
+pub(super) fn preloading(folder: &Path, name: &str, variables: &str, program: &Path) -> PathBuf {
+    let [path, library] = ["redis-server", &format!("{name}.so")].map(|name| folder.join(name));
+    let (library, program) = (library.display(), program.display());
+    let text = format!("#!/bin/sh\nLD_PRELOAD={library}:$LD_PRELOAD {variables} exec {program} \"$@\"\n");
+    std::fs::write(&path, text).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
+    path
+}
+
 /// A disk that can fail.
 pub struct FailingDisk {
     dir: TempDir,
@@ -32,16 +43,11 @@ impl FailingDisk {
         disk
     }
 
-    /// A program that starts this one with such a disk, and with the libraries that others make it load.
+    /// A program that starts this one with such a disk.
     pub fn program(&self, program: &Path) -> PathBuf {
-        let path = self.path("redis-server");
-        let names = ["unread.so", "fails", "stalls"];
-        let [library, fails, stalls] = names.map(|name| self.path(name).display().to_string());
+        let [fails, stalls] = ["fails", "stalls"].map(|name| self.path(name).display().to_string());
         let marks = format!("TALLYSTONE_TEST_EIO={fails} TALLYSTONE_TEST_STALL={stalls}");
-        let text = format!("#!/bin/sh\nLD_PRELOAD={library}:$LD_PRELOAD {marks} exec {} \"$@\"\n", program.display());
-        std::fs::write(&path, text).expect("a file");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a file");
-        path
+        preloading(self.dir.path(), "unread", &marks, program)
     }
 
     /// Whether reads fail from now on.

@@ -159,8 +159,7 @@ fn w3_a_repair_of_too_much_is_refused_and_done_in_parts() {
 #[test]
 fn w3_a_disk_that_fails_to_read_loses_nothing() {
     let disk = FailingDisk::new();
-    let plain = Setup::new(Engine::Redis).start();
-    let node = cold_node(Setup::new(Engine::Redis).without_fsync().program(&disk.program(plain.program())));
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync().wrapped(|redis| disk.program(redis)));
     let mut wire = node.wire();
     wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
     disk.set_fails(true);

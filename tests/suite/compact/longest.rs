@@ -202,10 +202,8 @@ fn w3_no_command_on_cold_ids_of_a_large_set_takes_the_engine_a_millisecond() {
 /// client is blocked, and after the pages were searched. A script reads as many pages as it may, in place. Also measures the commands that
 /// create, alter, repair, scan and check sets. `stride`: from one id of a command to the next.
 fn judge_cold_ids(engine: Engine, ids: u64, (cache_bytes, written): (i64, u64), stride: u64) {
-    let (turns, plain) = (Turns::new(), Setup::new(engine).start());
-    let program = turns.program(plain.program());
-    drop(plain);
-    let node = Setup::new(engine).without_log().program(&program).start();
+    let turns = Turns::new();
+    let node = Setup::new(engine).without_log().wrapped(|program| turns.program(program)).start();
     // None that a command has: those begin at multiples of the stride.
     let others = (0..ids).filter(|id| id % stride > stride / 2);
     let others: Vec<u64> = others.step_by((ids / 2 / written.max(1)) as usize).take(written as usize).collect();

@@ -14,10 +14,8 @@ fn w3_no_repair_takes_the_engine_a_millisecond() {
     const TABLES: usize = 5;
     const PAGES: u64 = 256;
     const WRITTEN: u64 = 1_024;
-    let (turns, plain) = (Turns::new(), Setup::new(Engine::Redis).start());
-    let program = turns.program(plain.program());
-    drop(plain);
-    let node = Setup::new(Engine::Redis).without_log().program(&program).start();
+    let turns = Turns::new();
+    let node = Setup::new(Engine::Redis).without_log().wrapped(|program| turns.program(program)).start();
     let mut wire = node.wire();
     wire.done("CT.CREATE k TABLE_SLOTS 65536 CACHE_BYTES 0 SCHEMA a 64 b 64 c 64 d 64");
     // So that a page has few records: the other bits of the values are random.
@@ -83,10 +81,8 @@ fn w3_no_repair_takes_the_engine_a_millisecond() {
 fn w3_commands_in_the_queue_are_located_a_few_at_a_time() {
     const CLIENTS: usize = 400;
     const IDS: u64 = 512;
-    let (turns, disk, plain) = (Turns::new(), FailingDisk::new(), Setup::new(Engine::Redis).start());
-    let program = turns.program(&disk.program(plain.program()));
-    drop(plain);
-    let node = Setup::new(Engine::Redis).without_log().program(&program).start();
+    let (turns, disk) = (Turns::new(), FailingDisk::new());
+    let node = Setup::new(Engine::Redis).without_log().wrapped(|redis| turns.program(&disk.program(redis))).start();
     fill_cold(&node, 500_000, 0, &[]);
     let mut wire = node.wire();
     wire.done("CT.ALTER cold OPTION CACHE_BYTES 16777216");

@@ -148,10 +148,8 @@ fn w3_no_scan_of_a_table_that_waits_for_its_disk_takes_the_engine_a_millisecond(
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_command_on_cold_ids_of_256_fields_takes_the_engine_a_millisecond() {
     const IDS: u64 = 60_000;
-    let (turns, plain) = (Turns::new(), Setup::new(Engine::Redis).start());
-    let program = turns.program(plain.program());
-    drop(plain);
-    let node = Setup::new(Engine::Redis).without_log().program(&program).start();
+    let turns = Turns::new();
+    let node = Setup::new(Engine::Redis).without_log().wrapped(|program| turns.program(program)).start();
     let mut wire = node.wire();
     wire.done(&format!("CT.CREATE k TABLE_SLOTS 16384 CACHE_BYTES 0 SCHEMA{}", schema()));
     assert_eq!(count(&node, "k", 0..IDS, 0), 0);

@@ -7,8 +7,7 @@ use tallystone_tests::compact::{Engine, FailingDisk, Node, Setup, Wire, eventual
 /// A node with cold ids, and its disk. No record of theirs is in the cache.
 fn slow_node() -> (FailingDisk, Node) {
     let disk = FailingDisk::new();
-    let plain = Setup::new(Engine::Redis).start();
-    let node = cold_node(Setup::new(Engine::Redis).without_fsync().program(&disk.program(plain.program())));
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync().wrapped(|redis| disk.program(redis)));
     node.wire().done("CT.ALTER k OPTION CACHE_BYTES 0");
     (disk, node)
 }

@@ -70,7 +70,7 @@ async fn v2_v3_counts_in_redis_equal_those_of_an_oracle_also_if_another_owner_re
         for step in 0..oracle::STEPS {
             let mut entries = redis::pipe();
             for one in oracle.views(&mut random, oracle::from_ms(round, step)) {
-                for namespace in ["default", "ten", "default", "ten"] {
+                for namespace in oracle::NAMESPACES {
                     let command = entries.cmd("XADD").arg(format!("tc:views:{{{}}}:log", one.partition));
                     command.arg(format!("{}-*", one.log_ms)).arg("v").arg(entry(namespace, &one.video, &one.user));
                 }

@@ -1,7 +1,7 @@
 //! Namespaces of counts are deleted while views are counted (V3).
 
 use super::stage::Stage;
-use super::{deltas, view};
+use super::{deltas, view, waiting_records};
 use crate::counting::house::until;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_client::{CounterClient, CounterType, NamespaceConfig};
@@ -29,10 +29,7 @@ async fn v3_a_namespace_of_counts_that_is_deleted_is_created_again() {
 
 /// The sum of the deltas that wait for the counters.
 async fn waiting(redis: &TestConnection) -> u32 {
-    let mut command = redis::cmd("XRANGE");
-    command.arg("tc:views:{0}:deltas").arg("-").arg("+");
-    let records: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut redis.clone()).await.expect("a stream");
-    records.iter().filter_map(|(_, fields)| fields.last()).flat_map(|record| deltas(record)).sum()
+    waiting_records(&mut redis.clone(), 1).await.iter().flat_map(|(_, record)| deltas(record)).sum()
 }
 
 /// Such a namespace ignores tokens, so an add whose answer was lost would count twice.

@@ -1,6 +1,8 @@
 //! What is killed and stopped: a durable Redis, a server of counters, and view counters.
 
+use super::life::PARTITIONS;
 use super::stage::Http;
+use super::waiting_records;
 use crate::crash::machines::{Redis, Server};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -53,29 +55,27 @@ impl Machines {
         Http::new(self.views[number].url())
     }
 
+    /// How many entries these streams of both partitions have.
+    pub(super) async fn entries_in(&self, streams: &[&str]) -> u64 {
+        let (mut redis, mut lengths) = (self.redis.connection().await, redis::pipe());
+        for partition in 0..PARTITIONS {
+            for stream in streams {
+                lengths.cmd("XLEN").arg(format!("tc:views:{{{partition}}}:{stream}"));
+            }
+        }
+        let lengths: Vec<u64> = lengths.query_async(&mut redis).await.expect("streams");
+        lengths.iter().sum()
+    }
+
     /// The times of the deltas that wait for the counters, in Unix ms.
     pub(super) async fn waiting_deltas(&self) -> Vec<u64> {
-        let mut connection = self.redis.connection().await;
-        let mut times = Vec::new();
-        for partition in 0..2 {
-            let mut command = redis::cmd("XRANGE");
-            command.arg(format!("tc:views:{{{partition}}}:deltas")).arg("-").arg("+");
-            let entries: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut connection).await.expect("entries");
-            times.extend(entries.iter().filter_map(|(id, _)| id.split('-').next()?.parse::<u64>().ok()));
-        }
-        times
+        let records = waiting_records(&mut self.redis.connection().await, PARTITIONS).await;
+        records.iter().filter_map(|(id, _)| id.split('-').next()?.parse().ok()).collect()
     }
 
     /// The records of deltas that wait for the counters, those that came too late not among them.
     pub(super) async fn waiting_records(&self) -> Vec<Vec<u8>> {
-        let mut connection = self.redis.connection().await;
-        let mut records = Vec::new();
-        for partition in 0..2 {
-            let mut command = redis::cmd("XRANGE");
-            command.arg(format!("tc:views:{{{partition}}}:deltas")).arg("-").arg("+");
-            let entries: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut connection).await.expect("entries");
-            records.extend(entries.into_iter().filter_map(|(_, mut fields)| fields.pop()));
-        }
-        records
+        let records = waiting_records(&mut self.redis.connection().await, PARTITIONS).await;
+        records.into_iter().map(|(_, record)| record).collect()
     }
 }

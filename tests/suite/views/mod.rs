@@ -30,6 +30,7 @@ mod steps;
 mod takeover;
 mod tokens;
 
+use redis::aio::ConnectionLike;
 use serde_json::{Value, json};
 
 /// A view as the seed posts it.
@@ -41,6 +42,18 @@ fn view(video: &str, user: &str) -> Value {
 fn entry(namespace: &str, video: &str, user: &str) -> Vec<u8> {
     let lengths = [namespace, video, user].map(|text| text.len() as u8);
     [&[0; 8][..], &lengths, namespace.as_bytes(), video.as_bytes(), user.as_bytes()].concat()
+}
+
+/// The records of deltas that wait for the counters in the first partitions: their ids, and what they have.
+async fn waiting_records(redis: &mut impl ConnectionLike, partitions: u16) -> Vec<(String, Vec<u8>)> {
+    let mut records = Vec::new();
+    for partition in 0..partitions {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(format!("tc:views:{{{partition}}}:deltas")).arg("-").arg("+");
+        let entries: Vec<(String, Vec<Vec<u8>>)> = command.query_async(redis).await.expect("entries");
+        records.extend(entries.into_iter().filter_map(|(id, mut fields)| Some((id, fields.pop()?))));
+    }
+    records
 }
 
 /// The deltas in a record of them that waits for the counters: one for each counter.

@@ -18,8 +18,10 @@ pub(super) fn from_ms(round: u64, step: u64) -> u64 {
     FUTURE_MS + (STEPS * round + step) * HOUR_MS / 6
 }
 
-/// A view. It is to be written twice, into the namespaces `default` (a sliding window of an hour) and `ten` (a tumbling one of ten
-/// minutes).
+/// The namespaces into which a test writes each view, in each twice: a sliding window of an hour, and a tumbling one of ten minutes.
+pub(super) const NAMESPACES: [&str; 4] = ["default", "ten", "default", "ten"];
+
+/// A view.
 pub(super) struct Viewed {
     pub(super) partition: u16,
     /// It may be before that of an earlier view.

@@ -24,12 +24,7 @@ const LOG: &str = "tc:views:{0}:log";
 
 /// Entries of both partitions that no owner has taken.
 async fn entries(machines: &Machines) -> u64 {
-    let (mut redis, mut lengths) = (machines.redis.connection().await, redis::pipe());
-    for partition in 0..2 {
-        lengths.cmd("XLEN").arg(format!("tc:views:{{{partition}}}:log"));
-    }
-    let lengths: Vec<u64> = lengths.query_async(&mut redis).await.expect("streams");
-    lengths.iter().sum()
+    machines.entries_in(&["log"]).await
 }
 
 fn batch(round: u64, number: u64) -> Value {

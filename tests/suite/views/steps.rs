@@ -27,14 +27,7 @@ async fn write(machines: &Machines, video: &str, users: Range<u64>) {
 
 /// How many entries wait for an owner, and how many deltas for the counters.
 async fn waiting(machines: &Machines) -> u64 {
-    let (mut redis, mut lengths) = (machines.redis.connection().await, redis::pipe());
-    for partition in 0..PARTITIONS {
-        for stream in ["log", "deltas", "late"] {
-            lengths.cmd("XLEN").arg(format!("tc:views:{{{partition}}}:{stream}"));
-        }
-    }
-    let lengths: Vec<u64> = lengths.query_async(&mut redis).await.expect("streams");
-    lengths.iter().sum()
+    machines.entries_in(&["log", "deltas", "late"]).await
 }
 
 async fn assert_exact(http: &Http, video: &str, page_views: u64) {

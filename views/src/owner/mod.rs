@@ -242,7 +242,7 @@ impl Owner {
                 continue;
             };
             let (at, is_late) = (waiting.at, waiting.is_late);
-            let again = self.sink.send(number, waiting, &|| self.log.reached("some deltas are counted")).await;
+            let again = self.sink.send(number, waiting, || self.log.reached("some deltas are counted")).await;
             self.log.reached("a record of deltas is counted");
             metrics::sent_again(&again);
             until_answered(|| self.partition.settle(&owner, settled, (is_late, at), &again)).await?;

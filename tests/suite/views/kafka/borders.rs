@@ -2,7 +2,6 @@
 
 use super::super::borders::{AT_BORDERS, BEGIN_MS, until_counted_at_borders};
 use super::super::oracle::{self, Oracle};
-use super::super::stage::Http;
 use super::record_in;
 use super::stage::Stage;
 use crate::ingest::topics::Written;
@@ -45,10 +44,9 @@ async fn v2_v3_counts_equal_those_of_an_oracle_also_if_the_state_is_read_back() 
     for round in 0..oracle::ROUNDS {
         for step in 0..oracle::STEPS {
             let views = oracle.views(&mut random, oracle::from_ms(round, step));
-            // In each namespace, and in each twice.
             let records: Vec<Written> = views
                 .iter()
-                .flat_map(|one| ["default", "ten", "default", "ten"].map(|namespace| (one, namespace)))
+                .flat_map(|one| oracle::NAMESPACES.map(|namespace| (one, namespace)))
                 .map(|(one, namespace)| {
                     record_in(namespace, one.partition.into(), one.at_ms.cast_signed(), &one.video, &one.user)
                 })
@@ -57,7 +55,7 @@ async fn v2_v3_counts_equal_those_of_an_oracle_also_if_the_state_is_read_back() 
         }
         // The next process reads the state back, and decides with it.
         stage.add_views().await;
-        oracle.until_counted(stage.views.last().map(|views| Http::new(views.url())).as_ref().expect("a process")).await;
+        oracle.until_counted(&stage.http(stage.views.len() - 1)).await;
         stage.views.last_mut().expect("a process").kill().await;
     }
 }
