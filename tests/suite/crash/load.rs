@@ -43,6 +43,8 @@ pub(crate) struct Load {
     producing: Arc<watch::Sender<usize>>,
     /// How long the queue keeps a terminal message.
     retention: Duration,
+    /// How long a producer waits between two Enqueues.
+    pause: Duration,
 }
 
 /// The configuration of a queue under such a load: attempts are many, and follow each other at once.
@@ -86,12 +88,18 @@ impl Load {
             waiting: Arc::default(),
             producing: Arc::new(watch::Sender::new(0)),
             retention: Duration::MAX,
+            pause: Duration::ZERO,
         }
     }
 
     /// Says how long the queue keeps a terminal message; without it, for longer than any test runs.
     pub(crate) fn retention(self, retention: Duration) -> Self {
         Load { retention, ..self }
+    }
+
+    /// Says how long a producer waits between two Enqueues; without it, producers make what workers can do.
+    pub(crate) fn pause(self, pause: Duration) -> Self {
+        Load { pause, ..self }
     }
 
     /// Starts one task of each kind: the results of messages go through another server than the messages.
@@ -128,6 +136,7 @@ impl Load {
                 self.recorder.record(begin_us, What::Enqueued { id, origin });
             }
             self.waiting.fetch_add(count, Ordering::Relaxed);
+            sleep(self.pause).await;
         }
     }
 

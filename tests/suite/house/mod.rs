@@ -15,5 +15,6 @@ mod reasons;
 mod rows;
 mod rust_version;
 mod screens;
+mod targets;
 mod words;
 pub(crate) mod workspace;

@@ -19,6 +19,8 @@ pub(super) struct Member {
     pub(super) uses: BTreeSet<String>,
     /// The first file of each of its targets: library, program, tests, examples.
     pub(super) roots: Vec<PathBuf>,
+    /// The names of its integration tests.
+    pub(super) tests: Vec<String>,
     /// Whether the examples in its documentation are tests; `None`: it has no library, or one that Rust cannot link.
     pub(super) has_doc_tests: Option<bool>,
 }
@@ -75,6 +77,8 @@ impl Member {
         let uses = normal.map(|dependency| text(&dependency["name"])).filter(|name| names.contains(name));
         let targets = || package["targets"].as_array().into_iter().flatten();
         let library = targets().find(|target| target["kind"][0] == "lib");
+        let tests =
+            targets().filter(|target| target["kind"][0] == "test").map(|target| text(&target["name"]).to_owned());
         let roots =
             targets().filter(|target| target["kind"][0] != "custom-build").map(|target| text(&target["src_path"]));
         Member {
@@ -82,6 +86,7 @@ impl Member {
             folder: folder.display().to_string(),
             uses: uses.map(str::to_owned).collect(),
             roots: roots.map(PathBuf::from).collect(),
+            tests: tests.collect(),
             has_doc_tests: library.and_then(|target| target["doctest"].as_bool()),
         }
     }

@@ -1,5 +1,5 @@
 //! The sink and the indexer on a real Kafka (Q19). What lives here: the records on the topic, the events that the indexer
-//! hands to a store, and both during crashes. What may not: how a store keeps events.
+//! hands to a store, both during crashes, and the view counter with its log in Kafka (`views`). What may not: how a store keeps events.
 
 mod crash;
 mod dead_letters;
@@ -10,6 +10,7 @@ mod recording;
 mod recreated;
 mod topic;
 mod topics;
+pub(crate) mod views;
 
 use recording::{DEADLINE, RecordingStore};
 use std::sync::Arc;

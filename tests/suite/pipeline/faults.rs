@@ -21,6 +21,8 @@ const SOON: Duration = Duration::from_secs(240);
 const KAFKA_DOWN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 5;
+/// The services start for most of the time. A load without pauses would use the processors that they need.
+const PAUSE: Duration = Duration::from_millis(300);
 /// Longer than a client retries a call while its server is down: a completed message must not be collected before the
 /// client has the response.
 const COLLECTED_AFTER_MS: u64 = 20_000;
@@ -41,7 +43,8 @@ impl Loads {
             let config = QueueConfig { terminal_retention_ms: Some(retention_ms), ..queue_config(exclusive) };
             installation.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
             let load = Load::new(name, exclusive, &installation.machines.clients, &phases)
-                .retention(Duration::from_millis(retention_ms));
+                .retention(Duration::from_millis(retention_ms))
+                .pause(PAUSE);
             for via in via {
                 tasks.spawn(load.clone().produce(*via, rng.random()));
                 tasks.spawn(load.clone().work(*via, rng.random()));
@@ -122,42 +125,42 @@ async fn q19_each_process_may_die_without_stopping_the_queue() {
 
     println!("Kafka dies");
     installation.kafka.kill().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.kafka.start_again().await;
     loads.makes_progress(50).await;
 
     println!("the indexer dies");
     installation.indexers[0].kill().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.indexers[0].start().await;
 
     println!("a second indexer joins, and the first dies");
     installation.indexers[1].start().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.indexers[0].kill().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.indexers[0].start().await;
 
     println!("Elasticsearch dies");
     installation.elasticsearch.kill().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.elasticsearch.start_again().await;
     loads.makes_progress(50).await;
 
     println!("the relay dies");
     installation.machines.servers[0].kill().await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.machines.servers[0].restart().await;
 
     println!("Elasticsearch refuses writes");
     installation.read_only(true).await;
-    loads.makes_progress(100).await;
+    loads.makes_progress(50).await;
     installation.read_only(false).await;
 
     println!("Kafka is down for a minute");
     installation.kafka.kill().await;
     let back_at = Instant::now() + KAFKA_DOWN;
-    loads.makes_progress(200).await;
+    loads.makes_progress(100).await;
     tokio::time::sleep_until(back_at).await;
     installation.kafka.start_again().await;
     loads.makes_progress(50).await;

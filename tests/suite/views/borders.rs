@@ -11,10 +11,10 @@ use tallystone_views::{ViewNamespace, ViewsConfig, WindowKind};
 
 const HOUR_MS: u64 = 3_600_000;
 /// 2026-03-28T22:00:00Z, an hour before midnight in Berlin, and before the day on which its clocks change.
-pub(super) const BEGIN_MS: u64 = 1_774_735_200_000;
+pub(crate) const BEGIN_MS: u64 = 1_774_735_200_000;
 /// Views of one user at the borders of windows: their times after the begin, and their namespaces. `ten` has a tumbling window of ten
 /// minutes, `berlin` the days of Berlin.
-pub(super) const AT_BORDERS: [(u64, &str); 10] = [
+pub(crate) const AT_BORDERS: [(u64, &str); 10] = [
     (1, "default"),
     (1, "ten"),
     (HOUR_MS / 6 - 1, "ten"),
@@ -28,7 +28,7 @@ pub(super) const AT_BORDERS: [(u64, &str); 10] = [
 ];
 
 /// Waits until these views have counted, each window to the millisecond.
-pub(super) async fn until_counted_at_borders(http: &Http) {
+pub(crate) async fn until_counted_at_borders(http: &Http) {
     let of = |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}");
     http.until_counts(&of("default", "2026-03-28"), 2, 4, 1).await;
     http.until_counts(&of("ten", "2026-03-28"), 2, 4, 1).await;

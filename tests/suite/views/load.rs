@@ -18,10 +18,10 @@ const USERS: usize = 4_000;
 const POSTERS: usize = 6;
 
 /// Pairs that were accepted.
-pub(super) type Pairs = BTreeSet<(usize, usize)>;
+pub(crate) type Pairs = BTreeSet<(usize, usize)>;
 
 /// Callers that post until they are stopped.
-pub(super) struct Posters {
+pub(crate) struct Posters {
     tasks: Vec<JoinHandle<Pairs>>,
     stopping: Arc<AtomicBool>,
     posted: Arc<AtomicUsize>,
@@ -29,20 +29,20 @@ pub(super) struct Posters {
 
 impl Posters {
     /// Starts them, each with its own view counter.
-    pub(super) fn start(seed: u64, http: impl Fn(usize) -> Http) -> Posters {
+    pub(crate) fn start(seed: u64, http: impl Fn(usize) -> Http) -> Posters {
         let (stopping, posted) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let start = |number| tokio::spawn(post(http(number), seed ^ number as u64, stopping.clone(), posted.clone()));
         Posters { tasks: (0..POSTERS).map(start).collect(), stopping, posted }
     }
 
     /// Waits until that much more was posted.
-    pub(super) async fn until_posted(&self, more: usize) {
+    pub(crate) async fn until_posted(&self, more: usize) {
         let goal = self.posted.load(Ordering::Relaxed) + more;
         crate::counting::house::until(async || self.posted.load(Ordering::Relaxed), |posted| *posted >= goal).await;
     }
 
     /// Stops them. Returns the pairs that were accepted.
-    pub(super) async fn stop(self) -> Pairs {
+    pub(crate) async fn stop(self) -> Pairs {
         self.stopping.store(true, Ordering::Relaxed);
         let mut accepted = Pairs::new();
         for task in self.tasks {
@@ -85,13 +85,13 @@ async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, posted: Arc<Atom
 }
 
 /// Posts a view of each of these users to each of eight videos.
-pub(super) async fn post_all(http: &Http, users: std::ops::Range<u64>) {
+pub(crate) async fn post_all(http: &Http, users: std::ops::Range<u64>) {
     let views = (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
     let (status, answer) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
     assert_eq!(status, 202, "{answer}");
 }
 
-pub(super) async fn assert_exact(http: &Http, accepted: &Pairs) {
+pub(crate) async fn assert_exact(http: &Http, accepted: &Pairs) {
     let mut expected: BTreeMap<usize, u64> = BTreeMap::new();
     accepted.iter().for_each(|(video, _)| *expected.entry(*video).or_default() += 1);
     for (video, expected) in expected {

@@ -9,32 +9,32 @@ const HOUR_MS: u64 = 3_600_000;
 /// 2100-01-01T00:00:00Z. An owner advances the time of an idle partition to that of its clock, which must not end these windows.
 const FUTURE_MS: u64 = 4_102_444_800_000;
 /// Rounds of a test, each with another owner, the steps of a round, and views of a step.
-pub(super) const ROUNDS: u64 = 4;
-pub(super) const STEPS: u64 = 10;
+pub(crate) const ROUNDS: u64 = 4;
+pub(crate) const STEPS: u64 = 10;
 const VIEWS: usize = 40;
 
 /// From when on the views of a step are: a border of the tumbling window. Six of them later a sliding one ends.
-pub(super) fn from_ms(round: u64, step: u64) -> u64 {
+pub(crate) fn from_ms(round: u64, step: u64) -> u64 {
     FUTURE_MS + (STEPS * round + step) * HOUR_MS / 6
 }
 
 /// The namespaces into which a test writes each view, in each twice: a sliding window of an hour, and a tumbling one of ten minutes.
-pub(super) const NAMESPACES: [&str; 4] = ["default", "ten", "default", "ten"];
+pub(crate) const NAMESPACES: [&str; 4] = ["default", "ten", "default", "ten"];
 
 /// A view.
-pub(super) struct Viewed {
-    pub(super) partition: u16,
+pub(crate) struct Viewed {
+    pub(crate) partition: u16,
     /// It may be before that of an earlier view.
-    pub(super) at_ms: u64,
+    pub(crate) at_ms: u64,
     /// The time of the partition, which does not go back.
-    pub(super) log_ms: u64,
-    pub(super) video: String,
-    pub(super) user: String,
+    pub(crate) log_ms: u64,
+    pub(crate) video: String,
+    pub(crate) user: String,
 }
 
 /// When the window of each pair began, and the time of each partition.
 #[derive(Default)]
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     log_ms: BTreeMap<u16, u64>,
     began: BTreeMap<(String, String), u64>,
     tumbling: BTreeSet<(String, String, u64)>,
@@ -44,7 +44,7 @@ pub(super) struct Oracle {
 
 impl Oracle {
     /// Takes views whose times are near the borders of windows of earlier ones, and returns them. There are two partitions.
-    pub(super) fn views(&mut self, random: &mut StdRng, from_ms: u64) -> Vec<Viewed> {
+    pub(crate) fn views(&mut self, random: &mut StdRng, from_ms: u64) -> Vec<Viewed> {
         let border_ms = [0, HOUR_MS / 6];
         let mut views = Vec::new();
         for _ in 0..VIEWS {
@@ -74,7 +74,7 @@ impl Oracle {
     }
 
     /// Waits until every count is that of the oracle.
-    pub(super) async fn until_counted(&self, http: &Http) {
+    pub(crate) async fn until_counted(&self, http: &Http) {
         for (video, [sliding, tumbling, page_views]) in &self.counts {
             for (namespace, expected) in [("default", sliding), ("ten", tumbling)] {
                 let is_expected =

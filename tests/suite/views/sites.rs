@@ -1,9 +1,9 @@
 //! Two view counters, and all that they need: the components of a site, each of which can be killed.
 
-use super::kafka::Stage;
 use super::machines::Machines;
 use super::stage::Http;
 use crate::crash::machines::{Redis, Server};
+use crate::kafka::views::Stage;
 use crate::system::program::{Running, command};
 use std::sync::Arc;
 use tallystone_tests::TestKafka;

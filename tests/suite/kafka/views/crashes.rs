@@ -1,8 +1,8 @@
 //! Every view that was accepted counts once, whatever is killed or paused (V3), and reads go on (V5).
 
-use super::super::load::{Posters, assert_exact, post_all};
-use super::super::view;
 use super::stage::Stage;
+use crate::views::load::{Posters, assert_exact, post_all};
+use crate::views::view;
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -1,9 +1,9 @@
 //! A Kafka, a Redis and a server of counters, and view counters whose log is in that Kafka.
 
-use super::super::stage::Http;
-use super::super::view;
 use crate::crash::machines::{Redis, Server};
 use crate::ingest::topics::Topics;
+use crate::views::stage::Http;
+use crate::views::view;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tallystone_tests::TestKafka;
@@ -16,19 +16,19 @@ const ENDS: usize = 8;
 const LOG: &str = "info,tallystone_kafka=debug,tallystone_views=debug,tallystone_ingest=debug";
 
 /// All of them.
-pub(in super::super) struct Stage {
-    pub(in super::super) kafka: Arc<TestKafka>,
-    pub(in super::super) topics: Topics,
-    pub(in super::super) redis: Redis,
-    pub(in super::super) counters: Server,
-    pub(in super::super) views: Vec<Server>,
+pub(crate) struct Stage {
+    pub(crate) kafka: Arc<TestKafka>,
+    pub(crate) topics: Topics,
+    pub(crate) redis: Redis,
+    pub(crate) counters: Server,
+    pub(crate) views: Vec<Server>,
     config: PathBuf,
     _dir: TempDir,
 }
 
 impl Stage {
     /// On a topic of views that the test has created: its records have the times that their producer has set.
-    pub(in super::super) async fn start(kafka: Arc<TestKafka>, test: &str, partitions: i32, config: &str) -> Stage {
+    pub(crate) async fn start(kafka: Arc<TestKafka>, test: &str, partitions: i32, config: &str) -> Stage {
         let topics = Topics::create(kafka.address(), test, partitions).await;
         let (redis, dir) = (Redis::start().await, TempDir::new().expect("a temporary folder"));
         let counters = Server::start_as(&["counters", "--redis-url", &redis.url(), "--log", "error"]).await;
@@ -38,13 +38,13 @@ impl Stage {
     }
 
     /// One more view counter.
-    pub(in super::super) async fn add_views(&mut self) {
+    pub(crate) async fn add_views(&mut self) {
         let topic = self.topics.source.clone();
         self.add_views_on(&topic).await;
     }
 
     /// One more view counter, on this topic.
-    pub(in super::super) async fn add_views_on(&mut self, topic: &str) {
+    pub(crate) async fn add_views_on(&mut self, topic: &str) {
         let (brokers, counters) = (self.topics.brokers.clone(), self.counters.url());
         let config = self.config.to_str().expect("a plain path");
         let mut args = vec!["views", "--config", config, "--kafka-brokers", &brokers, "--topic", topic];
@@ -54,13 +54,13 @@ impl Stage {
     }
 
     /// A client of one of them.
-    pub(in super::super) fn http(&self, number: usize) -> Http {
+    pub(crate) fn http(&self, number: usize) -> Http {
         Http::new(self.views[number].url())
     }
 
     /// Everything that was posted or written before is counted when this returns: later views of both partitions are. `name` is used
     /// once.
-    pub(in super::super) async fn has_counted_all(&self, number: usize, name: &str) {
+    pub(crate) async fn has_counted_all(&self, number: usize, name: &str) {
         let http = self.http(number);
         for end in 0..ENDS {
             http.until_accepted(&view(&format!("{name}-{end}"), "u")).await;

@@ -1,7 +1,7 @@
 //! A broker that hangs: it keeps its connections and does not answer (V5).
 
-use super::super::view;
 use super::stage::Stage;
+use crate::views::view;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Namespaces of counts are deleted while views are counted (V3).
 
-use super::super::view;
 use super::stage::Stage;
+use crate::views::view;
 use tallystone_client::CounterClient;
 use tallystone_tests::TestKafka;
 

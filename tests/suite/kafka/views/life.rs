@@ -27,7 +27,7 @@ pub(super) const STEPS: [&str; 5] = [
 pub(super) fn start(stage: &Stage, signal: Signal, step: &str) -> Life {
     let (topics, url) = (&stage.topics, stage.counters.url());
     let arguments = [&topics.brokers, &topics.source, &url, step];
-    Life::start("views::kafka::life::deduplicates_until_it_comes_to_its_end", signal, &arguments)
+    Life::start("kafka::views::life::deduplicates_until_it_comes_to_its_end", signal, &arguments)
 }
 
 #[tokio::test(flavor = "multi_thread")]

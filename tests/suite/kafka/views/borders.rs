@@ -1,10 +1,10 @@
 //! Borders of windows, and the oracle. The test writes the records itself, with the times that it needs.
 
-use super::super::borders::{AT_BORDERS, BEGIN_MS, until_counted_at_borders};
-use super::super::oracle::{self, Oracle};
 use super::record_in;
 use super::stage::Stage;
 use crate::ingest::topics::Written;
+use crate::views::borders::{AT_BORDERS, BEGIN_MS, until_counted_at_borders};
+use crate::views::oracle::{self, Oracle};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tallystone_tests::TestKafka;

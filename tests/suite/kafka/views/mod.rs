@@ -15,10 +15,10 @@ mod recreated;
 mod stage;
 mod steps;
 
-pub(super) use stage::Stage;
+pub(crate) use stage::Stage;
 
-use super::entry;
 use crate::ingest::topics::Written;
+use crate::views::entry;
 
 /// A record with one view.
 fn record(partition: i32, at_ms: i64, video: &str, user: &str) -> Written {
