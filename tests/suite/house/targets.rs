@@ -5,7 +5,7 @@ use super::workspace::Workspace;
 #[test]
 fn the_pattern_of_the_other_tests_leaves_out_the_suite_alone() {
     let workspace = Workspace::read();
-    assert!(workspace.text("test").contains("--lib --bins --test '[!s]*'"));
+    assert!(workspace.text("test").contains("of_crates=(--lib --bins --test '[!s]*')"));
     let tests = workspace.members.iter().flat_map(|member| &member.tests);
     let left_out: Vec<&String> = tests.filter(|name| name.starts_with('s')).collect();
     assert_eq!(left_out, ["suite"]);

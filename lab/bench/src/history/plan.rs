@@ -77,7 +77,7 @@ impl HistorySizes {
             messages: scaled(200_000, 2_000),
             embedded: scaled(10_000_000, 50_000),
             traces: scaled(10_000, 1_000),
-            queries: scaled(1_000, 200),
+            queries: scaled(1_000, 20),
             searchable_per_s: 2_000,
             searchable: Duration::from_secs(scaled(60, 2)),
         }

@@ -23,8 +23,8 @@ const DAY_MS: u64 = 86_400_000;
 const RECORDED_AT_ONCE: usize = 4_000;
 /// Messages of one search.
 const FOUND_MAX: usize = 100;
-/// Calls before those that count, in each round.
-const WARM_UP_CALLS: u64 = 100;
+/// Calls before those that count, in each round; not more than those.
+const WARM_UP_CALLS_MAX: u64 = 100;
 const ONE: &str = "rollover-one";
 /// Prefixes, days of an index, and what is wanted.
 const MANY: [(&str, u16, Goal); 2] =
@@ -143,13 +143,14 @@ async fn calls(
 ) -> Result<[CallStats; 2]> {
     let mut stats = [CallStats::new(), CallStats::new()];
     let mut rng = StdRng::seed_from_u64(seed);
-    for call in 0..WARM_UP_CALLS + plan.sizes.queries {
+    let warm_up_calls = plan.sizes.queries.min(WARM_UP_CALLS_MAX);
+    for call in 0..warm_up_calls + plan.sizes.queries {
         let message = rng.random_range(0..messages);
         for turn in 0..2 {
             let side = (call as usize + turn) % 2;
             let began = Instant::now();
             query.run(sides[side], queue, message).await?;
-            if call >= WARM_UP_CALLS {
+            if call >= warm_up_calls {
                 stats[side].note(1, began.elapsed());
             }
         }
