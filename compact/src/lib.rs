@@ -30,10 +30,9 @@ pub use set::{Change, CounterSet, Dump, Figure, Figures, Job, Mode, PageFiles, S
 pub use table::LINE_BYTES;
 pub use tokens::{Admission, TOKEN_AHEAD_MS, TOKEN_BYTES_MAX, Token};
 
-/// Ids of one command at most.
-pub const IDS_MAX: usize = 1_024;
-/// Ids that one command writes at most: of so many new ones, a split of a table or a large dictionary takes less than 1 ms.
-pub const WRITTEN_IDS_MAX: usize = 512;
+/// Ids of one command at most. Of so many new ones, a split of a table or a large dictionary takes less than 1 ms; so does a read of as many
+/// ids that are in files.
+pub const IDS_MAX: usize = 512;
 /// Values of one reply at most.
 pub const VALUES_MAX: usize = 4_096;
 /// Tables of one set at most, in memory and in files: some commands visit all of them. A larger set, as a snapshot may have it, gets no

@@ -94,7 +94,7 @@ impl fmt::Display for Refusal {
             Refusal::Unreadable { file, page, why } => write!(out, "IOERR page {page} of {file} cannot be read: {why}"),
             Refusal::TooLarge => write!(
                 out,
-                "TOOLARGE more than 256 damaged ranges, or 1024 written ids in them, are in the range; repair it in parts"
+                "TOOLARGE more than 128 damaged ranges, or 512 written ids in them, are in the range; repair it in parts"
             ),
             Refusal::Complete => write!(out, "BUSYKEY the counter set is complete, and takes no more pieces of a dump"),
             Refusal::Cold => write!(out, "COLD the record is on disk, and a transaction or script cannot wait for it"),

@@ -28,7 +28,7 @@
 //! }
 //!
 //! // send: CT.PGET key pack_ids(…); the reply has each field of each id.
-//! let packed = pack_ids(&[42, 43]).expect("at most 1,024 ids");
+//! let packed = pack_ids(&[42, 43]).expect("at most 512 ids");
 //! assert_eq!(packed.len(), 16);
 //! let reply = [3_i64, 7, 0, 1].map(i64::to_le_bytes).concat();
 //! let values = unpack_values(2, &reply).expect("two fields of each id");
@@ -41,6 +41,6 @@ mod packed;
 mod reply;
 mod spread;
 
-pub use packed::{IDS_MAX, Increments, NewerValues, TooMany, WRITTEN_IDS_MAX, pack_ids};
+pub use packed::{IDS_MAX, Increments, NewerValues, TooMany, pack_ids};
 pub use reply::{Applied, Malformed, RefusedIncrement, VALUES_MAX, Values, ids_per_reply, unpack_values};
 pub use spread::{Group, group, key, key_of, partition};

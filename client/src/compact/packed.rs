@@ -2,22 +2,20 @@
 
 use std::fmt;
 
-/// Ids that one command reads at most.
-pub const IDS_MAX: usize = 1_024;
-/// Ids that one command writes at most; of `CT.PINCRBY`, increments.
-pub const WRITTEN_IDS_MAX: usize = 512;
+/// Ids of one command at most; of `CT.PINCRBY`, increments.
+pub const IDS_MAX: usize = 512;
 /// Bytes of a packed increment: id (u64), number of the field (u8), delta (i32).
 const INCREMENT_BYTES: usize = 13;
 /// Bytes of an item of `CT.PSETNEWER`: id (u64), value (i64), time (u64).
 const NEWER_BYTES: usize = 24;
 
-/// More ids than a command may have: [`IDS_MAX`] to read, [`WRITTEN_IDS_MAX`] to write.
+/// More ids than a command may have ([`IDS_MAX`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 impl fmt::Display for TooMany {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a command reads at most {IDS_MAX} ids, and writes at most {WRITTEN_IDS_MAX}")
+        write!(f, "a command has at most {IDS_MAX} ids")
     }
 }
 
@@ -38,7 +36,7 @@ impl Increments {
     /// Adds an increment. The number of a field is its place in the order in which fields were created, from 0, retired ones included.
     ///
     /// # Errors
-    /// There are [`WRITTEN_IDS_MAX`] of them already; nothing was added.
+    /// There are [`IDS_MAX`] of them already; nothing was added.
     pub fn push(&mut self, id: u64, field: u8, delta: i32) -> Result<(), TooMany> {
         if self.is_full() {
             return Err(TooMany);
@@ -61,7 +59,7 @@ impl Increments {
 
     /// Whether a command has no room for more.
     pub fn is_full(&self) -> bool {
-        self.len() == WRITTEN_IDS_MAX
+        self.len() == IDS_MAX
     }
 
     /// The packed argument.
@@ -90,9 +88,9 @@ impl NewerValues {
     /// Adds a value. The store refuses times from 2^63 on.
     ///
     /// # Errors
-    /// There are [`WRITTEN_IDS_MAX`] of them already; nothing was added.
+    /// There are [`IDS_MAX`] of them already; nothing was added.
     pub fn push(&mut self, id: u64, value: i64, time: u64) -> Result<(), TooMany> {
-        if self.len() == WRITTEN_IDS_MAX {
+        if self.len() == IDS_MAX {
             return Err(TooMany);
         }
         for word in [id.to_le_bytes(), value.to_le_bytes(), time.to_le_bytes()] {
@@ -140,7 +138,7 @@ mod tests {
         while !increments.is_full() {
             increments.push(1, 0, 1).unwrap();
         }
-        assert_eq!((increments.len(), increments.push(1, 0, 1)), (WRITTEN_IDS_MAX, Err(TooMany)));
+        assert_eq!((increments.len(), increments.push(1, 0, 1)), (IDS_MAX, Err(TooMany)));
         let mut newer = NewerValues::new();
         newer.push(1, -1, 2).unwrap();
         assert_eq!((newer.len(), newer.as_bytes()[8], newer.as_bytes()[16]), (1, 0xff, 2));

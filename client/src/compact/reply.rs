@@ -100,7 +100,7 @@ mod tests {
     fn w1_replies_of_another_length_are_malformed() {
         assert_eq!(unpack_values(2, &[0; 24]), Err(Malformed));
         assert_eq!(unpack_values(0, &[]), Err(Malformed));
-        assert_eq!((ids_per_reply(4), ids_per_reply(5), ids_per_reply(0)), (1_024, 819, 1_024));
+        assert_eq!((ids_per_reply(4), ids_per_reply(8), ids_per_reply(0)), (512, 512, 512));
         let values = unpack_values(1, &i64::MIN.to_le_bytes()).unwrap();
         assert_eq!((values.row(0), values.row(1)), (Some(&[i64::MIN][..]), None));
         assert_eq!(unpack_values(3, &[]).unwrap().rows().count(), 0);

@@ -1,6 +1,5 @@
 //! Which key has an id.
 
-use super::packed::WRITTEN_IDS_MAX;
 use super::reply::ids_per_reply;
 use std::collections::BTreeMap;
 
@@ -44,8 +43,7 @@ pub struct Group {
 }
 
 /// Groups ids by their key. `fields`: how many fields the schema has, retired ones excepted; a group has at most so many ids that
-/// `CT.PGET` takes all of them ([`ids_per_reply`]), and so do the commands that write one increment or value for each
-/// ([`WRITTEN_IDS_MAX`]).
+/// `CT.PGET` takes all of them ([`ids_per_reply`]), and so do the commands that write one increment or value for each.
 ///
 /// # Panics
 /// If there are no partitions.
@@ -59,7 +57,7 @@ pub fn group(name: &str, partitions: u32, fields: usize, ids: &[u64]) -> Vec<Gro
         ids: places.iter().map(|place| ids[*place]).collect(),
         places: places.to_vec(),
     };
-    let most = ids_per_reply(fields).min(WRITTEN_IDS_MAX);
+    let most = ids_per_reply(fields);
     places.iter().flat_map(|(partition, places)| places.chunks(most).map(|some| group(*partition, some))).collect()
 }
 

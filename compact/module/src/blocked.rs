@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tallystone_compact::{Fetched, IDS_MAX, Need};
+use tallystone_compact::{Fetched, Need};
 
 /// How long a client waits for the disk.
 const TIMEOUT_MS: i64 = 30_000;
@@ -102,8 +102,8 @@ struct Queued {
 static QUEUE: Mutex<VecDeque<Queued>> = Mutex::new(VecDeque::new());
 /// So many commands are in the queue at most; each takes up to 8 KiB.
 const QUEUE_MAX: usize = 4_096;
-/// Ids of commands in the queue that are located at once: as many as one command has.
-const LOCATED_MAX: usize = IDS_MAX;
+/// Ids of commands in the queue that are located at once.
+const LOCATED_MAX: usize = 1_024;
 /// Whether the rest of the queue is left to a later pass.
 static IS_POSTPONED: AtomicBool = AtomicBool::new(false);
 static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());

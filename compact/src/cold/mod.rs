@@ -16,6 +16,7 @@ mod code;
 mod draft;
 mod fault;
 mod fetched;
+mod filter;
 mod fold;
 mod index;
 mod merge;

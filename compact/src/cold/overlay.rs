@@ -1,6 +1,7 @@
 //! What was written to a cold table since its file was written, in the order of the ids.
 
 use super::Patch;
+use super::filter::{Filter, STEP_ENTRIES};
 use crate::record::Record;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,28 +25,54 @@ const BLOCK_BYTES: usize = 12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     entries: BTreeMap<u64, Entry>,
+    filter: Filter,
     heap_bytes: usize,
 }
 
 impl Overlay {
+    #[inline]
     pub(crate) fn get(&self, id: u64) -> Option<&Entry> {
-        self.entries.get(&id)
+        if self.filter.may_have(id) { self.entries.get(&id) } else { None }
+    }
+
+    /// Reads the line of memory that says of most ids that they have no entry.
+    #[inline]
+    pub(crate) fn touch(&self, id: u64) {
+        self.filter.touch(id);
     }
 
     pub(crate) fn insert(&mut self, id: u64, entry: Entry) {
         self.heap_bytes += heap_bytes(&entry);
-        if let Some(old) = self.entries.insert(id, entry) {
-            self.heap_bytes -= heap_bytes(&old);
+        match self.entries.insert(id, entry) {
+            Some(old) => self.heap_bytes -= heap_bytes(&old),
+            None => self.added(id),
         }
     }
 
     /// Changes the entry of an id; without one, an empty patch.
     pub(crate) fn change(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
-        let entry = self.entries.entry(id).or_insert_with(|| Entry::Patch(Patch::default()));
+        let mut is_new = false;
+        let entry = self.entries.entry(id).or_insert_with(|| {
+            is_new = true;
+            Entry::Patch(Patch::default())
+        });
         let before = heap_bytes(entry);
         change(entry);
         self.heap_bytes += heap_bytes(entry);
         self.heap_bytes -= before;
+        if is_new {
+            self.added(id);
+        }
+    }
+
+    /// There is a new entry. A larger filter gets a few of the others each time: all at once would take too long.
+    fn added(&mut self, id: u64) {
+        if let Some(from) = self.filter.add(id, self.entries.len()) {
+            let mut ids = self.entries.range(from..).map(|(&id, _)| id);
+            let mut some = [None; STEP_ENTRIES];
+            some.fill_with(|| ids.next());
+            self.filter.take_over(some.into_iter().flatten(), ids.next());
+        }
     }
 
     /// Puts later writes above these.
@@ -79,7 +106,7 @@ impl Overlay {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.entries.len() * ENTRY_BYTES + self.heap_bytes
+        self.entries.len() * ENTRY_BYTES + self.heap_bytes + self.filter.memory_bytes()
     }
 }
 
@@ -144,4 +171,39 @@ pub(crate) fn entry_of(layers: &[&Overlay], id: u64) -> Option<Entry> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w3_an_overlay_finds_each_entry_and_searches_for_few_ids_that_have_none() {
+        let mut overlay = Overlay::default();
+        assert!(overlay.get(7).is_none());
+        // In no order, and twice.
+        let id = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut most = 0;
+        for number in 0..20_000 {
+            match number % 2 {
+                0 => overlay.insert(id(number), Entry::Absolute(Record::default())),
+                _ => overlay.change(id(number), |entry| entry.add(1, 1)),
+            }
+            most = most.max(overlay.filter.memory_bytes());
+            if number.is_multiple_of(97) || number < 300 {
+                assert!((0..=number).all(|number| overlay.get(id(number)).is_some()), "after {number}");
+            }
+            overlay.change(id(number / 2), |entry| entry.add(0, 1));
+        }
+        assert!(most > 20_000 && most < 4 * 20_000, "{most} bytes");
+        let searched = (0..20_000).filter(|number| overlay.filter.may_have(id(number + 20_000))).count();
+        assert!(searched < 2_000, "{searched} of 20,000");
+        // What was appended below or above is found, too.
+        let mut below = Overlay::default();
+        below.insert(5, Entry::Absolute(Record::default()));
+        overlay.put_below(below.clone());
+        assert!(overlay.get(5).is_some());
+        below.append(overlay);
+        assert!((0..20_000).all(|number| below.get(id(number)).is_some()));
+    }
 }

@@ -76,8 +76,8 @@ pub(crate) struct RepairWork {
 
 impl RepairWork {
     /// Damaged ranges, and ids in them with an entry of an overlay, that one repair changes at most: some hundred µs of work.
-    const RANGES_MAX: usize = 256;
-    const WRITTEN_MAX: usize = 1_024;
+    const RANGES_MAX: usize = 128;
+    const WRITTEN_MAX: usize = 512;
 
     pub(crate) fn is_too_much(&self) -> bool {
         self.ranges > RepairWork::RANGES_MAX || self.written > RepairWork::WRITTEN_MAX
@@ -152,6 +152,12 @@ impl ColdTable {
     /// Records of the file, without later writes.
     pub(crate) fn records(&self) -> u64 {
         self.below.records
+    }
+
+    /// Reads the memory that says of most ids that the overlays do not have them.
+    pub(crate) fn touch_overlays(&self, id: u64) {
+        self.live.touch(id);
+        self.frozen.touch(id);
     }
 
     /// Where the record of an id below the overlays is, as far as a reader of the id has to know.

@@ -242,7 +242,10 @@ impl CounterSet {
                     Body::Cold(cold) => Some(cold),
                     _ => None,
                 });
-                cold.into_iter().for_each(|cold| self.cache.touch(cold.file(), id));
+                cold.into_iter().for_each(|cold| {
+                    cold.touch_overlays(id);
+                    self.cache.touch(cold.file(), id);
+                });
                 *entry = (id, cold);
                 count += 1;
             }

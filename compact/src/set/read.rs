@@ -110,6 +110,7 @@ impl CounterSet {
                 if let Some(place) = rising.place(*id)
                     && let Body::Cold(cold) = &rising.parts[place].body
                 {
+                    cold.touch_overlays(*id);
                     *record = fetched.record(cold.file(), *id);
                 }
             }

@@ -6,7 +6,7 @@ use redis::Cmd;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tallystone_client::compact::WRITTEN_IDS_MAX;
+use tallystone_client::compact::IDS_MAX;
 use tallystone_link::{Link, LinkError, Primary, ReplicaWait};
 use tallystone_lua::keys::slot_of;
 use tallystone_model::Refusal;
@@ -135,7 +135,7 @@ impl CounterSets {
     /// The number of counts that were set.
     async fn set_newer(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
         let mut set = 0;
-        for counts in counts.chunks(WRITTEN_IDS_MAX) {
+        for counts in counts.chunks(IDS_MAX) {
             set += self.set_newer_of_one_command(to, counts).await?;
         }
         Ok(set)

@@ -42,7 +42,7 @@ pub(super) fn until_cold(node: &Node, key: &str) {
 /// The pages that commands wait for would take 256 MiB.
 #[test]
 fn w3_pages_for_commands_that_wait_take_bounded_memory() {
-    const CLIENTS: u64 = 64;
+    const CLIENTS: u64 = 128;
     const PAGES_MAX: i64 = 16_384;
     let node = Setup::new(Engine::Redis).without_log().start();
     let mut wire = node.wire();
@@ -59,7 +59,7 @@ fn w3_pages_for_commands_that_wait_take_bounded_memory() {
     until_cold(&node, "k");
     let held = || node.info("tallystone_compact", "tallystone_compact_cold_pages_held").parse().expect("a number");
     let mut clients: Vec<Wire> = (0..CLIENTS).map(|_| node.wire()).collect();
-    let wanted = |client: u64| (0..1_024).map(move |place| place * 190 + client);
+    let wanted = |client: u64| (0..512).map(move |place| place * 380 + client);
     for (client, number) in clients.iter_mut().zip(0..) {
         let packed: Vec<u8> = wanted(number).flat_map(u64::to_le_bytes).collect();
         client.add(&[b"CT.PGET".to_vec(), b"k".to_vec(), packed]);

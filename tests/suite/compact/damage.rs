@@ -131,7 +131,7 @@ fn w3_a_page_that_the_file_has_no_more_is_refused_and_the_others_are_served() {
 /// A repair of all damage at once would hold the engine.
 #[test]
 fn w3_a_repair_of_too_much_is_refused_and_done_in_parts() {
-    const WRITTEN: u64 = 1_500;
+    const WRITTEN: u64 = 1_000;
     let node = cold_node(Setup::new(Engine::Redis).without_fsync());
     let mut wire = node.wire();
     wire.done("CT.ALTER k OPTION CACHE_BYTES 0");

@@ -9,11 +9,15 @@ use tallystone_tests::compact::{Engine, Node, Reply, Setup, Turns, Wire, eventua
 pub(super) const RUNS: usize = 15;
 /// Sets that get the same new ids.
 const SETS: usize = 5;
+/// Sets at most, on a machine so busy that a command was interrupted in each of [`SETS`]. One that takes too long takes so long in all of them.
+const BUSY_SETS: usize = 15;
 /// New ids of a command: as many as it may write.
 const NEW_IDS: u64 = 512;
 /// Commands of new ids: until the first table of a set is full, and the next one has begun or the split has ended.
 const NEW_COMMANDS: u64 = 3_520;
 pub(super) const MOST_US: i64 = 1_000;
+/// Of reads of cold ids: on a busy machine they take up to twice as long, and then less than [`MOST_US`], too.
+const COLD_READ_MOST_US: i64 = 500;
 
 pub(super) fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
@@ -80,7 +84,7 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
         for order in ["RISING", "RANDOM"] {
             let node = Setup::new(engine).without_log().start();
             let mut wire = node.wire();
-            // Four fields and a reply of 4,096 values, or 512 ids to write; 32 fields and 16,384 values to write.
+            // Four fields and 512 ids; 32 fields, and a reply of 4,096 values or 16,384 values to write.
             wire.done(&format!("CT.CREATE four ORDER {order} TABLE_SLOTS 131072 SCHEMA a 24 b 24 c 16 d 24"));
             let fields: String = (0..32).map(|field| format!(" f{field} 8")).collect();
             wire.done(&format!("CT.CREATE wide ORDER {order} TABLE_SLOTS 16384 SCHEMA{fields}"));
@@ -105,12 +109,12 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
                 // Each record moves to the aux dictionary.
                 line("CT.MINCRBY four", &mut ids(512, 200_000), " c 1000000"),
                 line("CT.MINCRBY wide", &mut ids(512, 30_000), " f7 1"),
-                line("CT.MGET four", &mut ids(1_024, 200_000), ""),
+                line("CT.MGET four", &mut ids(512, 200_000), ""),
                 line("CT.MGET wide", &mut ids(128, 30_000), ""),
                 line("CT.DEL wide", &mut ids(512, 30_000), ""),
                 [words("CT.PINCRBY four"), vec![packed(ids(512, 200_000))]].concat(),
-                [words("CT.PGET four"), vec![ids(1_024, 200_000).flat_map(u64::to_le_bytes).collect()]].concat(),
-                [words("CT.PGET full"), vec![(200_000..201_024_u64).flat_map(u64::to_le_bytes).collect()]].concat(),
+                [words("CT.PGET four"), vec![ids(512, 200_000).flat_map(u64::to_le_bytes).collect()]].concat(),
+                [words("CT.PGET full"), vec![(200_000..200_512_u64).flat_map(u64::to_le_bytes).collect()]].concat(),
                 // Refused one by one.
                 [words("CT.PINCRBY full"), vec![packed(200_000..200_512)]].concat(),
                 words("CT.SCAN four 0 COUNT 1000"),
@@ -227,10 +231,10 @@ fn judge_cold_ids(engine: Engine, ids: u64, (cache_bytes, written): (i64, u64), 
         [words(head), ids.iter().flat_map(|id| words(&format!("{id}{rest}"))).collect()].concat()
     };
     let longest = [
-        measure("PGET", 1_024, &|ids, _| {
+        measure("PGET", 512, &|ids, _| {
             [words("CT.PGET cold"), vec![ids.iter().flat_map(|id| id.to_le_bytes()).collect()]].concat()
         }),
-        measure("MGET", 1_024, &|ids, _| line("CT.MGET cold", ids, "")),
+        measure("MGET", 512, &|ids, _| line("CT.MGET cold", ids, "")),
         measure("EVAL", 16, &|ids, _| {
             let script = "return redis.call('CT.MGET', KEYS[1], unpack(ARGV))";
             let head = ["EVAL", script, "1", "cold"].map(|word| word.as_bytes().to_vec());
@@ -245,7 +249,7 @@ fn judge_cold_ids(engine: Engine, ids: u64, (cache_bytes, written): (i64, u64), 
         }),
         measure("REPAIR", 1, &|_, _| {
             let item = |id: u64| [id, 1, 2, 3, 4].map(u64::to_le_bytes).concat();
-            [words("CT.REPAIR cold 0 1023"), vec![(0..1_024).flat_map(item).collect()]].concat()
+            [words("CT.REPAIR cold 0 511"), vec![(0..512).flat_map(item).collect()]].concat()
         }),
         measure("SCAN", 1, &|_, _| words("CT.SCAN cold 0 COUNT 1024")),
         measure("CHECK", 1, &|_, _| words("CT.CHECK cold")),
@@ -253,7 +257,8 @@ fn judge_cold_ids(engine: Engine, ids: u64, (cache_bytes, written): (i64, u64), 
         measure("ALTER", 1, &|_, run| words(&format!("CT.ALTER tables ADD b{run} 8"))),
     ];
     println!("{engine:?}, {ids} ids, in µs: {longest:?}");
-    assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
+    let most = |name: &str| if ["PGET", "MGET"].contains(&name) { COLD_READ_MOST_US } else { MOST_US };
+    assert!(longest.iter().all(|(took, name)| *took < most(name)), "{longest:?}");
 }
 
 /// A dump has pieces of bounded work, also where each record is an entry of a dictionary, or is in a file.
@@ -354,7 +359,10 @@ fn judge_new_ids(name: &str, order: &str, id: impl Fn(u64) -> u64) {
     let mut wire = node.wire();
     wire.done("CONFIG SET slowlog-log-slower-than 0");
     let mut shortest = vec![i64::MAX; NEW_COMMANDS as usize];
-    for _ in 0..SETS {
+    for set in 0..BUSY_SETS {
+        if set >= SETS && shortest.iter().all(|took| *took < MOST_US) {
+            break;
+        }
         wire.done(&format!("CT.CREATE new ORDER {order} SCHEMA a 24 b 24 c 16 d 24"));
         for (first, shortest) in (0..).step_by(NEW_IDS as usize).zip(&mut shortest) {
             let command = [words("CT.PINCRBY new"), vec![packed((first..first + NEW_IDS).map(&id))]].concat();

@@ -12,8 +12,8 @@ const PAGE_BYTES: u64 = 4_096;
 #[ignore = "a figure: other processes on the machine make it longer; ./test --long runs it alone"]
 fn w3_no_repair_takes_the_engine_a_millisecond() {
     const TABLES: usize = 5;
-    const PAGES: u64 = 256;
-    const WRITTEN: u64 = 1_024;
+    const PAGES: u64 = 128;
+    const WRITTEN: u64 = 512;
     let turns = Turns::new();
     let node = Setup::new(Engine::Redis).without_log().wrapped(|program| turns.program(program)).start();
     let mut wire = node.wire();

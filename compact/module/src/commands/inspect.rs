@@ -5,7 +5,7 @@ use super::{Call, Command, Stop, Unread};
 use crate::value::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_compact::{Fetched, Figure, Figures, IDS_MAX, Need, PageRef, VALUES_MAX};
+use tallystone_compact::{Fetched, Figure, Figures, Need, PageRef, VALUES_MAX};
 
 /// `CT.INFO key`
 pub(super) struct Info;
@@ -30,6 +30,7 @@ const CHECK_FAULTS_MAX: usize = 100;
 /// Pages that are read for a scan or a check, if it needs one: those that follow will be needed too.
 const PAGES_AHEAD: u32 = 4;
 const SCAN_COUNT: u64 = 10;
+const SCAN_COUNT_MAX: usize = 256;
 
 impl Command for Info {
     const IS_WRITE: bool = false;
@@ -141,7 +142,7 @@ impl Command for Scan {
         let set = held.set();
         let fields = set.schema().live().count();
         // The last group, or the last step in a file, may have up to 1,024 ids more than requested.
-        let most = (IDS_MAX.min(VALUES_MAX / fields) / 4).max(1) as u64;
+        let most = SCAN_COUNT_MAX.min(VALUES_MAX / fields / 4).max(1) as u64;
         let count = count.clamp(1, most) as usize;
         let scan = match set.scan(from, count, call.fetched) {
             Ok(scan) => scan,

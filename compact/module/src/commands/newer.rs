@@ -31,13 +31,13 @@ impl Command for PSetNewer {
         if call.args.len() != PSetNewer::ARGS_MIN {
             return Err(Stop::Arity);
         }
-        let items = chunks::<PACKED_BYTES>(call.args.get(4))?;
+        let items = chunks::<PACKED_BYTES>(call, call.args.get(4))?;
         scratch::with(|scratch| {
             let key = call.open_write();
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            check_records(call, items.len(), set.schema())?;
+            check_records(items.len(), set.schema())?;
             let fields = fields(call, set, items)?;
             scratch.ids.extend(items.iter().filter_map(|packed| item(packed).ok()).map(|item| item.id));
             call.check_read(shared, set, &scratch.ids)?;

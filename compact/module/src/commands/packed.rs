@@ -4,14 +4,14 @@
 //! matter of this process (a damaged page, no room), and a replica applies what it is sent. With a token the command counts as a whole
 //! or not at all, so that a repeated one cannot be answered differently from the first.
 
-use super::parse::{check_records, chunks, field, id, number};
+use super::parse::{check_ids, check_records, chunks, field, id, number};
 use super::token::{self, Given, TOKEN_ARGS};
 use super::{Call, Command, Stop, may_be_applied};
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::fmt::Write;
 use std::sync::Arc;
-use tallystone_compact::{CounterSet, IDS_MAX, Mode, Refusal};
+use tallystone_compact::{CounterSet, Mode, Refusal};
 
 /// `CT.MINCRBY key id field delta [id field delta …] [TOKEN token TIME ms]`
 pub(super) struct MIncrBy;
@@ -72,16 +72,14 @@ impl Command for MIncrBy {
         if end != 2 + 3 * count {
             return Err(Stop::Arity);
         }
-        if count > IDS_MAX {
-            return Err(super::parse::TOO_MANY_IDS);
-        }
+        check_ids(call, count)?;
         scratch::with(|scratch| {
             let key = call.open_write();
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
             // First: to find the fields of a command that is too large would take as long as to carry it out.
-            check_records(call, count, set.schema())?;
+            check_records(count, set.schema())?;
             // The field that was named last, which most increments name again.
             let mut named: Option<(&[u8], u8)> = None;
             for place in (2..end).step_by(3) {
@@ -131,12 +129,12 @@ impl Command for PIncrBy {
         if token.is_none() && call.args.len() != PIncrBy::ARGS_MIN {
             return Err(Stop::Arity);
         }
-        let items = chunks::<PACKED_BYTES>(call.args.get(2))?;
+        let items = chunks::<PACKED_BYTES>(call, call.args.get(2))?;
         scratch::with(|scratch| {
             let key = call.open_write();
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
-            check_records(call, items.len(), held.set().schema())?;
+            check_records(items.len(), held.set().schema())?;
             for item in items {
                 let [id @ .., field, a, b, c, d] = item;
                 scratch.ids.push(u64::from_le_bytes(*id));

@@ -2,15 +2,15 @@
 
 use super::token::TOKEN;
 use super::{Call, Stop};
-use crate::args::{Args, signed, unsigned, wide};
-use tallystone_compact::{Field, IDS_MAX, Mode, Schema, VALUES_MAX, WRITTEN_IDS_MAX};
+use crate::args::{signed, unsigned, wide};
+use tallystone_compact::{Field, IDS_MAX, Mode, Schema, VALUES_MAX};
 
 /// Values of the records that a command writes, at most.
 const WRITTEN_MAX: usize = 16_384;
 /// Fields of one id that a command names at most.
 pub(super) const FIELDS_MAX: usize = 256;
 
-pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 1024 ids");
+pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 512 ids");
 pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 4096 values; request fewer ids");
 
 #[cold]
@@ -49,14 +49,17 @@ pub(super) fn field(schema: &Schema, name: &[u8]) -> Result<u8, Stop> {
 }
 
 /// Ids from a place to the end of the arguments.
-pub(super) fn ids(args: &Args<'_>, from: usize, out: &mut Vec<u64>) -> Result<(), Stop> {
-    if args.len() - from > IDS_MAX {
-        return Err(TOO_MANY_IDS);
-    }
-    for place in from..args.len() {
-        out.push(id(args.get(place))?);
+pub(super) fn ids(call: &Call<'_>, from: usize, out: &mut Vec<u64>) -> Result<(), Stop> {
+    check_ids(call, call.args.len() - from)?;
+    for place in from..call.args.len() {
+        out.push(id(call.args.get(place))?);
     }
     Ok(())
+}
+
+/// Refuses too many ids, unless the primary has accepted them: earlier versions accepted more.
+pub(super) fn check_ids(call: &Call<'_>, ids: usize) -> Result<(), Stop> {
+    if ids > IDS_MAX && call.mode() == Mode::Decide { Err(TOO_MANY_IDS) } else { Ok(()) }
 }
 
 /// Pairs of a field and a number, between two places.
@@ -92,27 +95,24 @@ pub(super) fn new_field(name: &[u8], width: &[u8]) -> Result<Field, Stop> {
 }
 
 /// Packed ids, 8 bytes each.
-pub(super) fn packed_ids(packed: &[u8], out: &mut Vec<u64>) -> Result<(), Stop> {
-    let items = chunks::<8>(packed)?;
+pub(super) fn packed_ids(call: &Call<'_>, packed: &[u8], out: &mut Vec<u64>) -> Result<(), Stop> {
+    let items = chunks::<8>(call, packed)?;
     out.extend(items.iter().map(|id| u64::from_le_bytes(*id)));
     Ok(())
 }
 
 /// A packed argument in items of one size.
-pub(super) fn chunks<const BYTES: usize>(packed: &[u8]) -> Result<&[[u8; BYTES]], Stop> {
+pub(super) fn chunks<'a, const BYTES: usize>(call: &Call<'_>, packed: &'a [u8]) -> Result<&'a [[u8; BYTES]], Stop> {
     let (items, rest) = packed.as_chunks::<BYTES>();
     if !rest.is_empty() || items.is_empty() {
         return Err(Stop::invalid(&format!("a packed argument has {BYTES} bytes for each item")));
     }
-    if items.len() > IDS_MAX { Err(TOO_MANY_IDS) } else { Ok(items) }
+    check_ids(call, items.len())?;
+    Ok(items)
 }
 
-/// Refuses writes of too many ids, unless the primary has accepted them, and writes that may move too much to the aux dictionary,
-/// which has all fields of a record.
-pub(super) fn check_records(call: &Call<'_>, ids: usize, schema: &Schema) -> Result<(), Stop> {
-    if ids > WRITTEN_IDS_MAX && call.mode() == Mode::Decide {
-        return Err(Stop::text("ERR a command writes at most 512 ids"));
-    }
+/// Refuses writes that may move too much to the aux dictionary, which has all fields of a record.
+pub(super) fn check_records(ids: usize, schema: &Schema) -> Result<(), Stop> {
     if ids * schema.live().count() <= WRITTEN_MAX {
         return Ok(());
     }

@@ -65,7 +65,7 @@ impl Command for MGet {
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         scratch::with(|scratch| {
-            ids(call.args, 2, &mut scratch.ids)?;
+            ids(call, 2, &mut scratch.ids)?;
             let key = call.open_read();
             read_all(call, key.set()?, scratch)?;
             call.context.reply_array(scratch.ids.len());
@@ -85,7 +85,7 @@ impl Command for PGet {
             return Err(Stop::Arity);
         }
         scratch::with(|scratch| {
-            packed_ids(call.args.get(2), &mut scratch.ids)?;
+            packed_ids(call, call.args.get(2), &mut scratch.ids)?;
             let key = call.open_read();
             read_all(call, key.set()?, scratch)?;
             scratch.bytes.extend(scratch.values.iter().flat_map(|value| value.to_le_bytes()));

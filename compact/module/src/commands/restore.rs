@@ -1,11 +1,10 @@
 //! `CT.RESTORE` and `CT.REPAIR`: records from elsewhere.
 
-use super::parse::{TOO_MANY_IDS, check_values, id};
+use super::parse::{check_ids, check_values, id};
 use super::{Call, Command, Stop};
 use crate::context::{Level, log};
 use crate::raw;
 use crate::value::{Held, Value};
-use tallystone_compact::IDS_MAX;
 
 /// `CT.RESTORE key piece`
 pub(super) struct Restore;
@@ -77,9 +76,7 @@ impl Command for Repair {
         if !packed.len().is_multiple_of(record_bytes) {
             return Err(Stop::invalid(&format!("a record has {record_bytes} bytes: the id, then each live field")));
         }
-        if packed.len() / record_bytes > IDS_MAX {
-            return Err(TOO_MANY_IDS);
-        }
+        check_ids(call, packed.len() / record_bytes)?;
         check_values(packed.len() / record_bytes, set.schema())?;
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         for record in packed.chunks(record_bytes) {

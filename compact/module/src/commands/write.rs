@@ -42,12 +42,12 @@ impl Command for Del {
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         scratch::with(|scratch| {
-            ids(call.args, 2, &mut scratch.ids)?;
+            ids(call, 2, &mut scratch.ids)?;
             let key = call.open_write();
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            check_records(call, scratch.ids.len(), set.schema())?;
+            check_records(scratch.ids.len(), set.schema())?;
             if call.mode() == Mode::Apply {
                 // The primary has checked whether there was something to delete.
                 let zeros: Vec<(u8, i64)> = set.schema().live().map(|(number, _)| (number, 0)).collect();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Ids of one step of a walk, and of a reply to a scan of one id, at most.
-const STEP: usize = crate::IDS_MAX;
+const STEP: usize = 1_024;
 
 /// Each id of a set, found by scans of one id that may have up to `most` ids, with the calls that it took.
 fn scan_all(set: &CounterSet, disk: &Disk, most: usize) -> (Vec<u64>, usize) {

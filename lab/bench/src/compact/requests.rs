@@ -1,7 +1,7 @@
 //! Requests as bytes, ready to be sent: ours and those of the engine's own types, on the same objects.
 
 use super::objects::{Draw, FIELDS, PACKED_BYTES, floor, id, packed, values};
-use tallystone_client::compact::WRITTEN_IDS_MAX;
+use tallystone_client::compact::IDS_MAX;
 
 /// The key of the counter set.
 pub(super) const SET: &str = "c";
@@ -129,7 +129,7 @@ impl Store {
     pub(super) fn objects(self) -> u64 {
         match self {
             // An increment for each field.
-            Store::Set => (WRITTEN_IDS_MAX / FIELDS.len()) as u64,
+            Store::Set => (IDS_MAX / FIELDS.len()) as u64,
             Store::Keys | Store::Hashes => 1,
             Store::Packs | Store::TightPacks => PACK,
         }
