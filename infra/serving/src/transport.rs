@@ -26,7 +26,7 @@ const CANCELLED_PER_CONNECTION: usize = 1_000;
 /// Flow-control windows. HTTP/2 may hold as much of each connection whose requests are not read, for example those of a Work
 /// stream whose answers are not read. A larger request takes another round trip for each window.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// Serves until it is stopped: then no connection is accepted any more, and the open ones end.
 pub(crate) async fn transport<S>(

@@ -34,6 +34,7 @@ mod slow;
 mod tenants;
 mod tls;
 mod unread;
+mod unread_requests;
 mod verbs;
 mod victim;
 mod views;

@@ -184,13 +184,15 @@ impl Bounds {
         }
     }
 
-    /// Ends the connections that do not read their answers, as long as it is polled.
+    /// Ends the connections that do not read their answers, and those whose requests no call reads, as long as it is polled.
     pub(crate) async fn watch(&self) -> Infallible {
-        let pause = (self.limits.answer() / 4).min(CHECK_EVERY);
+        let pause = (self.limits.answer().min(self.limits.request()) / 4).min(CHECK_EVERY);
         loop {
             tokio::time::sleep(pause).await;
             UNREAD.end_late();
+            UNREAD.end_paused();
             self.metrics.unread.set(UNREAD.bytes() as f64);
+            self.metrics.unread_requests.set(UNREAD.arrived.bytes() as f64);
         }
     }
 }

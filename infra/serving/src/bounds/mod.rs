@@ -8,10 +8,12 @@
 mod accept;
 mod admission;
 mod answer;
+mod arrived;
 mod body;
 mod by_site;
 mod elements;
 mod files;
+mod frames;
 mod head;
 mod limits;
 mod methods;
