@@ -29,6 +29,7 @@ mod shared;
 mod spreads;
 mod stored;
 mod strays;
+mod undeclared;
 mod verbs;
 mod view;
 mod wake;
