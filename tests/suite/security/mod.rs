@@ -31,6 +31,7 @@ mod routes;
 mod secrets;
 mod secured;
 mod slow;
+mod streams;
 mod tenants;
 mod tls;
 mod unread;
