@@ -1,12 +1,11 @@
-//! S1: all streams of requests that a port has take bounded memory.
+//! S1: all streams of requests that one address may have take bounded memory.
 
-use super::bounds::{FILES, GROWTH_KIB_MAX, OTHER, connection_from, unfinished};
+use super::bounds::{FILES, GROWTH_KIB_MAX, connection, unfinished};
 use super::victim::{Victim, works};
 use prost::Message as _;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tallystone_serving::Limits;
 
-const THIS: &str = "127.0.0.1";
 /// The largest message of a stream that is not charged for what the server keeps of it.
 const UNCHARGED_BYTES: usize = 2 * 1024;
 
@@ -21,22 +20,19 @@ fn first(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_all_streams_that_a_port_may_have_take_less_than_100_mb() {
+async fn s1_all_streams_that_one_address_may_have_take_less_than_100_mb() {
     let victim = Victim::start("", FILES).await;
     let innocent = victim.innocent();
     works(&innocent, "before").await;
     let before = victim.memory_kib();
-    let all = usize::try_from(Limits::default().streams_max).expect("a small number");
-    let first = first(UNCHARGED_BYTES);
-    let mut kept = Vec::new();
-    for (address, until) in [(THIS, all / 2), (OTHER, all)] {
-        let calls = connection_from(&victim, address).await;
-        kept.extend(unfinished(&victim, &calls, all / 2, "Work", &first).await);
-        victim.until("tallystone_request_streams", until as f64).await;
-        let grown = victim.peak_memory_kib().saturating_sub(before);
-        println!("{until} streams: {grown} KiB, {} bytes each", grown * 1024 / until as u64);
-        assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {until} streams");
-    }
+    // An address has half of those of a port.
+    let streams = usize::try_from(Limits::default().streams_max / 2).expect("a small number");
+    let calls = connection(&victim).await;
+    let kept = unfinished(&victim, &calls, streams, "Work", &first(UNCHARGED_BYTES)).await;
+    victim.until("tallystone_request_streams", streams as f64).await;
+    let grown = victim.peak_memory_kib().saturating_sub(before);
+    println!("{streams} streams: {grown} KiB, {} bytes each", grown * 1024 / streams as u64);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {streams} streams");
     works(&innocent, "meanwhile").await;
     drop(kept);
     victim.until("tallystone_request_streams", 0.0).await;

@@ -10,7 +10,7 @@ const WINDOW_UPDATE: u8 = 8;
 /// A frame that says how many bytes of requests wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// One of DATA has begun, with this length.
+    /// One of DATA has come in full, with this length. Before that, no call can read it.
     Data(u32),
     /// The window of the whole connection grows by this.
     WindowUpdate(u32),
@@ -24,6 +24,8 @@ pub(super) struct Frames {
     begin_bytes: usize,
     /// What is left of the frame behind its begin.
     rest: usize,
+    /// The length of the frame, if it is one of DATA that has not come in full.
+    data: Option<u32>,
 }
 
 impl Frames {
@@ -31,6 +33,11 @@ impl Frames {
     pub(super) fn note(&mut self, mut bytes: &[u8], mut found: impl FnMut(Frame)) {
         loop {
             bytes = &bytes[skip(&mut self.rest, bytes.len())..];
+            if self.rest == 0
+                && let Some(length) = self.data.take()
+            {
+                found(Frame::Data(length));
+            }
             if bytes.is_empty() {
                 return;
             }
@@ -50,10 +57,7 @@ impl Frames {
             if wanted > HEAD_BYTES {
                 found(Frame::WindowUpdate(u32::from_be_bytes([u0, u1, u2, u3]) & (u32::MAX >> 1)));
             } else {
-                self.rest = length as usize;
-                if kind == DATA {
-                    found(Frame::Data(length));
-                }
+                (self.rest, self.data) = (length as usize, (kind == DATA).then_some(length));
             }
             self.begin_bytes = 0;
         }

@@ -65,7 +65,7 @@ impl Default for Limits {
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 128 * 1024 * 1024,
             connection_streams_max: 10_000,
-            streams_max: 20_000,
+            streams_max: 10_000,
             connection_unread_bytes_max: 32 * 1024 * 1024,
             unread_bytes_max: 64 * 1024 * 1024,
             unread_request_bytes_max: 16 * 1024 * 1024,
