@@ -24,6 +24,7 @@ mod reader;
 mod reads;
 mod redis_store;
 mod reply;
+mod reservations;
 mod selection;
 mod shared;
 mod spreads;

@@ -158,7 +158,7 @@ impl Connection {
             });
         }
         if given_back > 0 {
-            self.admission.caller.unread().give_back(given_back);
+            self.admission.caller.arrived().give_back(given_back);
         }
     }
 
@@ -196,10 +196,7 @@ impl AsyncRead for Connection {
         if !self.head.is_unfinished() {
             self.head_too_late = None;
         }
-        if self.admission.caller.unread().must_pause() {
-            // It is woken as soon as it may read on.
-            return Poll::Pending;
-        }
+        ready!(self.admission.caller.arrived().poll_room(cx))?;
         let before = into.filled().len();
         let this = &mut *self;
         let read = this.wire.poll_read(cx, into);
@@ -210,7 +207,7 @@ impl AsyncRead for Connection {
             }
         });
         if arrived > 0 {
-            this.admission.caller.unread().arrive(arrived);
+            this.admission.caller.arrived().arrive(arrived);
         }
         // Bytes that are there may be its end.
         if read.is_pending()

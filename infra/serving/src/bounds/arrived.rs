@@ -5,33 +5,43 @@
 //! these back to the window of the connection, together with the others. The count is then corrected, and is too high until then.
 
 use super::limits::Limits;
-use super::metrics::{Closed, note_pause};
-use super::unread::{Unread, UnreadOfAll, locked};
-use crate::transport::CONNECTION_WINDOW_BYTES;
+use super::metrics::{Closed, note_closed, note_pause};
+use super::unread::locked;
+use futures::task::AtomicWaker;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The window of each connection: the transport holds as much of its requests.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// The window with which each connection begins: the transport enlarges it at once.
 const FIRST_WINDOW_BYTES: u64 = 65_535;
 /// A connection with so few unread bytes is always read on: that it has none is not known for sure.
 const FREE_BYTES: u64 = 8 * 1024;
+
+/// That of this process.
+pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::default);
 
 /// What all connections of a process hold.
 #[derive(Default)]
 pub(super) struct ArrivedOfAll {
     bytes: AtomicU64,
     /// Those that wait until there are fewer.
-    paused: Mutex<Vec<Weak<Unread>>>,
+    paused: Mutex<Vec<Weak<Arrived>>>,
     has_paused: AtomicBool,
 }
 
 /// What one connection holds.
 pub(super) struct Arrived {
+    all: Arc<ArrivedOfAll>,
     of_all_max: u64,
     time: Duration,
     counts: Mutex<Counts>,
+    must_end: AtomicBool,
+    /// Of the connection's task.
+    waker: AtomicWaker,
 }
 
 /// Bytes since the begin of the connection.
@@ -51,22 +61,9 @@ struct Counts {
     is_listed: bool,
 }
 
-impl Arrived {
-    pub(super) fn new(limits: &Limits) -> Arrived {
-        Arrived { of_all_max: limits.unread_request_bytes_max, time: limits.request(), counts: Mutex::default() }
-    }
-
-    /// The end of the connection.
-    pub(super) fn leave(&self, all: &ArrivedOfAll) {
-        let freed = std::mem::take(&mut locked(&self.counts).unread);
-        all.bytes.fetch_sub(freed, Ordering::Relaxed);
-        all.wake_if_room(self.of_all_max);
-    }
-}
-
 impl Counts {
-    /// Counts again; returns by how much the bytes of all grow.
-    fn unread(&mut self) -> u64 {
+    /// What the connection holds.
+    fn count(&mut self) -> u64 {
         let returned = self.given_back.saturating_sub(u64::from(CONNECTION_WINDOW_BYTES) - FIRST_WINDOW_BYTES);
         self.lost = self.lost.max(returned.saturating_sub(self.taken));
         self.arrived.saturating_sub(self.taken + self.lost)
@@ -74,8 +71,34 @@ impl Counts {
 }
 
 impl ArrivedOfAll {
+    /// A new connection.
+    pub(super) fn connection(self: &Arc<Self>, limits: &Limits) -> Arc<Arrived> {
+        Arc::new(Arrived {
+            all: self.clone(),
+            of_all_max: limits.unread_request_bytes_max,
+            time: limits.request(),
+            counts: Mutex::default(),
+            must_end: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        })
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connections that have not been read on for too long: they hold what others could use. Lets the others check again.
+    pub(super) fn end_paused(&self) {
+        let paused: Vec<Arc<Arrived>> = locked(&self.paused).iter().filter_map(Weak::upgrade).collect();
+        for connection in paused {
+            let since = locked(&connection.counts).paused_since;
+            if since.is_some_and(|since| since.elapsed() >= connection.time)
+                && !connection.must_end.swap(true, Ordering::AcqRel)
+            {
+                note_closed(Closed::RequestsUnread);
+            }
+        }
+        self.wake();
     }
 
     /// Lets the connections that wait run again. Not before there is some room: each of them would read, and most would wait again.
@@ -92,72 +115,59 @@ impl ArrivedOfAll {
             std::mem::take(&mut *paused)
         };
         for connection in paused.iter().filter_map(Weak::upgrade) {
-            locked(&connection.arrived.counts).is_listed = false;
-            connection.wake();
+            locked(&connection.counts).is_listed = false;
+            connection.waker.wake();
         }
     }
 }
 
-impl UnreadOfAll {
-    /// Ends the connections that have not been read on for too long: they hold what others could use. Lets the others look again.
-    pub(super) fn end_paused(&self) {
-        let paused: Vec<Arc<Unread>> = locked(&self.arrived.paused).iter().filter_map(Weak::upgrade).collect();
-        for connection in paused {
-            let since = locked(&connection.arrived.counts).paused_since;
-            if since.is_some_and(|since| since.elapsed() >= connection.arrived.time) {
-                connection.end(Closed::RequestsUnread);
-            }
-        }
-        self.arrived.wake();
-    }
-}
-
-impl Unread {
-    /// Bytes of DATA frames have come.
+impl Arrived {
+    /// DATA frames of so many bytes have come.
     pub(super) fn arrive(&self, bytes: u64) {
-        self.count(|counts| counts.arrived += bytes);
+        self.change(|counts| counts.arrived += bytes);
     }
 
     /// A call has read bytes of its request.
     pub(super) fn take(&self, bytes: u64) {
-        self.count(|counts| counts.taken += bytes);
+        self.change(|counts| counts.taken += bytes);
     }
 
     /// The transport has enlarged the window.
     pub(super) fn give_back(&self, bytes: u64) {
-        self.count(|counts| counts.given_back += bytes);
+        self.change(|counts| counts.given_back += bytes);
     }
 
-    fn count(&self, add: impl FnOnce(&mut Counts)) {
-        let all = &self.all.arrived;
-        let mut counts = locked(&self.arrived.counts);
-        add(&mut counts);
-        let (before, now) = (counts.unread, counts.unread());
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = locked(&self.counts);
+        change(&mut counts);
+        let (before, now) = (counts.unread, counts.count());
         counts.unread = now;
         let may_read = counts.paused_since.is_some() && now <= FREE_BYTES;
         // Under the lock: otherwise less could be added than another thread takes away.
         if now > before {
-            all.bytes.fetch_add(now - before, Ordering::Relaxed);
+            self.all.bytes.fetch_add(now - before, Ordering::Relaxed);
         } else {
-            all.bytes.fetch_sub(before - now, Ordering::Relaxed);
+            self.all.bytes.fetch_sub(before - now, Ordering::Relaxed);
         }
         drop(counts);
         if now < before {
-            all.wake_if_room(self.arrived.of_all_max);
+            self.all.wake_if_room(self.of_all_max);
         }
         if may_read {
-            self.wake();
+            self.waker.wake();
         }
     }
 
-    /// Whether the connection must not be read now. Its task is woken when that may have changed.
-    pub(super) fn must_pause(self: &Arc<Self>) -> bool {
-        let all = &self.all.arrived;
-        let mut counts = locked(&self.arrived.counts);
-        let must_pause = counts.unread > FREE_BYTES && all.bytes() > self.arrived.of_all_max;
-        if !must_pause {
+    /// Ready when the connection may be read on; an error when it has to end.
+    pub(super) fn poll_room(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.waker.register(cx.waker());
+        if self.must_end.load(Ordering::Acquire) {
+            return Poll::Ready(Err(std::io::Error::other("no call reads its requests")));
+        }
+        let mut counts = locked(&self.counts);
+        if counts.unread <= FREE_BYTES || self.all.bytes() <= self.of_all_max {
             counts.paused_since = None;
-            return false;
+            return Poll::Ready(Ok(()));
         }
         if counts.paused_since.is_none() {
             counts.paused_since = Some(Instant::now());
@@ -166,47 +176,60 @@ impl Unread {
         let is_listed = std::mem::replace(&mut counts.is_listed, true);
         drop(counts);
         if !is_listed {
-            let mut paused = locked(&all.paused);
-            paused.push(Arc::downgrade(self));
-            all.has_paused.store(true, Ordering::Relaxed);
+            locked(&self.all.paused).push(Arc::downgrade(self));
+            self.all.has_paused.store(true, Ordering::Relaxed);
         }
-        true
+        Poll::Pending
+    }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        let freed = locked(&self.counts).unread;
+        self.all.bytes.fetch_sub(freed, Ordering::Relaxed);
+        self.all.wake_if_room(self.of_all_max);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr};
-    use std::task::{Context, Poll, Waker};
+    use std::task::Waker;
 
     const MAX: u64 = 100 * 1024;
-    const SITE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn connections() -> (Arc<UnreadOfAll>, [Arc<Unread>; 3]) {
+    fn connections() -> (Arc<ArrivedOfAll>, [Arc<Arrived>; 3]) {
         let limits = Limits { unread_request_bytes_max: MAX, request_ms: 1_000, ..Limits::default() };
-        let all = Arc::new(UnreadOfAll::default());
-        let connections = [(); 3].map(|()| all.connection(&limits, SITE));
+        let all = Arc::new(ArrivedOfAll::default());
+        let connections = [(); 3].map(|()| all.connection(&limits));
         (all, connections)
+    }
+
+    /// `None`: it pauses. `Some(false)`: it has to end.
+    fn may_read(connection: &Arc<Arrived>) -> Option<bool> {
+        match connection.poll_room(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(room) => Some(room.is_ok()),
+            Poll::Pending => None,
+        }
     }
 
     #[test]
     fn s1_connections_that_hold_bytes_pause_until_there_is_room_and_others_go_on() {
         let (all, [greedy, reading, free]) = connections();
-        let pauses = || [&greedy, &reading, &free].map(Unread::must_pause);
+        let rooms = |greedy: &Arc<Arrived>| [greedy, &reading, &free].map(may_read);
         greedy.arrive(MAX);
         reading.arrive(FREE_BYTES + 1);
         free.arrive(FREE_BYTES);
-        assert_eq!((all.arrived.bytes(), pauses()), (MAX + 2 * FREE_BYTES + 1, [true, true, false]));
+        assert_eq!((all.bytes(), rooms(&greedy)), (MAX + 2 * FREE_BYTES + 1, [None, None, Some(true)]));
         reading.take(1);
-        assert_eq!(pauses(), [true, false, false], "it has so few that it is read on");
+        assert_eq!(rooms(&greedy), [None, Some(true), Some(true)], "it has so few that it is read on");
         free.take(FREE_BYTES);
         reading.take(FREE_BYTES);
-        assert_eq!(pauses(), [false; 3], "the process has no more than it may");
+        assert_eq!(rooms(&greedy), [Some(true); 3], "the process has no more than it may");
         greedy.arrive(1);
-        assert_eq!(pauses(), [true, false, false]);
+        assert_eq!(rooms(&greedy), [None, Some(true), Some(true)]);
         drop(greedy);
-        assert_eq!(all.arrived.bytes(), 0);
+        assert_eq!(all.bytes(), 0);
     }
 
     #[test]
@@ -216,35 +239,31 @@ mod tests {
         connection.give_back(ENLARGED);
         connection.arrive(1_000);
         connection.take(600);
-        assert_eq!(all.arrived.bytes(), 400);
+        assert_eq!(all.bytes(), 400);
         // 900 bytes are read or dropped: 300 of the 400 belonged to calls that have ended.
         connection.give_back(900);
-        assert_eq!(all.arrived.bytes(), 100);
+        assert_eq!(all.bytes(), 100);
         connection.arrive(50);
         connection.take(150);
-        assert_eq!(all.arrived.bytes(), 0);
+        assert_eq!(all.bytes(), 0);
         // What is given back was taken already.
         connection.give_back(150);
         connection.arrive(70);
-        assert_eq!(all.arrived.bytes(), 70);
+        assert_eq!(all.bytes(), 70);
     }
 
     #[tokio::test(start_paused = true)]
     async fn s1_a_connection_that_pauses_for_too_long_ends() {
         let (all, [greedy, silent, free]) = connections();
-        let ends = || {
-            let end = |connection: &Arc<Unread>| connection.poll_end(&mut Context::from_waker(Waker::noop()));
-            [&greedy, &silent, &free].map(|connection| end(connection) == Poll::Ready(()))
-        };
         greedy.arrive(2 * MAX);
         free.arrive(1);
-        assert!(greedy.must_pause() && !silent.must_pause() && !free.must_pause());
+        let rooms = || [&greedy, &silent, &free].map(may_read);
+        assert_eq!(rooms(), [None, Some(true), Some(true)]);
         tokio::time::advance(Duration::from_millis(999)).await;
         all.end_paused();
-        assert!(greedy.must_pause());
-        assert_eq!(ends(), [false; 3]);
+        assert_eq!(rooms(), [None, Some(true), Some(true)]);
         tokio::time::advance(Duration::from_millis(1)).await;
         all.end_paused();
-        assert_eq!(ends(), [true, false, false]);
+        assert_eq!(rooms(), [Some(false), Some(true), Some(true)]);
     }
 }

@@ -66,7 +66,7 @@ impl BoundedBody {
 
     /// The same, of what the transport has held.
     fn take_counted(&mut self, arrived: Bytes) -> Result<Option<Bytes>, Status> {
-        self.caller.unread().take(arrived.len() as u64);
+        self.caller.arrived().take(arrived.len() as u64);
         self.take(arrived)
     }
 
@@ -244,10 +244,10 @@ impl Drop for BoundedBody {
         if self.charged > 0 {
             self.caller.release(self.charged);
         }
-        // The transport drops what it holds of the rest. Nobody reads that, so it is no longer unread.
-        let mut nobody = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut self.inner).poll_frame(&mut nobody) {
-            self.caller.unread().take(frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
+        // The transport drops what it holds of the rest, and so that is no longer unread.
+        let mut without_waker = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut self.inner).poll_frame(&mut without_waker) {
+            self.caller.arrived().take(frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
         }
     }
 }

@@ -25,6 +25,7 @@ mod unread;
 
 pub(crate) use accept::accept;
 pub(crate) use admission::{Bounds, Caller};
+pub(crate) use arrived::CONNECTION_WINDOW_BYTES;
 pub use limits::Limits;
 pub(crate) use methods::Methods;
 pub(crate) use open_streams::bound_streams;

@@ -4,7 +4,6 @@
 //! in it can end it. Here each frame counts from the moment at which the transport gets it until its bytes are written or dropped,
 //! wherever they are in between; what ends is the connection.
 
-use super::arrived::{Arrived, ArrivedOfAll};
 use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
 use axum::body::Bytes;
@@ -27,8 +26,6 @@ pub(super) struct UnreadOfAll {
     /// Those of connections that have to end: they are free as soon as their tasks run.
     ending_bytes: AtomicU64,
     connections: Mutex<Connections>,
-    /// What no call has read of their requests.
-    pub(super) arrived: ArrivedOfAll,
 }
 
 #[derive(Default)]
@@ -39,7 +36,7 @@ struct Connections {
 
 /// What one connection has not taken.
 pub(super) struct Unread {
-    pub(super) all: Arc<UnreadOfAll>,
+    all: Arc<UnreadOfAll>,
     number: u64,
     /// The address by which it is counted.
     site: IpAddr,
@@ -50,8 +47,6 @@ pub(super) struct Unread {
     must_end: AtomicBool,
     /// Of the connection's task.
     waker: AtomicWaker,
-    /// What no call has read of its requests.
-    pub(super) arrived: Arrived,
 }
 
 /// The frames that have not been taken.
@@ -79,7 +74,6 @@ impl UnreadOfAll {
             frames: Mutex::default(),
             must_end: AtomicBool::new(false),
             waker: AtomicWaker::new(),
-            arrived: Arrived::new(limits),
         });
         connections.open.insert(number, Arc::downgrade(&unread));
         unread
@@ -172,13 +166,8 @@ impl Unread {
         if self.must_end.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Lets the connection's task run.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
-    }
-
     /// `false`: it has to end already.
-    pub(super) fn end(&self, why: Closed) -> bool {
+    fn end(&self, why: Closed) -> bool {
         let frames = locked(&self.frames);
         let is_new = !self.must_end.swap(true, Ordering::AcqRel);
         if is_new {
@@ -195,7 +184,6 @@ impl Unread {
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        self.arrived.leave(&self.all.arrived);
         locked(&self.all.connections).open.remove(&self.number);
     }
 }
