@@ -64,7 +64,7 @@ async fn attack(bytes: usize, frame_bytes: usize) {
         }
     }
     // A large request of another caller passes meanwhile, piece by piece.
-    let large = (0..3).map(|number| NewMessage::new(format!("large-{number}"), vec![7; MIB])).collect();
+    let large = (0..95).map(|number| NewMessage::new(format!("large-{number}"), vec![7; 32 * 1024])).collect();
     let enqueued = innocent.enqueue("large", large).await.expect("an Enqueue");
     assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
     let grown = victim.peak_memory_kib().saturating_sub(before);

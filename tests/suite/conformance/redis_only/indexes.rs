@@ -125,7 +125,8 @@ async fn q8_an_unused_index_is_dropped() {
 #[tokio::test]
 async fn s1_undeclared_indexes_of_all_queues_together_are_bounded() {
     const MESSAGES: usize = 100;
-    let stage = Stage::redis("together").await;
+    // A Redis without the queues of other tests.
+    let stage = Stage::on_redis("together", Arc::new(TestRedis::start().await)).await;
     let options = RedisOptions {
         url: stage.redis.clone().expect("a Redis").url(),
         allow_volatile: true,
