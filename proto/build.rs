@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .btree_map(".")
         .bytes(".")
+        .codec_path("crate::LeanCodec")
         .extern_path(".google.rpc.Status", "::tonic_types::pb::Status")
         .compile_fds(descriptors)?;
     Ok(())

@@ -121,6 +121,11 @@ impl Keyspace {
         self.key("ts:outboxes:left")
     }
 
+    /// The entries that undeclared filter indexes have in each shard: a sorted set of tags.
+    pub fn undeclared_indexes(&self) -> String {
+        self.key("ts:indexes:undeclared")
+    }
+
     /// Holds the owner of the leader lease of a background job, with the lease's length as its expiry.
     pub fn leader_lease(&self, job: &str) -> String {
         self.key(&format!("ts:leader:{job}"))
@@ -215,6 +220,7 @@ mod tests {
             keyspace.shards(),
             keyspace.new_queues(),
             keyspace.left_outboxes(),
+            keyspace.undeclared_indexes(),
             keyspace.leader_lease("job"),
         ]);
         assert!(keys.iter().all(|key| slot_of(key) == keyspace.slot()), "{keys:?}");

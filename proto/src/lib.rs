@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "generated code carries the comments of the protocol files")]
 
 mod code_name;
+mod codec;
 mod corked;
 mod deadline;
 mod outcome;
@@ -16,6 +17,7 @@ mod trace_context;
 mod trace_span;
 
 pub use code_name::code_name;
+pub use codec::LeanCodec;
 pub use corked::Corked;
 pub use deadline::answer_by;
 pub use trace_context::{TRACEPARENT, TRACESTATE, TraceContext};

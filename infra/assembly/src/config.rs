@@ -229,6 +229,7 @@ impl Config {
     /// # Errors
     /// A file or folder of `[redis]` cannot be used.
     pub fn redis_options(&self) -> Result<RedisOptions, ConnectError> {
-        RedisOptions::new(&self.redis, self.outbox_bound())
+        let undeclared_entries_max = self.limits.undeclared_index_entries_max;
+        Ok(RedisOptions { undeclared_entries_max, ..RedisOptions::new(&self.redis, self.outbox_bound())? })
     }
 }

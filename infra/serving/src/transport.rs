@@ -1,7 +1,7 @@
 //! HTTP/2 and HTTP/1 on one listener, within limits: what every port of a process is made of.
 
 use crate::access::IdentifyLayer;
-use crate::bounds::{BoundLayer, Bounds, Methods, accept};
+use crate::bounds::{BoundLayer, Bounds, CONNECTION_WINDOW_BYTES, Methods, accept};
 use crate::ports::Ports;
 use axum::body::Body;
 use axum::extract::Request;
@@ -23,10 +23,9 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
 /// bound is high because workers that stop waiting are no attack.
 const CANCELLED_PER_CONNECTION: usize = 1_000;
-/// Flow-control windows. HTTP/2 may hold as much of each connection whose requests are not read, for example those of a Work
+/// The window of each call. HTTP/2 may hold as much of each connection whose requests are not read, for example those of a Work
 /// stream whose answers are not read. A larger request takes another round trip for each window.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// Serves until it is stopped: then no connection is accepted any more, and the open ones end.
 pub(crate) async fn transport<S>(

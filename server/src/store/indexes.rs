@@ -64,7 +64,14 @@ impl Shared {
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
                 }
             };
-            view = self.change_seen(shard, add).await?;
+            let before = self.reserve_entries(shard, &wanted).await?;
+            view = match self.change_seen(shard, add).await {
+                Ok(view) => view,
+                Err(refusal) => {
+                    self.write_entries(shard, before).await?;
+                    return Err(refusal);
+                }
+            };
         }
         for index in view.stored.indexes.iter().filter(|index| index.building && wanted.contains(&index.keys)) {
             self.build(shard, index.keys.clone()).await?;
@@ -232,6 +239,7 @@ impl Shared {
             index.used_at_ms < oldest_ms && !stored.config.indexes.contains(&index.keys) && !stored.is_needed(index)
         };
         let view = self.view(shard).await?;
+        self.note_entries(shard, &view.stored).await?;
         if (0..view.stored.indexes.len()).any(|at| unused(&view.stored, at)) {
             self.change(shard, |stored| {
                 for at in (0..stored.indexes.len()).rev() {

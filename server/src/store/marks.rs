@@ -208,5 +208,8 @@ pub(super) async fn check_often(shared: Arc<Shared>) {
         if let Err(refusal) = shared.forget_left_outboxes().await {
             tracing::debug!(%refusal, "the list of left outboxes was not examined");
         }
+        if let Err(refusal) = shared.correct_entries().await {
+            tracing::debug!(%refusal, "the entries of undeclared indexes were not counted");
+        }
     }
 }

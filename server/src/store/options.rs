@@ -2,6 +2,7 @@
 
 use super::bound::OutboxBound;
 use tallystone_link::{Clock, ConnectError, RedisAccess, RedisConfig, ReplicaWait, Room};
+use tallystone_model::limits::UNDECLARED_INDEX_ENTRIES_MAX;
 
 /// How to reach Redis, and what is required of it.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct RedisOptions {
     pub outbox: OutboxBound,
     /// A filter index that was not declared is dropped when no filter has used it for so long.
     pub index_unused_ms: u64,
+    /// The entries that undeclared indexes of all queues may have together.
+    pub undeclared_entries_max: u64,
     /// Between two checks of the shards of queues that have several.
     pub shard_check_ms: u64,
     /// The clock of the scripts.
@@ -47,6 +50,7 @@ impl Default for RedisOptions {
             replicas_fsync: false,
             outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
+            undeclared_entries_max: UNDECLARED_INDEX_ENTRIES_MAX,
             shard_check_ms: 60_000,
             clock: Clock::default(),
             room: Room::default(),

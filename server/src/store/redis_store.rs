@@ -6,6 +6,7 @@ use super::options::RedisOptions;
 use super::pace::Pace;
 use super::partitions;
 use super::shared::{Partition, Shared};
+use super::undeclared::Seen;
 use super::wake::{self, Wakes};
 use super::whole::Whole;
 use futures::future;
@@ -206,6 +207,15 @@ impl RedisStore {
         Copies(&self.partitions).check().await
     }
 
+    /// Corrects what is recorded of the entries of undeclared indexes. Returns of how many shards. A check runs every minute.
+    pub async fn correct_entries(&self) -> Result<usize, Refusal> {
+        let mut corrected = 0;
+        for partition in &self.partitions {
+            corrected += partition.correct_entries().await?;
+        }
+        Ok(corrected)
+    }
+
     /// Removes deleted queues from the list of left outboxes whose outboxes no longer exist. Returns how many. A check runs
     /// every minute.
     pub async fn forget_left_outboxes(&self) -> Result<usize, Refusal> {
@@ -252,5 +262,6 @@ fn shared(
     wakes: Arc<Wakes>,
 ) -> Arc<Shared> {
     let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
-    Arc::new(Shared { link, partition, keyspace, identity, options, server_id, views, wakes, builds, pace })
+    let undeclared = Seen::default();
+    Arc::new(Shared { link, partition, keyspace, identity, options, server_id, views, wakes, builds, pace, undeclared })
 }

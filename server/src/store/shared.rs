@@ -5,6 +5,7 @@ use super::options::RedisOptions;
 use super::pace::Pace;
 use super::reply::{QueueReply, defect, unreadable};
 use super::stored::Member;
+use super::undeclared::Seen;
 use super::view::View;
 use super::wake::Wakes;
 use redis::{Cmd, Value};
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
     /// The pace of the builds that continue in the background.
     pub(super) pace: Pace,
+    /// The entries of the indexes that filters have created.
+    pub(super) undeclared: Seen,
 }
 
 /// A part of the store: `number` of `partitions`, from 0. Most stores have one.

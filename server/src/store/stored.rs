@@ -241,9 +241,8 @@ impl Stored {
         match self.indexes.iter_mut().find(|index| index.keys == *keys) {
             Some(index) => index.used_at_ms = now_ms,
             None => {
-                let undeclared = self.undeclared().filter(|(_, index)| !self.is_needed(index)).count();
-                let is_admitted =
-                    self.layout().generation_or_current(number).admits_undeclared_index(undeclared, messages);
+                let generation = self.layout().generation_or_current(number);
+                let is_admitted = generation.admits_undeclared_index(self.undeclared_count(), messages);
                 return is_admitted && self.add_index(keys.clone(), true, now_ms);
             }
         }
@@ -253,6 +252,11 @@ impl Stored {
     /// The indexes that filters have created, with their places.
     fn undeclared(&self) -> impl Iterator<Item = (usize, &StoredIndex)> {
         self.indexes.iter().enumerate().filter(move |(_, index)| !self.config.indexes.contains(&index.keys))
+    }
+
+    /// How many of them count against the bound of their entries.
+    pub(super) fn undeclared_count(&self) -> usize {
+        self.undeclared().filter(|(_, index)| !self.is_needed(index)).count()
     }
 
     /// Adds an index that a shard needs before it is closed, or records its use: it is not dropped while the operator tries again. `false`:

@@ -52,7 +52,7 @@ const FIXED: &[(&str, &str, &str)] = &[
         "bytes of requests over HTTP/2 that no call reads | 1 MiB of a call, 2 MiB of a connection |",
     ),
     (
-        "infra/serving/src/transport.rs",
+        "infra/serving/src/bounds/arrived.rs",
         "CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;",
         "bytes of requests over HTTP/2 that no call reads | 1 MiB of a call, 2 MiB of a connection |",
     ),

@@ -1,6 +1,7 @@
 //! The accept loop, and the connections that it makes.
 
 use super::admission::{Admission, Bounds, Caller};
+use super::frames::{Frame, Frames};
 use super::head::Head;
 use super::metrics::{Closed, Refused, note_closed};
 use crate::tls::{Handshake, Tls, Wire};
@@ -75,6 +76,9 @@ pub(crate) struct Connection {
     /// `None` once a request was made.
     quiet: Option<Quiet>,
     head: Head,
+    /// Those of HTTP/2 that were read and written.
+    read: Frames,
+    written: Frames,
     /// Runs while the end of a head over HTTP/1 is missing.
     head_too_late: Option<Pin<Box<Sleep>>>,
 }
@@ -90,7 +94,15 @@ impl Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
         let quiet = Some(Quiet { too_late, evicted });
-        Connection { wire, admission, quiet, head: Head::default(), head_too_late: None }
+        Connection {
+            wire,
+            admission,
+            quiet,
+            head: Head::default(),
+            read: Frames::default(),
+            written: Frames::default(),
+            head_too_late: None,
+        }
     }
 
     /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
@@ -130,6 +142,26 @@ impl Connection {
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
+    /// Notes which of these bytes the transport gives back to the caller's window.
+    fn note_written(&mut self, slices: &[IoSlice<'_>], written: usize) {
+        if !self.head.is_http2() {
+            return;
+        }
+        let (mut rest, mut given_back) = (written, 0);
+        for slice in slices {
+            let part = &slice[..slice.len().min(rest)];
+            rest -= part.len();
+            self.written.note(part, |frame| {
+                if let Frame::WindowUpdate(bytes) = frame {
+                    given_back += u64::from(bytes);
+                }
+            });
+        }
+        if given_back > 0 {
+            self.admission.caller.arrived().give_back(given_back);
+        }
+    }
+
     /// Goes on with the TLS handshake.
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let caller = &self.admission.caller;
@@ -164,9 +196,19 @@ impl AsyncRead for Connection {
         if !self.head.is_unfinished() {
             self.head_too_late = None;
         }
+        ready!(self.admission.caller.arrived().poll_room(cx))?;
         let before = into.filled().len();
-        let read = self.wire.poll_read(cx, into);
-        self.head.note(&into.filled()[before..]);
+        let this = &mut *self;
+        let read = this.wire.poll_read(cx, into);
+        let (frames, mut arrived) = (this.head.note(&into.filled()[before..]), 0);
+        this.read.note(frames, |frame| {
+            if let Frame::Data(bytes) = frame {
+                arrived += u64::from(bytes);
+            }
+        });
+        if arrived > 0 {
+            this.admission.caller.arrived().arrive(arrived);
+        }
         // Bytes that are there may be its end.
         if read.is_pending()
             && let Poll::Ready(end) = self.poll_head_too_late(cx)
@@ -189,7 +231,9 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         self.check_unread(cx)?;
         ready!(self.poll_handshake(cx))?;
-        self.wire.poll_write(cx, slices)
+        let written = ready!(self.wire.poll_write(cx, slices))?;
+        self.note_written(slices, written);
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
 //! room: silent connections shut no caller out.
 
+use super::arrived::{ARRIVED, Arrived};
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::{Limits, MESSAGE_BYTES_MAX};
 use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
@@ -139,6 +140,7 @@ impl Bounds {
             begun_calls: AtomicU64::new(0),
             open_calls: AtomicU64::new(0),
             unread: UNREAD.connection(&self.limits, peer),
+            arrived: ARRIVED.connection(&self.limits),
             certificate: OnceLock::new(),
         });
         Ok(Admission { caller, peer, evicted, _file: file })
@@ -184,13 +186,15 @@ impl Bounds {
         }
     }
 
-    /// Ends the connections that do not read their answers, as long as it is polled.
+    /// Ends the connections that do not read their answers, and those whose requests no call reads, as long as it is polled.
     pub(crate) async fn watch(&self) -> Infallible {
-        let pause = (self.limits.answer() / 4).min(CHECK_EVERY);
+        let pause = (self.limits.answer().min(self.limits.request()) / 4).min(CHECK_EVERY);
         loop {
             tokio::time::sleep(pause).await;
             UNREAD.end_late();
+            ARRIVED.end_paused();
             self.metrics.unread.set(UNREAD.bytes() as f64);
+            self.metrics.unread_requests.set(ARRIVED.bytes() as f64);
         }
     }
 }
@@ -256,6 +260,8 @@ pub(crate) struct Caller {
     open_calls: AtomicU64,
     /// What it has not taken of its answers.
     unread: Arc<Unread>,
+    /// What no call has read of its requests.
+    arrived: Arc<Arrived>,
     certificate: OnceLock<ClientCertificate>,
 }
 
@@ -283,6 +289,10 @@ impl Caller {
 
     pub(super) fn unread(&self) -> &Arc<Unread> {
         &self.unread
+    }
+
+    pub(super) fn arrived(&self) -> &Arc<Arrived> {
+        &self.arrived
     }
 
     /// The certificate that the connection has shown.

@@ -17,7 +17,7 @@ use bytes::{Buf, BytesMut};
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -25,7 +25,7 @@ use tonic::Status;
 const PREFIX_BYTES: usize = 5;
 /// The decoder of a stream keeps the memory of its largest message until the stream ends. So much of it is not charged: usual
 /// messages have less.
-const KEPT_UNCHARGED_BYTES: usize = 64 * 1024;
+const KEPT_UNCHARGED_BYTES: usize = 2 * 1024;
 
 /// How a body is made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ impl BoundedBody {
     pub(super) fn new(inner: Body, form: Form, of: Option<(Arc<Methods>, usize)>, caller: Arc<Caller>) -> BoundedBody {
         let (held, kept, charged, too_late) = (BytesMut::new(), 0, 0, None);
         BoundedBody { inner, form, of, caller, held, kept, charged, too_late, has_begun: false, has_ended: false }
+    }
+
+    /// The same, of what the transport has held.
+    fn take_counted(&mut self, arrived: Bytes) -> Result<Option<Bytes>, Status> {
+        self.caller.arrived().take(arrived.len() as u64);
+        self.take(arrived)
     }
 
     /// Takes what has arrived; returns what can be passed on.
@@ -192,7 +198,7 @@ impl HttpBody for BoundedBody {
             };
             match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(arrived) => match this.take(arrived) {
+                    Ok(arrived) => match this.take_counted(arrived) {
                         Ok(Some(passed_on)) => {
                             this.has_begun = true;
                             if this.form == Form::Messages {
@@ -207,12 +213,12 @@ impl HttpBody for BoundedBody {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Some(Err(error)) => {
-                    this.has_ended = true;
+                    (this.has_ended, this.inner) = (true, Body::empty());
                     this.stop_waiting();
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
-                    this.has_ended = true;
+                    (this.has_ended, this.inner) = (true, Body::empty());
                     this.stop_waiting();
                     if !this.held.is_empty() {
                         // The decoder says what is wrong with it.
@@ -237,6 +243,11 @@ impl Drop for BoundedBody {
         self.stop_waiting();
         if self.charged > 0 {
             self.caller.release(self.charged);
+        }
+        // The transport drops what it holds of the rest, and so that is no longer unread.
+        let mut without_waker = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut self.inner).poll_frame(&mut without_waker) {
+            self.caller.arrived().take(frame.data_ref().map_or(0, |bytes| bytes.len() as u64));
         }
     }
 }

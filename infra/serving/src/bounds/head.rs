@@ -25,7 +25,7 @@ pub(super) struct Head {
 impl Head {
     /// Whether a connection must end instead of reading on: what was read so far is no whole head, unless a call has begun.
     pub(super) fn is_too_large(&mut self, begun: u64, is_open: bool) -> bool {
-        if is_open || self.was_open || self.begun != begun || self.first == *HTTP2 {
+        if is_open || self.was_open || self.begun != begun || self.is_http2() {
             (self.bytes, self.has_gone_on, self.begun) = (0, false, begun);
         }
         self.was_open = is_open;
@@ -39,16 +39,22 @@ impl Head {
 
     /// Whether a head over HTTP/1 has begun and its end has not been read. Call [`Head::is_too_large`] before.
     pub(super) fn is_unfinished(&self) -> bool {
-        self.bytes > 0 && self.has_begun() && self.first != *HTTP2
+        self.bytes > 0 && self.has_begun() && !self.is_http2()
     }
 
-    /// Notes what was read then.
-    pub(super) fn note(&mut self, read: &[u8]) {
+    /// Whether frames of HTTP/2 follow the begin.
+    pub(super) fn is_http2(&self) -> bool {
+        self.first == *HTTP2
+    }
+
+    /// Notes what was read then. Returns what of it are frames of HTTP/2.
+    pub(super) fn note<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let missing = (self.first.len() - self.first_bytes).min(read.len());
         self.first[self.first_bytes..][..missing].copy_from_slice(&read[..missing]);
         self.first_bytes += missing;
         self.has_gone_on |= self.bytes > HEAD_BYTES_MAX && !read.is_empty();
         self.bytes = self.bytes.saturating_add(read.len());
+        if self.is_http2() { &read[missing..] } else { &[] }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tallystone_model::ConfigError;
+use tallystone_model::limits::UNDECLARED_INDEX_ENTRIES_MAX;
 
 /// `[limits]`: what the callers of each port may take (S1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ pub struct Limits {
     /// The requests of one port that have not arrived in full and wait for bytes; of one address half as many.
     pub unfinished_requests_max: u64,
     /// The bytes of requests that have not arrived in full, of one connection; and what a stream of requests keeps of its largest
-    /// message, beyond 64 KiB.
+    /// message, beyond 2 KiB.
     pub connection_unfinished_bytes_max: u64,
     /// The same, of one port; of one address half as many.
     pub unfinished_bytes_max: u64,
@@ -33,6 +34,8 @@ pub struct Limits {
     pub connection_unread_bytes_max: u64,
     /// The same, of all ports of the process.
     pub unread_bytes_max: u64,
+    /// The bytes of requests over HTTP/2 that have arrived and that no call has read, of all ports of the process.
+    pub unread_request_bytes_max: u64,
     /// The time in which a caller takes what the server has for it, in ms.
     pub answer_ms: u64,
     /// The watches of the health of one port, and as many calls of its reflection.
@@ -45,6 +48,8 @@ pub struct Limits {
     pub queue_waiters_max: u32,
     /// The distinct filters for which they wait.
     pub queue_filters_max: u32,
+    /// The entries that undeclared filter indexes of all queues may have together.
+    pub undeclared_index_entries_max: u64,
     /// The calls of one stream of Enqueues that have no answer: beyond, no further ones are read.
     pub enqueue_stream_calls_max: u32,
 }
@@ -60,15 +65,17 @@ impl Default for Limits {
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 128 * 1024 * 1024,
             connection_streams_max: 10_000,
-            streams_max: 20_000,
+            streams_max: 10_000,
             connection_unread_bytes_max: 32 * 1024 * 1024,
             unread_bytes_max: 64 * 1024 * 1024,
+            unread_request_bytes_max: 8 * 1024 * 1024,
             answer_ms: 60_000,
             health_streams_max: 1_000,
             subscriptions_max: 100_000,
             waiting_dequeues_max: 20_000,
             queue_waiters_max: 10_000,
             queue_filters_max: 256,
+            undeclared_index_entries_max: UNDECLARED_INDEX_ENTRIES_MAX,
             enqueue_stream_calls_max: 1_000,
         }
     }
@@ -79,6 +86,8 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A batch of the largest size must fit.
 const BYTES_MIN: u64 = MESSAGE_BYTES_MAX as u64;
 const BYTES_MAX: u64 = 1 << 40;
+/// Beyond the bound, connections go on in small steps. Below this, all of them would.
+const UNREAD_REQUEST_BYTES_MIN: u64 = 1024 * 1024;
 
 impl Limits {
     /// Checks every field; the error names the first bad one.
@@ -96,12 +105,14 @@ impl Limits {
         within("streams_max", self.streams_max, 1..=10_000_000)?;
         within("connection_unread_bytes_max", self.connection_unread_bytes_max, bytes.clone())?;
         within("unread_bytes_max", self.unread_bytes_max, bytes)?;
+        within("unread_request_bytes_max", self.unread_request_bytes_max, UNREAD_REQUEST_BYTES_MIN..=BYTES_MAX)?;
         within("answer_ms", self.answer_ms, 100..=3_600_000)?;
         within("health_streams_max", self.health_streams_max.into(), 1..=1_000_000)?;
         within("subscriptions_max", self.subscriptions_max.into(), 1..=10_000_000)?;
         within("waiting_dequeues_max", self.waiting_dequeues_max.into(), 1..=10_000_000)?;
         within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
         within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)?;
+        within("undeclared_index_entries_max", self.undeclared_index_entries_max, 1..=BYTES_MAX)?;
         within("enqueue_stream_calls_max", self.enqueue_stream_calls_max.into(), 1..=100_000)
     }
 
@@ -138,12 +149,14 @@ mod tests {
             ("limits.streams_max", Limits { streams_max: 0, ..good }),
             ("limits.connection_unread_bytes_max", Limits { connection_unread_bytes_max: 0, ..good }),
             ("limits.unread_bytes_max", Limits { unread_bytes_max: 0, ..good }),
+            ("limits.unread_request_bytes_max", Limits { unread_request_bytes_max: 0, ..good }),
             ("limits.answer_ms", Limits { answer_ms: 0, ..good }),
             ("limits.health_streams_max", Limits { health_streams_max: 0, ..good }),
             ("limits.subscriptions_max", Limits { subscriptions_max: 0, ..good }),
             ("limits.waiting_dequeues_max", Limits { waiting_dequeues_max: 0, ..good }),
             ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
             ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
+            ("limits.undeclared_index_entries_max", Limits { undeclared_index_entries_max: 0, ..good }),
             ("limits.enqueue_stream_calls_max", Limits { enqueue_stream_calls_max: 0, ..good }),
         ] {
             assert_eq!(limits.check().unwrap_err().field, field);

@@ -11,6 +11,8 @@ const CALLS: &str = "tallystone_open_calls";
 const FULL: &str = "tallystone_connections_full_total";
 const UNREAD: &str = "tallystone_unread_answer_bytes";
 const ANSWERS_REFUSED: &str = "tallystone_unread_answers_refused_total";
+const UNREAD_REQUESTS: &str = "tallystone_unread_request_bytes";
+const PAUSES: &str = "tallystone_unread_request_pauses_total";
 const REQUEST_STREAMS: &str = "tallystone_request_streams";
 const REQUEST_STREAMS_REFUSED: &str = "tallystone_request_streams_refused_total";
 const STREAMS: &str = "tallystone_health_streams";
@@ -54,6 +56,8 @@ pub(super) enum Closed {
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
     UnreadTooMuch,
+    /// The process had `unread_request_bytes_max`, and its calls have not read its requests for `request_ms`.
+    RequestsUnread,
 }
 
 impl Closed {
@@ -66,6 +70,7 @@ impl Closed {
             Closed::HeadTooSlow => "head_too_slow",
             Closed::UnreadTooLong => "unread_too_long",
             Closed::UnreadTooMuch => "unread_too_much",
+            Closed::RequestsUnread => "requests_unread",
         }
     }
 }
@@ -77,6 +82,7 @@ pub(super) struct Metrics {
     pub(super) calls: Gauge,
     pub(super) streams: Gauge,
     pub(super) unread: Gauge,
+    pub(super) unread_requests: Gauge,
     /// Connections that have as many open calls as they may have.
     pub(super) full: Counter,
 }
@@ -95,6 +101,8 @@ impl Metrics {
         );
         describe_gauge!(UNREAD, "bytes of answers that the transport has and their callers have not taken");
         describe_counter!(ANSWERS_REFUSED, "answers that ended because their connection had too many unread bytes");
+        describe_gauge!(UNREAD_REQUESTS, "bytes of requests over HTTP/2 that have arrived and that no call has read");
+        describe_counter!(PAUSES, "how often a connection was not read because the process had too many such bytes");
         describe_gauge!(REQUEST_STREAMS, "open streams of requests, such as Work");
         describe_counter!(REQUEST_STREAMS_REFUSED, "such streams that were refused by limits.streams_max");
         // So that the first refusal is a rise, which alerts see.
@@ -112,12 +120,14 @@ impl Metrics {
             Closed::HeadTooSlow,
             Closed::UnreadTooLong,
             Closed::UnreadTooMuch,
+            Closed::RequestsUnread,
         ] {
             counter!(CLOSED, "reason" => why.name()).absolute(0);
         }
         let full = counter!(FULL);
         full.absolute(0);
         counter!(ANSWERS_REFUSED).absolute(0);
+        counter!(PAUSES).absolute(0);
         counter!(REQUEST_STREAMS_REFUSED).absolute(0);
         Metrics {
             connections: gauge!(CONNECTIONS),
@@ -125,6 +135,7 @@ impl Metrics {
             calls: gauge!(CALLS),
             streams: gauge!(REQUEST_STREAMS),
             unread: gauge!(UNREAD),
+            unread_requests: gauge!(UNREAD_REQUESTS),
             full,
         }
     }
@@ -148,6 +159,11 @@ pub(super) fn note_unfinished(reason: &'static str) {
 /// Counts an answer that was refused.
 pub(super) fn note_answer_refused() {
     counter!(ANSWERS_REFUSED).increment(1);
+}
+
+/// Counts a connection that is not read for some time.
+pub(super) fn note_pause() {
+    counter!(PAUSES).increment(1);
 }
 
 /// Counts a stream of requests that was refused.

@@ -8,10 +8,12 @@
 mod accept;
 mod admission;
 mod answer;
+mod arrived;
 mod body;
 mod by_site;
 mod elements;
 mod files;
+mod frames;
 mod head;
 mod limits;
 mod methods;
@@ -23,6 +25,7 @@ mod unread;
 
 pub(crate) use accept::accept;
 pub(crate) use admission::{Bounds, Caller};
+pub(crate) use arrived::CONNECTION_WINDOW_BYTES;
 pub use limits::Limits;
 pub(crate) use methods::Methods;
 pub(crate) use open_streams::bound_streams;

@@ -120,3 +120,58 @@ async fn q8_an_unused_index_is_dropped() {
     assert_eq!(queue.take_where(1, &[on_demand]).await, ["m"]);
     stage.assert_sound().await;
 }
+
+/// By two servers, and also after the messages of a queue have gone.
+#[tokio::test]
+async fn s1_undeclared_indexes_of_all_queues_together_are_bounded() {
+    const MESSAGES: usize = 100;
+    // A Redis without the queues of other tests.
+    let stage = Stage::on_redis("together", Arc::new(TestRedis::start().await)).await;
+    let options = RedisOptions {
+        url: stage.redis.clone().expect("a Redis").url(),
+        allow_volatile: true,
+        undeclared_entries_max: 3 * MESSAGES as u64 + 1,
+        clock: store::Clock::Test(stage.clock.shared()),
+        ..RedisOptions::default()
+    };
+    let server = Arc::new(RedisStore::connect(options.clone()).await.expect("a store"));
+    let other = Arc::new(RedisStore::connect(options).await.expect("a store"));
+    let mut queues = Vec::new();
+    for _ in 0..3 {
+        let queue = stage.queue(QueueConfig { indexes: vec![index(&["declared"])], ..simple() }).await;
+        let metadata = [("declared", "v"), ("a", "v"), ("b", "v")];
+        queue.put((0..MESSAGES).map(|n| tagged(&format!("m{n}"), 0, &metadata))).await;
+        queues.push(queue);
+    }
+    let depth = async |queue: usize, key: &str, server: &Arc<RedisStore>| {
+        let depth = queues[queue].through(server).try_depth_of(&filter(&[(key, "v")])).await;
+        depth.map(|depth| depth.pending)
+    };
+    let found = Ok(MESSAGES as u64);
+    let refused = |queue: usize| Err(Refusal::TooManyIndexes { queue: queues[queue].name().to_string() });
+    assert_eq!(depth(0, "a", &server).await, found);
+    assert_eq!(depth(0, "b", &server).await, found);
+    assert_eq!(depth(1, "a", &other).await, found);
+    for (queue, key) in [(1, "b"), (2, "a"), (2, "b"), (0, "c")] {
+        for server in [&server, &other] {
+            assert_eq!(depth(queue, key, server).await, refused(queue), "{queue} by {key}");
+        }
+    }
+    // What exists, and what is declared, is not affected.
+    for queue in 0..3 {
+        assert_eq!(depth(queue, "declared", &server).await, found);
+    }
+    assert_eq!(depth(0, "b", &other).await, found);
+    assert_eq!(
+        (server.correct_entries().await, other.correct_entries().await),
+        (Ok(0), Ok(0)),
+        "refusals leave nothing"
+    );
+    queues[0].purge(true).await;
+    assert_eq!(other.correct_entries().await, Ok(1));
+    assert_eq!(server.correct_entries().await, Ok(0));
+    assert_eq!(depth(2, "a", &server).await, found);
+    assert_eq!(depth(1, "b", &other).await, found);
+    assert_eq!(depth(2, "b", &other).await, refused(2), "1 has two, 2 has one");
+    stage.assert_sound().await;
+}

@@ -1,0 +1,135 @@
+//! How many entries the indexes have that filters have created, in all queues of a partition (S1).
+//!
+//! A sorted set has the shards with such indexes, and how many entries these have. A server writes what it is about to add, and then
+//! sums up: of two servers that add at the same time, the later one sees both. Every minute each server corrects what
+//! it finds: a queue was purged, deleted or has grown, an index was dropped, or a server has died before it added one.
+
+use super::entry::read;
+use super::reply::unreadable;
+use super::shared::Shared;
+use super::stored::Stored;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tallystone_lua::record::{self, ShardState};
+use tallystone_model::{IndexKeys, Refusal, Shard};
+
+/// For so long a server refuses by what it last read: refusals cost Redis nothing, however many there are.
+const REFUSES_FOR: Duration = Duration::from_secs(1);
+/// Shards that one command reads.
+const READ_AT_ONCE: usize = 100;
+
+/// The entries of so many more indexes than the shard has.
+fn entries(stored: &Stored, state: &ShardState, more: usize) -> u64 {
+    let messages: u64 = state.counts.iter().sum();
+    messages.saturating_mul((stored.undeclared_count() + more) as u64)
+}
+
+impl Shared {
+    /// Writes down that a shard is about to have these indexes, as far as it lacks them. Returns what to write if it does not get them.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyIndexes`]: the queues together would have too many entries.
+    pub(super) async fn reserve_entries(&self, shard: &Shard, wanted: &BTreeSet<IndexKeys>) -> Result<u64, Refusal> {
+        let (view, state) = self.read(shard).await?;
+        let has = |keys: &&IndexKeys| view.stored.indexes.iter().any(|index| index.keys == **keys);
+        let more = wanted.len() - wanted.iter().filter(has).count();
+        let [before, after] = [0, more].map(|more| entries(&view.stored, &state, more));
+        if after == before {
+            return Ok(before);
+        }
+        let max = self.options.undeclared_entries_max.div_ceil(u64::from(self.partition.partitions));
+        let refusal = || Refusal::TooManyIndexes { queue: shard.queue.to_string() };
+        {
+            let seen = self.undeclared.entries();
+            let is_recent = seen.read_at.is_some_and(|at| at.elapsed() < REFUSES_FOR);
+            if is_recent && !seen.admit(shard, after, max) {
+                return Err(refusal());
+            }
+        }
+        self.write_entries(shard, after).await?;
+        self.read_entries().await?;
+        if !self.undeclared.entries().admit(shard, after, max) {
+            self.write_entries(shard, before).await?;
+            return Err(refusal());
+        }
+        Ok(before)
+    }
+
+    /// Writes how many entries the indexes of a shard have.
+    pub(super) async fn write_entries(&self, shard: &Shard, entries: u64) -> Result<(), Refusal> {
+        let (key, tag) = (self.keyspace.undeclared_indexes(), shard.tag());
+        match entries {
+            0 => self.link.call(redis::cmd("ZREM").arg(key).arg(&tag)).await?,
+            _ => self.link.call(redis::cmd("ZADD").arg(key).arg(entries).arg(&tag)).await?,
+        };
+        let mut seen = self.undeclared.entries();
+        match entries {
+            0 => seen.by_tag.remove(&tag),
+            _ => seen.by_tag.insert(tag, entries),
+        };
+        Ok(())
+    }
+
+    async fn read_entries(&self) -> Result<(), Refusal> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(self.keyspace.undeclared_indexes()).arg(0).arg(-1).arg("WITHSCORES");
+        let by_tag: Vec<(String, f64)> = read(self.link.call(&command).await?)?;
+        let mut seen = self.undeclared.entries();
+        seen.read_at = Some(Instant::now());
+        seen.by_tag = by_tag.into_iter().map(|(tag, entries)| (tag, entries as u64)).collect();
+        Ok(())
+    }
+
+    /// Writes the entries of a shard whose indexes are not known here: it was empty when it got them, or an earlier version created them.
+    pub(super) async fn note_entries(&self, shard: &Shard, stored: &Stored) -> Result<(), Refusal> {
+        if stored.undeclared_count() == 0 || self.undeclared.entries().by_tag.contains_key(&shard.tag()) {
+            return Ok(());
+        }
+        let (view, state) = self.read(shard).await?;
+        match entries(&view.stored, &state, 0) {
+            0 => {
+                // Read again after the next correction.
+                self.undeclared.entries().by_tag.insert(shard.tag(), 0);
+                Ok(())
+            }
+            entries => self.write_entries(shard, entries).await,
+        }
+    }
+
+    /// Corrects the entries of all shards. Returns how many had others.
+    pub(super) async fn correct_entries(&self) -> Result<usize, Refusal> {
+        self.read_entries().await?;
+        let recorded: Vec<(Shard, u64)> = {
+            let seen = self.undeclared.entries();
+            seen.by_tag.iter().filter_map(|(tag, entries)| Some((Shard::of_tag(tag)?, *entries))).collect()
+        };
+        let mut corrected = 0;
+        for some in recorded.chunks(READ_AT_ONCE) {
+            for ((shard, recorded), now) in some.iter().zip(self.entries_of(some).await?) {
+                if now != *recorded {
+                    self.write_entries(shard, now).await?;
+                    corrected += 1;
+                }
+            }
+        }
+        Ok(corrected)
+    }
+
+    /// The entries of these shards. Their configurations are not kept: this server may use none of them.
+    async fn entries_of(&self, shards: &[(Shard, u64)]) -> Result<Vec<u64>, Refusal> {
+        let mut command = redis::cmd("MGET");
+        for (shard, _) in shards {
+            let keys = self.keyspace.shard(shard);
+            command.arg(keys.key("config")).arg(keys.key("state"));
+        }
+        let found: Vec<Option<Vec<u8>>> = read(self.link.call(&command).await?)?;
+        let entries_of = |found: &[Option<Vec<u8>>]| match found {
+            [Some(stored), Some(state)] => {
+                let stored = Stored::read(stored).map_err(|error| Refusal::Internal(error.to_string()))?;
+                Ok(entries(&stored, &record::decode_state(state).map_err(unreadable)?, 0))
+            }
+            _ => Ok(0),
+        };
+        found.chunks(2).map(entries_of).collect()
+    }
+}
