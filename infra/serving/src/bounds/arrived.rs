@@ -19,7 +19,7 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// The window with which each connection begins: the transport enlarges it at once.
 const FIRST_WINDOW_BYTES: u64 = 65_535;
 /// A connection with so few unread bytes is always read on: that it has none is not known for sure.
-const FREE_BYTES: u64 = 8 * 1024;
+const FREE_BYTES: u64 = 4 * 1024;
 
 /// That of this process.
 pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::default);

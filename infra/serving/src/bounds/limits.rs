@@ -68,7 +68,7 @@ impl Default for Limits {
             streams_max: 10_000,
             connection_unread_bytes_max: 32 * 1024 * 1024,
             unread_bytes_max: 64 * 1024 * 1024,
-            unread_request_bytes_max: 8 * 1024 * 1024,
+            unread_request_bytes_max: 4 * 1024 * 1024,
             answer_ms: 60_000,
             health_streams_max: 1_000,
             subscriptions_max: 100_000,
