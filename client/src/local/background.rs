@@ -47,7 +47,9 @@ pub(super) async fn run<S: Service>(
                 }
                 Some(Request::Close(reply)) => {
                     let result = pusher.round().await;
-                    drop((pusher, folder));
+                    drop(folder);
+                    // A log waits a moment for its client to end.
+                    drop(spawn_blocking(move || drop(pusher)).await);
                     drop(reply.send(result));
                     return;
                 }

@@ -17,8 +17,8 @@ pub struct Reading {
     /// The last pulled count, plus what this folder has added since. Only this folder's adds if the counter was never pulled.
     pub value: i64,
     /// By how much the value may differ from the count of all adds that have happened; `None`: unknown, because the counter was never
-    /// pulled, no rollup of it has run, or the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
-    /// opened. Clears and deletions are not part of it.
+    /// pulled, no rollup of it has run, the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
+    /// opened, or that may still be in a topic. Clears and deletions are not part of it.
     pub error_bound: Option<u64>,
     /// Adds of others that are older than this are in the value, in ms; `None`: never pulled, or not rolled up. The error bound is this time multiplied by
     /// [`others_per_s_max`](LocalOptions::others_per_s_max), plus what is uncertain of this folder's adds.
@@ -196,11 +196,21 @@ impl State {
             is_waiting = true;
         }
         // Of the pushes of an earlier process only the time is known.
-        if self.pulled.is_none() && self.pushed_before_ms > 0 {
+        if self.lacks_own() {
             self.pushed_before_ms = self.pushed_before_ms.max(to.time_ms);
             is_waiting = true;
         }
         is_waiting
+    }
+
+    /// Whether the pulled count may lack a push of before the folder was opened.
+    fn lacks_own(&self) -> bool {
+        let exact_to_ms = self.pulled.map_or(0, |pulled| match pulled.counted.counter_type {
+            CounterType::Eventual => pulled.counted.exact_to_ms,
+            // A count that is read then has the events of that moment, too.
+            CounterType::Accurate | CounterType::BestEffort => unix_ms(pulled.at_time).saturating_add(1),
+        });
+        self.pushed_before_ms > 0 && exact_to_ms <= self.pushed_before_ms
     }
 
     /// The value, with what is not pushed yet.
@@ -212,11 +222,7 @@ impl State {
         // The one clock does not advance while the machine sleeps, the other one can be set back.
         let since_pull = at.elapsed().max(at_time.elapsed().unwrap_or_default());
         let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(since_pull)));
-        let lacks_own = match counted.counter_type {
-            CounterType::Eventual => counted.exact_to_ms <= self.pushed_before_ms,
-            CounterType::Accurate | CounterType::BestEffort => unix_ms(at_time) < self.pushed_before_ms,
-        };
-        let others = age_ms.filter(|_| !lacks_own);
+        let others = age_ms.filter(|_| !self.lacks_own());
         let others = others.map(|age_ms| u128::from(age_ms) * u128::from(options.others_per_s_max));
         let others = others.map(|others| u64::try_from(others.div_ceil(1_000)).unwrap_or(u64::MAX));
         let bound = others.map(|others| others.saturating_add(in_flight).saturating_add(self.blurred));

@@ -43,7 +43,7 @@ const STEPS: [(&str, usize); 20] = [
 ];
 /// A life that does not come to its step in this time fails the test.
 const LIFE_MAX: Duration = Duration::from_secs(30);
-const BROKER_KILLS: usize = 3;
+const BROKER_KILLS: usize = 2;
 
 /// The service, a Kafka, and an ingest between them.
 struct Stage {
@@ -160,7 +160,7 @@ async fn l2_kills_of_the_broker_lose_no_push_and_double_none() {
             until_open(&mut process, folder.dir.path()).await;
         }
         stage.kafka.start_again().await;
-        sleep(Duration::from_micros(rng.random_range(0..900_000))).await;
+        sleep(Duration::from_micros(rng.random_range(0..600_000))).await;
         process.kill().await.expect("a child");
         adder::has_opened(folder.dir.path());
         folder.ended(life + round as u64 % 2);
