@@ -27,7 +27,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 const TRANSACTION_MS_MAX: &str = "10000";
 /// Below that.
 const DELIVERY_MS_MAX: &str = "8000";
-/// A mark is replaced when it is older: Kafka forgets an offset that nobody has written for `offsets.retention.minutes`.
+/// A mark is replaced when it is older: Kafka forgets an offset that no process has written for `offsets.retention.minutes`.
 const MARK_AGE_MAX: Duration = Duration::from_secs(86_400);
 /// The partition whose offset has the mark. Each topic has it.
 const MARK_PARTITION: i32 = 0;
@@ -140,14 +140,14 @@ impl KafkaLog {
                 config.set(name, value);
             }
         }
-        let producer = config.create_with_context(Context).map_err(told)?;
+        let producer = config.create_with_context(Context).map_err(said)?;
         Ok(Session { producer, is_ready: false, marks: HashMap::new() })
     }
 
     fn consumer(&self, group: &str) -> Result<BaseConsumer<Context>, String> {
         let fixed = [("group.id", group), ("enable.auto.commit", "false"), ("isolation.level", "read_committed")];
         let config = self.options.config(&fixed).map_err(|error| error.to_string())?;
-        config.create_with_context(Context).map_err(told)
+        config.create_with_context(Context).map_err(said)
     }
 
     fn group_name(&self, namespace: &str) -> String {
@@ -161,7 +161,7 @@ impl KafkaLog {
             None => self.session()?,
         };
         if !session.is_ready {
-            session.producer.init_transactions(STEP_TIMEOUT).map_err(told)?;
+            session.producer.init_transactions(STEP_TIMEOUT).map_err(said)?;
             session.is_ready = true;
             self.steps.reach("earlier transactions have ended");
         }
@@ -183,9 +183,9 @@ impl KafkaLog {
         let mut wanted = TopicPartitionList::new();
         wanted.add_partition(&self.options.topic, MARK_PARTITION);
         let consumer = self.consumer(&self.group_name(namespace))?;
-        let found = consumer.committed_offsets(wanted, STEP_TIMEOUT).map_err(told)?;
+        let found = consumer.committed_offsets(wanted, STEP_TIMEOUT).map_err(said)?;
         let found = found.find_partition(&self.options.topic, MARK_PARTITION).ok_or("no answer for the mark")?;
-        found.error().map_err(told)?;
+        found.error().map_err(said)?;
         Ok(matches!(found.offset(), Offset::Offset(_)).then(|| found.metadata().to_owned()))
     }
 
@@ -201,7 +201,7 @@ impl KafkaLog {
             (written, producer) => {
                 // The next one ends what this one has begun.
                 *producer = None;
-                written.map_err(|error| format!("the topic {}: {}", self.options.topic, told(error)))
+                written.map_err(|error| format!("the topic {}: {}", self.options.topic, said(error)))
             }
         }
     }
@@ -300,7 +300,7 @@ fn value(namespace: &str, counter: &str, delta: i64) -> String {
     format!(r#"{{"namespace":"{namespace}","counter":"{counter}","delta":{delta}}}"#)
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn said(error: impl std::fmt::Display) -> String {
     format!("Kafka: {error}")
 }
 

@@ -14,7 +14,7 @@
 //! 7. The push is removed, and the removal is written to disk. Before this, a loss of power could bring the push back after the next
 //!    one had moved the bases on.
 //!
-//! With a log, a push asks for the mark of its namespace before step 3, and is written to the log as a whole in step 4, where its token
+//! With a log, a push requests the mark of its namespace before step 3, and is written to the log as a whole in step 4, where its token
 //! becomes the mark. A crash: the next process reads the mark, and knows whether the push is there.
 
 use super::error::LocalError;
@@ -144,7 +144,7 @@ impl<S: Service> Pusher<S> {
             if let Some(log) = self.log.as_ref().map(|log| log.name.clone()) {
                 let namespace = push.namespace.clone();
                 // The log answers for all namespaces, or for none.
-                let Some(mark_before) = self.ask(failed, move |log| log.mark(&namespace)).await else { break };
+                let Some(mark_before) = self.call_log(failed, move |log| log.mark(&namespace)).await else { break };
                 push.logged = Some(Logged { log, mark_before });
             }
             begun.push(push);
@@ -158,7 +158,7 @@ impl<S: Service> Pusher<S> {
     }
 
     /// Calls the log, and waits for it.
-    async fn ask<T: Send + 'static>(
+    async fn call_log<T: Send + 'static>(
         &self,
         failed: &mut Vec<String>,
         work: impl FnOnce(&mut dyn PushLog) -> Result<T, String> + Send + 'static,
@@ -176,7 +176,8 @@ impl<S: Service> Pusher<S> {
     /// Steps 4 and 5 of a push to the log. Returns whether the log has answered.
     async fn put(&self, failed: &mut Vec<String>, push: &Push) -> bool {
         let rest = Push { items: rest(&self.folder, push).cloned().collect(), ..push.clone() };
-        let (put, delay) = (self.ask(failed, move |log| log.put(&rest).map(|put| (put, rest))).await, self.delay());
+        let (put, delay) =
+            (self.call_log(failed, move |log| log.put(&rest).map(|put| (put, rest))).await, self.delay());
         let (Some((put, rest)), Some(delay)) = (put, delay) else { return false };
         self.folder.options.steps.reach("the log has answered");
         if put == Put::Forgotten {

@@ -352,6 +352,43 @@ mod tests {
     }
 
     #[test]
+    fn l1_a_push_in_a_topic_is_uncertain_until_it_is_due_and_a_failed_pull_postpones_it() {
+        let options = LocalOptions::default();
+        let hour = Duration::from_secs(3_600);
+        let (now, now_ms) = (Instant::now(), unix_ms(SystemTime::now()));
+        let due = |after: Duration| Due { at: now + after, time_ms: now_ms + ms(after) };
+        let read = |state: &State| {
+            let reading = state.reading(0, &options);
+            (reading.value, reading.error_bound)
+        };
+        let mut accurate = state();
+        accurate.count(now_ms, 10, Some(CounterType::Accurate), Some(due(Duration::ZERO)));
+        accurate.count(now_ms, 5, Some(CounterType::Accurate), Some(due(hour)));
+        accurate.pull(pulled(10, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&accurate), (15, Some(5)), "the first one has counted");
+        assert!(accurate.postpone(due(2 * hour)) && accurate.pushed[0].due.expect("it has one").at == now + 2 * hour);
+        let mut eventual = state();
+        for (time_ms, after) in [(now_ms - 500, Duration::ZERO), (now_ms, hour), (now_ms + 9_000_000, 3 * hour)] {
+            eventual.count(time_ms, 10, Some(CounterType::Eventual), Some(due(after)));
+        }
+        eventual.pull(pulled(10, now_ms + 1_000, CounterType::Eventual, 0, now_ms + 1_000));
+        assert_eq!(read(&eventual), (30, Some(10)), "counted, uncertain, and certainly later");
+        eventual.pull(pulled(0, now_ms - 600, CounterType::Eventual, 0, now_ms));
+        assert_eq!(read(&eventual), (20, Some(0)), "no event is so early");
+        // Of an earlier process only the time is known.
+        let mut later =
+            Slot::new(0, "n".to_owned(), "c".to_owned(), 0, now_ms - 1).state.into_inner().expect("no panic");
+        later.pull(pulled(10, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&later), (10, Some(0)));
+        assert!(!later.postpone(due(hour)), "it has counted");
+        let mut later =
+            Slot::new(0, "n".to_owned(), "c".to_owned(), 0, now_ms - 1).state.into_inner().expect("no panic");
+        assert!(later.postpone(due(hour)));
+        later.pull(pulled(0, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&later), (0, None));
+    }
+
+    #[test]
     fn l1_more_pushes_than_are_remembered_widen_the_bound() {
         let options = LocalOptions::default();
         let mut eventual = state();

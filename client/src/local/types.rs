@@ -16,7 +16,7 @@ const TYPE_KNOWN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Types {
     known: HashMap<String, (CounterType, Instant)>,
-    /// When the service could not be asked.
+    /// When the service did not answer.
     unavailable_at: Option<Instant>,
 }
 
@@ -54,8 +54,8 @@ impl Types {
     /// # Errors
     /// As [`check`](Types::check).
     pub(super) async fn check_if_available(&mut self, service: &impl Service, push: &Push) -> Result<(), String> {
-        let may_ask = self.unavailable_at.is_none_or(|at| at.elapsed() >= TYPE_KNOWN);
-        if !self.known.contains_key(&push.namespace) && may_ask {
+        let may_read = self.unavailable_at.is_none_or(|at| at.elapsed() >= TYPE_KNOWN);
+        if !self.known.contains_key(&push.namespace) && may_read {
             match self.read(service, push).await {
                 Ok(()) => {}
                 Err(Error::Refused(refused)) if refused.reason == "NAMESPACE_NOT_FOUND" => {

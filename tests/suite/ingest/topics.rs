@@ -201,7 +201,7 @@ impl Topics {
         tokio::task::spawn_blocking(read).await.expect("no panic")
     }
 
-    /// Deletes a group, as Kafka does with offsets that nobody has written for a week.
+    /// Deletes a group, as Kafka does with offsets that no process has written for a week.
     pub(crate) async fn delete_group(&self, group: &str) {
         let admin: AdminClient<DefaultClientContext> = self.config().create().expect("a client");
         let options = AdminOptions::new().operation_timeout(Some(DEADLINE));

@@ -14,7 +14,7 @@ pub(super) enum Outcome {
     Answer,
     /// No call arrives.
     Away,
-    /// It does what it is asked, and its answer is lost.
+    /// It does what is requested, and its answer is lost.
     Lost,
 }
 

@@ -173,10 +173,12 @@ async fn l1_a_value_has_its_own_pushes_while_they_are_in_the_log() {
 }
 
 #[tokio::test]
-async fn l1_a_push_in_the_log_is_certain_after_the_delay_unless_the_service_was_away() {
+async fn l1_a_push_in_the_log_is_certain_after_the_delay_unless_the_service_was_unavailable() {
     let (folder, fake) = (folder(), Fake::with_log(&[]));
     (fake.log().is_slow, fake.log().delay) = (true, Duration::from_millis(20));
-    let counters = open(folder.path(), &fake).await;
+    let mut options = options();
+    options.clock_error_ms = 0;
+    let counters = open_as(folder.path(), &fake, options.clone()).await;
     let a = handle(&counters, "a");
     a.get();
     a.add(50);
@@ -197,10 +199,11 @@ async fn l1_a_push_in_the_log_is_certain_after_the_delay_unless_the_service_was_
     fake.log().delay = HOUR;
     drop(a);
     counters.close().await.expect("nothing to push");
-    let counters = open(folder.path(), &fake).await;
+    let counters = open_as(folder.path(), &fake, options).await;
     let a = handle(&counters, "a");
     a.add(1);
     counters.push().await.expect("a log that answers");
+    // The push of before is due, but the service was unavailable until now.
     fake.state().is_deaf = true;
     counters.pull().await.expect_err("away");
     fake.state().is_deaf = false;
