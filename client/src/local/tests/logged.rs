@@ -71,7 +71,8 @@ async fn l2_a_push_that_the_log_has_forgotten_waits_for_a_decision() {
         let (folder, fake) = (folder(), Fake::with_log(&[Answered, Lost]));
         let counters = open(folder.path(), &fake).await;
         let (a, b) = (handle(&counters, "a"), handle(&counters, "b"));
-        (a.add(5), b.add(6));
+        a.add(5);
+        b.add(6);
         counters.push().await.expect_err("a lost answer");
         drop((a, b));
         drop(counters);
