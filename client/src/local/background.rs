@@ -42,12 +42,14 @@ pub(super) async fn run<S: Service>(
             request = requests.recv() => match request {
                 Some(Request::Push(reply)) => drop(reply.send(pusher.round().await)),
                 Some(Request::Pull(reply)) => {
-                    let pulled = pull(&folder, &*service, &pusher.pushes, &mut pusher.types).await;
+                    let pulled = pull(&folder, &*service, pusher.delay(), &pusher.pushes, &mut pusher.types).await;
                     drop(reply.send(pulled));
                 }
                 Some(Request::Close(reply)) => {
                     let result = pusher.round().await;
-                    drop((pusher, folder));
+                    drop(folder);
+                    // A log waits a moment for its client to end.
+                    drop(spawn_blocking(move || drop(pusher)).await);
                     drop(reply.send(result));
                     return;
                 }
@@ -55,7 +57,7 @@ pub(super) async fn run<S: Service>(
             },
             _ = push_tick.tick() => drop(pusher.round().await),
             () = sleep_until(next_pull) => {
-                drop(pull(&folder, &*service, &pusher.pushes, &mut pusher.types).await);
+                drop(pull(&folder, &*service, pusher.delay(), &pusher.pushes, &mut pusher.types).await);
                 next_pull = Instant::now() + jittered(folder.options.pull_interval_ms);
             }
         }

@@ -4,8 +4,11 @@ use super::background::{self, Request};
 use super::error::LocalError;
 use super::folder::Folder;
 use super::handle::Handle;
+#[cfg(feature = "local-kafka")]
+use super::kafka::{KafkaLog, TopicOptions};
 use super::options::LocalOptions;
 use super::push::Pusher;
+use super::push_log::PushLog;
 use super::service::Service;
 use super::stats::Stats;
 use super::unresolved::{self, Unresolved};
@@ -19,6 +22,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Requests that may wait for the background task.
 const REQUESTS_MAX: usize = 16;
+
+/// Makes the log of a folder.
+pub(super) type OpenLog = Box<dyn FnOnce(&Folder) -> Result<Box<dyn PushLog>, LocalError> + Send>;
 
 /// Counters in this process, backed by a folder and by the counter service. [The module](crate::local) says what they promise.
 ///
@@ -48,21 +54,51 @@ impl LocalCounters {
         options: LocalOptions,
     ) -> Result<LocalCounters, LocalError> {
         // The file is sent again at the next interval; waiting for longer would delay the pushes of other namespaces.
-        LocalCounters::open_with(folder.as_ref(), client.with_retry_for(Duration::ZERO), options).await
+        LocalCounters::open_with(folder.as_ref(), client.with_retry_for(Duration::ZERO), None, options).await
+    }
+
+    /// Like [`open`](Self::open), but pushes go to a Kafka topic that `tallystone ingest` reads. They need no service: what has been pushed is
+    /// safe in the topic, and counts when the service is there. Pulls come from the service.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). Also [`Invalid`](LocalError::Invalid): Kafka's client refuses an option, or the folder has a push that was
+    /// begun for another topic.
+    #[cfg(feature = "local-kafka")]
+    pub async fn open_with_topic(
+        folder: impl AsRef<Path>,
+        client: CounterClient,
+        topic: TopicOptions,
+        options: LocalOptions,
+    ) -> Result<LocalCounters, LocalError> {
+        let log: OpenLog = Box::new(|folder| Ok(Box::new(KafkaLog::open(topic, folder)?)));
+        LocalCounters::open_with(folder.as_ref(), client.with_retry_for(Duration::ZERO), Some(log), options).await
     }
 
     pub(super) async fn open_with(
         path: &Path,
         service: impl Service,
+        log: Option<OpenLog>,
         options: LocalOptions,
     ) -> Result<LocalCounters, LocalError> {
         let path = path.to_owned();
-        let opened = spawn_blocking(move || Folder::open(&path, options)).await;
-        let (folder, pushes) = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        let open = move || {
+            let (folder, pushes) = Folder::open(&path, options)?;
+            let log = log.map(|open| open(&folder)).transpose()?;
+            let name = log.as_ref().map(|log| log.name());
+            match pushes.iter().filter_map(|push| push.logged.as_ref()).find(|push| Some(&*push.log) != name) {
+                Some(push) => Err(LocalError::invalid(format!(
+                    "the folder has a push to the topic {} that has not ended: open it with this topic",
+                    push.log
+                ))),
+                None => Ok((folder, log, pushes)),
+            }
+        };
+        let opened = spawn_blocking(open).await;
+        let (folder, log, pushes) = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let (folder, service) = (Arc::new(folder), Arc::new(service));
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let has_rest = !pushes.is_empty() || folder.has_unpushed();
-        let pusher = Pusher::new(folder.clone(), service.clone(), pushes);
+        let pusher = Pusher::new(folder.clone(), service.clone(), log, pushes);
         let run = tokio::spawn(background::run(folder.clone(), service, pusher, has_rest, received));
         let (syncing, closing) = oneshot::channel();
         let sync = tokio::spawn(background::sync(folder.clone(), closing));

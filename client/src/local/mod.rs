@@ -24,7 +24,7 @@
 
 // What lives here: the mapped file (`map`, `cells`, `cell`, `stripes`), the other files of the folder (`names`, `push_file`,
 // `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`),
-// and the work in the background (`push`, `push_write`, `pull`, `types`, `background`). What may not: `unsafe` outside
+// and the work in the background (`push`, to the service or to a `push_log`, which `kafka` is, `push_write`, `pull`, `types`, `background`). What may not: `unsafe` outside
 // of `map`; a call of the network on the path of `add` and `get`.
 mod background;
 mod cell;
@@ -35,6 +35,8 @@ mod files;
 mod folder;
 mod frames;
 mod handle;
+#[cfg(feature = "local-kafka")]
+mod kafka;
 mod limit;
 mod map;
 mod names;
@@ -42,6 +44,7 @@ mod options;
 mod pull;
 mod push;
 mod push_file;
+mod push_log;
 mod push_write;
 mod service;
 mod slot;
@@ -56,6 +59,8 @@ mod unresolved;
 pub use counters::LocalCounters;
 pub use error::LocalError;
 pub use handle::Handle;
+#[cfg(feature = "local-kafka")]
+pub use kafka::TopicOptions;
 pub use limit::LimitCheck;
 pub use options::LocalOptions;
 pub use slot::Reading;

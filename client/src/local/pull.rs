@@ -3,21 +3,23 @@
 use super::folder::Folder;
 use super::push_file::Push;
 use super::service::{CALL_MAX, Service};
-use super::slot::{Pulled, Slot};
+use super::slot::{Due, Pulled, Slot};
 use super::stats::Tally;
 use super::types::Types;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Pulls the counters that were read lately. No add is being sent meanwhile, so each earlier one was acknowledged, or is in `pushes`.
+/// `delay`: how long an acknowledged push takes to count, if pushes go to a log.
 ///
 /// # Errors
 /// Some counters keep the values of before. The text says what failed first.
 pub(super) async fn pull(
     folder: &Folder,
     service: &impl Service,
+    delay: Option<Duration>,
     pushes: &BTreeMap<String, Push>,
     types: &mut Types,
 ) -> Result<(), String> {
@@ -30,6 +32,9 @@ pub(super) async fn pull(
             let results = match service.get(&namespace, counters).await {
                 Ok(results) => results,
                 Err(error) => {
+                    if let Some(delay) = delay {
+                        postpone(folder, &namespace, delay);
+                    }
                     failed.push(format!("{namespace}: {error}"));
                     break;
                 }
@@ -50,6 +55,18 @@ pub(super) async fn pull(
     Tally::count(if result.is_ok() { &tally.pulls } else { &tally.pull_failures });
     tally.latest(|latest| latest.pull_error = result.clone().err());
     result
+}
+
+/// What is in the log counts when the service is there again.
+fn postpone(folder: &Folder, namespace: &str, delay: Duration) {
+    let to = Due::after(delay, &folder.options);
+    for slot in folder.slots().get(namespace).into_iter().flat_map(HashMap::values) {
+        let mut state = slot.state();
+        if state.postpone(to) {
+            let index = slot.index as usize;
+            folder.cells.set_pushed_ms(index, to.time_ms.max(folder.cells.pushed_ms(index)));
+        }
+    }
 }
 
 /// The slots that were read within `idle_ms`, by namespace.

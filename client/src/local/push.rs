@@ -13,20 +13,26 @@
 //! 6. The bases are written to disk. Before this, a loss of power could bring back a base without its push.
 //! 7. The push is removed, and the removal is written to disk. Before this, a loss of power could bring the push back after the next
 //!    one had moved the bases on.
+//!
+//! With a log, a push requests the mark of its namespace before step 3, and is written to the log as a whole in step 4, where its token
+//! becomes the mark. A crash: the next process reads the mark, and knows whether the push is there.
 
 use super::error::LocalError;
 use super::folder::Folder;
-use super::push_file::{Item, Push};
+use super::push_file::{Item, Logged, Push};
+use super::push_log::{PushLog, Put};
 use super::push_write::{capture, remove, renewed, rest, set_aside, write};
 use super::service::{CALL_MAX, Service};
+use super::slot::{Due, unix_ms};
 use super::stats::Tally;
 use super::types::Types;
 use super::unresolved::Unresolved;
-use crate::counter::{Added, IdempotencyToken, NewAdd};
+use crate::counter::{IdempotencyToken, NewAdd};
 use crate::error::Refused;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Instant;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::task::{JoinSet, spawn_blocking};
 
 /// How often a round sends a push with a new time: after the second time the clock is probably wrong.
@@ -37,12 +43,21 @@ const CALLS_MAX: usize = 8;
 pub(super) struct Pusher<S> {
     folder: Arc<Folder>,
     service: Arc<S>,
+    /// New pushes are written here, if it is there.
+    log: Option<Log>,
     /// Pushes that have not ended, by namespace. Each namespace has at most one, here or in `unsent`. The files of these are on disk.
     pub(super) pushes: BTreeMap<String, Push>,
     /// Pushes whose files may have been renamed, perhaps not durably. They are kept here so that their slots are not freed: otherwise the
     /// next process would find a file whose counters are not those of the folder.
     unsent: BTreeMap<String, Push>,
     pub(super) types: Types,
+}
+
+/// A log, and what it has said of itself.
+struct Log {
+    calls: Arc<Mutex<Box<dyn PushLog>>>,
+    name: String,
+    delay: Duration,
 }
 
 /// What an add that did not count means.
@@ -74,9 +89,13 @@ fn classify(refused: &Refused) -> Refusal {
 
 impl<S: Service> Pusher<S> {
     /// `pushes` are those of a process before this one.
-    pub(super) fn new(folder: Arc<Folder>, service: Arc<S>, pushes: Vec<Push>) -> Self {
+    pub(super) fn new(folder: Arc<Folder>, service: Arc<S>, log: Option<Box<dyn PushLog>>, pushes: Vec<Push>) -> Self {
+        let log = log.map(|log| {
+            let (name, delay) = (log.name().to_owned(), log.delay());
+            Log { calls: Arc::new(Mutex::new(log)), name, delay }
+        });
         let pushes = pushes.into_iter().map(|push| (push.namespace.clone(), push)).collect();
-        Pusher { folder, service, pushes, unsent: BTreeMap::new(), types: Types::default() }
+        Pusher { folder, service, log, pushes, unsent: BTreeMap::new(), types: Types::default() }
     }
 
     /// Pushes everything that was added before the call.
@@ -111,15 +130,68 @@ impl<S: Service> Pusher<S> {
     /// Steps 1 to 3.
     async fn begin(&mut self, failed: &mut Vec<String>) {
         let (folder, held) = (self.folder.clone(), self.held());
-        let Some(new) = blocking(failed, move || Ok(capture(&folder, &held))).await else { return };
+        let Some(new) = blocking(failed, move || Ok::<_, LocalError>(capture(&folder, &held))).await else { return };
         let mut begun: Vec<Push> = self.unsent.values().cloned().collect();
-        for push in new {
-            match self.types.check(&*self.service, &push).await {
-                Ok(()) => begun.push(push),
-                Err(error) => failed.push(error),
+        for mut push in new {
+            let checked = match &self.log {
+                None => self.types.check(&*self.service, &push).await,
+                Some(_) => self.types.check_if_available(&*self.service, &push).await,
+            };
+            if let Err(error) = checked {
+                failed.push(error);
+                continue;
             }
+            if let Some(log) = self.log.as_ref().map(|log| log.name.clone()) {
+                let namespace = push.namespace.clone();
+                // The log answers for all namespaces, or for none.
+                let Some(mark_before) = self.call_log(failed, move |log| log.mark(&namespace)).await else { break };
+                push.logged = Some(Logged { log, mark_before });
+            }
+            begun.push(push);
         }
         self.write(failed, begun).await;
+    }
+
+    /// How long a push takes from the log to its count; `None`: pushes are calls.
+    pub(super) fn delay(&self) -> Option<Duration> {
+        self.log.as_ref().map(|log| log.delay)
+    }
+
+    /// Calls the log, and waits for it.
+    async fn call_log<T: Send + 'static>(
+        &self,
+        failed: &mut Vec<String>,
+        work: impl FnOnce(&mut dyn PushLog) -> Result<T, String> + Send + 'static,
+    ) -> Option<T> {
+        let calls = self.log.as_ref()?.calls.clone();
+        // The folder stays locked for as long as the call may write.
+        let folder = self.folder.clone();
+        blocking(failed, move || {
+            let _folder = folder;
+            work(&mut **calls.lock().unwrap_or_else(PoisonError::into_inner))
+        })
+        .await
+    }
+
+    /// Steps 4 and 5 of a push to the log. Returns whether the log has answered.
+    async fn put(&self, failed: &mut Vec<String>, push: &Push) -> bool {
+        let rest = Push { items: rest(&self.folder, push).cloned().collect(), ..push.clone() };
+        let (put, delay) =
+            (self.call_log(failed, move |log| log.put(&rest).map(|put| (put, rest))).await, self.delay());
+        let (Some((put, rest)), Some(delay)) = (put, delay) else { return false };
+        self.folder.options.steps.reach("the log has answered");
+        if put == Put::Forgotten {
+            let unresolved: Vec<_> =
+                rest.items.iter().map(|item| Unresolved::new(push, item, "PUSH_FORGOTTEN")).collect();
+            let (folder, push) = (self.folder.clone(), push.clone());
+            blocking(failed, move || set_aside(&folder, &push, &unresolved)).await;
+            return true;
+        }
+        let due = Due::after(delay, &self.folder.options);
+        for item in &rest.items {
+            self.count(push, item, put == Put::Found, Some(due));
+        }
+        true
     }
 
     /// The namespaces with a push that has not ended.
@@ -146,7 +218,13 @@ impl<S: Service> Pusher<S> {
     /// Steps 4 and 5.
     async fn send_all(&mut self, failed: &mut Vec<String>) {
         let namespaces: Vec<String> = self.pushes.keys().cloned().collect();
+        let mut has_log = true;
         for namespace in namespaces {
+            let logged = self.pushes.get(&namespace).filter(|push| push.logged.is_some());
+            if let Some(push) = logged.filter(|push| rest(&self.folder, push).next().is_some()) {
+                has_log = has_log && self.put(failed, push).await;
+                continue;
+            }
             for attempt in 1..=SENT_PER_ROUND {
                 let Some(push) = self.pushes.get(&namespace).filter(|push| rest(&self.folder, push).next().is_some())
                 else {
@@ -236,7 +314,7 @@ impl<S: Service> Pusher<S> {
             };
             for (item, result) in rest[number * CALL_MAX..].iter().zip(results) {
                 match result {
-                    Ok(added) => self.count(push, item, &added),
+                    Ok(added) => self.count(push, item, added.duplicate, None),
                     Err(refused) => match classify(&refused) {
                         Refusal::TooOld => sent.too_old += 1,
                         Refusal::Unresolved => sent.unresolved.push(Unresolved::new(push, item, &refused.reason)),
@@ -247,20 +325,26 @@ impl<S: Service> Pusher<S> {
         }
     }
 
-    fn count(&self, push: &Push, item: &Item, added: &Added) {
+    /// `due`: when it counts, if it is in the log.
+    fn count(&self, push: &Push, item: &Item, is_duplicate: bool, due: Option<Due>) {
         let folder = &self.folder;
         let slot = folder.slots().get(&push.namespace).and_then(|slots| slots.get(&item.counter)).cloned();
         {
             let mut state = slot.as_ref().map(|slot| slot.state());
             let index = item.slot as usize;
-            folder.cells.set_pushed_ms(index, push.time_ms.max(folder.cells.pushed_ms(index)));
+            let latest_ms = due.map_or(push.time_ms, |due| due.time_ms);
+            folder.cells.set_pushed_ms(index, latest_ms.max(folder.cells.pushed_ms(index)));
             folder.cells.set_base(index, item.base);
             if let Some(state) = &mut state {
-                state.count(push.time_ms, item.delta, self.types.get(&push.namespace));
+                // The record has the time at which it was written, or that of another clock, which may be behind.
+                let now_ms = unix_ms(SystemTime::now());
+                let earliest = |_| push.time_ms.min(now_ms).saturating_sub(folder.options.clock_error_ms);
+                let time_ms = due.map_or(push.time_ms, earliest);
+                state.count(time_ms, item.delta, self.types.get(&push.namespace), due);
             }
         }
         Tally::count(&folder.tally.pushed_adds);
-        if added.duplicate {
+        if is_duplicate {
             Tally::count(&folder.tally.duplicates);
         }
         folder.options.steps.reach("a base has moved");
@@ -273,7 +357,7 @@ impl<S: Service> Pusher<S> {
         let folder = self.folder.clone();
         let removed = blocking(failed, move || {
             remove(&folder, &ended)?;
-            Ok(ended)
+            Ok::<_, LocalError>(ended)
         });
         for namespace in removed.await.into_iter().flatten() {
             self.pushes.remove(&namespace);
@@ -284,10 +368,10 @@ impl<S: Service> Pusher<S> {
     }
 }
 
-/// Calls the file system on a thread that may wait for it.
-async fn blocking<T: Send + 'static>(
+/// Calls the file system or the log on a thread that may wait for it.
+async fn blocking<T: Send + 'static, E: Display + Send + 'static>(
     failed: &mut Vec<String>,
-    work: impl FnOnce() -> Result<T, LocalError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Option<T> {
     match spawn_blocking(work).await {
         Ok(Ok(done)) => Some(done),

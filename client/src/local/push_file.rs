@@ -1,5 +1,6 @@
 //! The file `push-NAMESPACE`: what a push sends. It is on disk before the first byte is sent, and is removed when each of its adds has
-//! a definite answer and the bases are on disk. A restart sends it again as it is.
+//! a definite answer and the bases are on disk. A restart sends it again as it is. A push that is written to a log instead has another
+//! magic number, so that versions of this library that know only calls refuse it.
 
 use super::error::LocalError;
 use super::files::{self, UNFINISHED};
@@ -9,7 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "push-";
+/// Of a push that calls send.
 const MAGIC: u64 = u64::from_le_bytes(*b"TSPUSH_1");
+/// Of a push that is written to a log.
+const MAGIC_LOGGED: u64 = u64::from_le_bytes(*b"TSPUSH_2");
 
 /// One add of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +31,17 @@ pub(super) struct Push {
     pub(super) namespace: String,
     pub(super) token: String,
     pub(super) time_ms: u64,
+    /// `None`: calls send it.
+    pub(super) logged: Option<Logged>,
     pub(super) items: Vec<Item>,
+}
+
+/// Where a push is written instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) log: String,
+    /// The mark of the namespace while the push is not there.
+    pub(super) mark_before: String,
 }
 
 impl Push {
@@ -53,9 +67,14 @@ impl Push {
     }
 
     fn encode(&self, folder_id: u64) -> Vec<u8> {
-        let mut content = [MAGIC, folder_id, self.time_ms].map(u64::to_le_bytes).concat();
+        let magic = if self.logged.is_some() { MAGIC_LOGGED } else { MAGIC };
+        let mut content = [magic, folder_id, self.time_ms].map(u64::to_le_bytes).concat();
         put_text(&mut content, &self.namespace);
         put_text(&mut content, &self.token);
+        if let Some(Logged { log, mark_before }) = &self.logged {
+            put_text(&mut content, log);
+            put_text(&mut content, mark_before);
+        }
         for item in &self.items {
             content.extend(item.slot.to_le_bytes());
             content.extend(item.delta.to_le_bytes());
@@ -67,11 +86,17 @@ impl Push {
 
     fn decode(content: &[u8], folder_id: u64) -> Option<Push> {
         let mut fields = Fields::new(content);
-        if (fields.u64()?, fields.u64()?) != (MAGIC, folder_id) {
+        let magic = fields.u64()?;
+        if !matches!(magic, MAGIC | MAGIC_LOGGED) || fields.u64()? != folder_id {
             return None;
         }
         let time_ms = fields.u64()?;
         let (namespace, token) = (fields.text()?.to_owned(), fields.text()?.to_owned());
+        let logged = if magic == MAGIC_LOGGED {
+            Some(Logged { log: fields.text()?.to_owned(), mark_before: fields.text()?.to_owned() })
+        } else {
+            None
+        };
         let mut items = Vec::new();
         while !fields.is_at_end() {
             let (slot, delta, base) = (fields.u32()?, fields.i64()?, fields.i64()?);
@@ -79,7 +104,7 @@ impl Push {
             check_names(&namespace, &counter).ok()?;
             items.push(Item { slot, counter, delta, base });
         }
-        Some(Push { namespace, token, time_ms, items })
+        Some(Push { namespace, token, time_ms, logged, items })
     }
 
     /// The pushes that have begun and have not ended.
@@ -110,7 +135,12 @@ mod tests {
     fn push() -> Push {
         let item = |slot, counter: &str, delta| Item { slot, counter: counter.to_owned(), delta, base: delta * 2 };
         let items = vec![item(0, "a", 5), item(7, "b", -5)];
-        Push { namespace: "ads".to_owned(), token: "t".repeat(32), time_ms: 1_795_176_000_000, items }
+        Push { namespace: "ads".to_owned(), token: "t".repeat(32), time_ms: 1_795_176_000_000, logged: None, items }
+    }
+
+    fn logged() -> Push {
+        let logged = Logged { log: "adds".to_owned(), mark_before: "m".repeat(32) };
+        Push { logged: Some(logged), ..push() }
     }
 
     #[test]
@@ -121,16 +151,23 @@ mod tests {
         assert_eq!(Push::read_all(folder.path(), 7).expect("none"), [], "it has no name yet");
         push().finish(folder.path()).expect("room");
         assert_eq!(Push::read_all(folder.path(), 7).expect("one"), [push()]);
-        let other = Push { namespace: "ADS".to_owned(), ..push() };
+        let other = Push { namespace: "ADS".to_owned(), ..logged() };
         other.write(folder.path(), 7).and_then(|()| other.finish(folder.path())).expect("room");
-        assert_eq!(Push::read_all(folder.path(), 7).expect("two").len(), 2);
+        let both = Push::read_all(folder.path(), 7).expect("two");
+        assert!(both.len() == 2 && both.contains(&push()) && both.contains(&other), "{both:?}");
         assert_eq!(Push::file_name("ADs.1~"), "push-+a+ds.1~");
     }
 
     #[test]
     fn l2_a_damaged_push_is_refused() {
+        for push in [push(), logged()] {
+            refuses_damage(&push);
+        }
+    }
+
+    fn refuses_damage(push: &Push) {
         let folder = tempfile::tempdir().expect("a folder");
-        push().write(folder.path(), 7).and_then(|()| push().finish(folder.path())).expect("room");
+        push.write(folder.path(), 7).and_then(|()| push.finish(folder.path())).expect("room");
         assert!(Push::read_all(folder.path(), 8).is_err(), "of another folder");
         let path = Push::path(folder.path(), "ads");
         let content = std::fs::read(&path).expect("the push");

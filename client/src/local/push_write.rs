@@ -36,7 +36,7 @@ pub(super) fn capture(folder: &Folder, held: &[String]) -> Vec<Push> {
         let items: Vec<Item> = slots.values().filter_map(|slot| item(slot)).collect();
         if !items.is_empty() {
             let (token, time_ms) = new_event();
-            pushes.push(Push { namespace: namespace.clone(), token, time_ms, items });
+            pushes.push(Push { namespace: namespace.clone(), token, time_ms, logged: None, items });
         }
     }
     folder.options.steps.reach("totals are read");
@@ -99,7 +99,7 @@ pub(super) fn set_aside(folder: &Folder, push: &Push, adds: &[Unresolved]) -> Re
 pub(super) fn renewed(folder: &Folder, push: &Push) -> Push {
     let (token, time_ms) = new_event();
     let items = rest(folder, push).cloned().collect();
-    Push { namespace: push.namespace.clone(), token, time_ms, items }
+    Push { namespace: push.namespace.clone(), token, time_ms, logged: None, items }
 }
 
 /// Steps 6 and 7.

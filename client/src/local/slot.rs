@@ -17,8 +17,8 @@ pub struct Reading {
     /// The last pulled count, plus what this folder has added since. Only this folder's adds if the counter was never pulled.
     pub value: i64,
     /// By how much the value may differ from the count of all adds that have happened; `None`: unknown, because the counter was never
-    /// pulled, no rollup of it has run, or the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
-    /// opened. Clears and deletions are not part of it.
+    /// pulled, no rollup of it has run, the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
+    /// opened, or that may still be in a topic. Clears and deletions are not part of it.
     pub error_bound: Option<u64>,
     /// Adds of others that are older than this are in the value, in ms; `None`: never pulled, or not rolled up. The error bound is this time multiplied by
     /// [`others_per_s_max`](LocalOptions::others_per_s_max), plus what is uncertain of this folder's adds.
@@ -43,8 +43,10 @@ pub(super) struct State {
     pushed: Vec<Pushed>,
     /// How much of the first of them has another time than it had: it was joined with the next one.
     blurred: u64,
-    /// The time of the last push before the folder was opened. A rollup up to then may lack such pushes, and `pushed` has none of
-    /// them.
+    /// How much of them the pulled count may have already, because nothing says when a push through a topic has counted.
+    uncertain: u64,
+    /// The latest time that an add of a push before the folder was opened may have. A rollup up to then may lack such pushes, and
+    /// `pushed` has none of them. A count of before this time may lack those that went through a topic.
     pushed_before_ms: u64,
     /// The service has expired or deleted the counter.
     pub(super) is_gone: bool,
@@ -56,10 +58,32 @@ pub(super) struct State {
 }
 
 struct Pushed {
+    /// No event of it is earlier.
     time_ms: u64,
+    /// `None`: the service has counted it, at `time_ms`.
+    due: Option<Due>,
     delta: i64,
     /// The sum of the absolute values of its deltas.
     size: u64,
+}
+
+/// When a push through a topic has certainly counted, and the latest time that its event can have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    at: Instant,
+    pub(super) time_ms: u64,
+}
+
+impl Due {
+    /// Of a push that is in the topic now. Its event may get the time of another machine, whose clock may be ahead.
+    pub(super) fn after(delay: Duration, options: &LocalOptions) -> Due {
+        let time_ms = unix_ms(SystemTime::now()).saturating_add(ms(delay)).saturating_add(options.clock_error_ms);
+        Due { at: Instant::now() + delay, time_ms }
+    }
+
+    fn later(self, other: Due) -> Due {
+        Due { at: self.at.max(other.at), time_ms: self.time_ms.max(other.time_ms) }
+    }
 }
 
 /// A count, and how it was read.
@@ -74,13 +98,14 @@ pub(super) struct Pulled {
 }
 
 impl Slot {
-    /// `pushed_ms`: the time of the last push that an earlier process has made, Unix ms.
+    /// `pushed_ms`: the latest time of an add that an earlier process has pushed, Unix ms.
     pub(super) fn new(index: u32, namespace: String, counter: String, total: i64, pushed_ms: u64) -> Slot {
         let now = Instant::now();
         let state = State {
             pulled: None,
             pushed: Vec::new(),
             blurred: 0,
+            uncertain: 0,
             pushed_before_ms: pushed_ms,
             is_gone: false,
             read_at: now,
@@ -104,16 +129,19 @@ impl Slot {
 }
 
 impl State {
-    /// An add is counted. The caller has moved the base under the same lock.
-    pub(super) fn count(&mut self, time_ms: u64, delta: i64, counter_type: Option<CounterType>) {
-        let is_accurate = counter_type == Some(CounterType::Accurate);
+    /// An add is counted, or is in the topic: then `due` says when it counts. The caller has moved the base under the same lock.
+    pub(super) fn count(&mut self, time_ms: u64, delta: i64, counter_type: Option<CounterType>, due: Option<Due>) {
+        let is_accurate = counter_type == Some(CounterType::Accurate) && due.is_none();
         match self.pushed.last_mut() {
             // The next pull has everything that was acknowledged before it, whatever its time.
-            Some(last) if is_accurate => last.delta = last.delta.wrapping_add(delta),
-            _ => self.pushed.push(Pushed { time_ms, delta, size: delta.unsigned_abs() }),
+            Some(last) if is_accurate && last.due.is_none() => {
+                last.delta = last.delta.wrapping_add(delta);
+                last.size = last.size.saturating_add(delta.unsigned_abs());
+            }
+            _ => self.pushed.push(Pushed { time_ms, due, delta, size: delta.unsigned_abs() }),
         }
         if is_accurate && self.pulled.is_none() {
-            self.pushed.clear();
+            self.pushed.retain(|push| push.due.is_some());
         }
         let max = if self.pulled.is_some() { PUSHED_MAX } else { PUSHED_UNREAD_MAX };
         while self.pushed.len() > max {
@@ -122,6 +150,10 @@ impl State {
             // If the clock was set back, the second one is the earlier one.
             self.blurred = if first.time_ms <= second.time_ms { first.size } else { first.size.max(second.size) };
             second.time_ms = second.time_ms.max(first.time_ms);
+            second.due = match (first.due, second.due) {
+                (Some(first), Some(second)) => Some(second.later(first)),
+                (first, second) => second.or(first),
+            };
             second.delta = second.delta.wrapping_add(first.delta);
             second.size = second.size.saturating_add(first.size);
         }
@@ -138,17 +170,47 @@ impl State {
         let had_rollup = self.pulled.filter(|last| last.counted.exact_to_ms > 0);
         self.is_gone = is_empty && (self.is_gone || had_rollup.is_some());
         match counter_type {
-            CounterType::Accurate | CounterType::BestEffort => self.pushed.clear(),
+            CounterType::Accurate | CounterType::BestEffort => {
+                self.pushed.retain(|push| push.due.is_some_and(|due| due.at > pulled.at));
+                self.uncertain = sizes(self.pushed.iter());
+            }
             CounterType::Eventual => {
                 // What was pushed since the last pull may have come after the deletion.
                 let from_ms = had_rollup.filter(|_| is_empty).map_or(exact_to_ms, |last| unix_ms(last.at_time));
-                self.pushed.retain(|push| push.time_ms >= from_ms);
+                self.pushed.retain(|push| push.due.map_or(push.time_ms, |due| due.time_ms) >= from_ms);
+                let may_have = |push: &&Pushed| push.due.is_some() && push.time_ms < from_ms;
+                self.uncertain = sizes(self.pushed.iter().filter(may_have));
             }
         }
         if self.pushed.len() < before {
             self.blurred = 0;
         }
         self.pulled = Some(pulled);
+    }
+
+    /// The service was unavailable until now, so what is in a topic may count later than it was due. Returns whether something is.
+    pub(super) fn postpone(&mut self, to: Due) -> bool {
+        let mut is_waiting = false;
+        for due in self.pushed.iter_mut().filter_map(|push| push.due.as_mut()) {
+            *due = due.later(to);
+            is_waiting = true;
+        }
+        // Of the pushes of an earlier process only the time is known.
+        if self.lacks_own() {
+            self.pushed_before_ms = self.pushed_before_ms.max(to.time_ms);
+            is_waiting = true;
+        }
+        is_waiting
+    }
+
+    /// Whether the pulled count may lack a push of before the folder was opened.
+    fn lacks_own(&self) -> bool {
+        let exact_to_ms = self.pulled.map_or(0, |pulled| match pulled.counted.counter_type {
+            CounterType::Eventual => pulled.counted.exact_to_ms,
+            // A count that is read then has the events of that moment, too.
+            CounterType::Accurate | CounterType::BestEffort => unix_ms(pulled.at_time).saturating_add(1),
+        });
+        self.pushed_before_ms > 0 && exact_to_ms <= self.pushed_before_ms
     }
 
     /// The value, with what is not pushed yet.
@@ -160,11 +222,11 @@ impl State {
         // The one clock does not advance while the machine sleeps, the other one can be set back.
         let since_pull = at.elapsed().max(at_time.elapsed().unwrap_or_default());
         let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(since_pull)));
-        let lacks_own = counted.counter_type == CounterType::Eventual && counted.exact_to_ms <= self.pushed_before_ms;
-        let others = age_ms.filter(|_| !lacks_own);
+        let others = age_ms.filter(|_| !self.lacks_own());
         let others = others.map(|age_ms| u128::from(age_ms) * u128::from(options.others_per_s_max));
         let others = others.map(|others| u64::try_from(others.div_ceil(1_000)).unwrap_or(u64::MAX));
         let bound = others.map(|others| others.saturating_add(in_flight).saturating_add(self.blurred));
+        let bound = bound.map(|bound| bound.saturating_add(self.uncertain));
         let value = counted.count.saturating_add(pushed);
         Reading { value, error_bound: bound, age_ms, pulled_at: Some(at_time) }
     }
@@ -180,6 +242,10 @@ fn lag_ms(counted: &Counted, pulled_at: SystemTime, options: &LocalOptions) -> O
         }
     };
     Some(options.others_delay_ms.saturating_add(rollup_lag_ms))
+}
+
+fn sizes<'a>(pushes: impl Iterator<Item = &'a Pushed>) -> u64 {
+    pushes.fold(0, |sum, push| sum.saturating_add(push.size))
 }
 
 fn ms(duration: Duration) -> u64 {
@@ -249,7 +315,7 @@ mod tests {
         let mut eventual = state();
         eventual.pull(pulled(0, 1, CounterType::Eventual, 0, 1));
         for number in 0..PUSHED_MAX as u64 + 2 {
-            eventual.count(9_000 - number, 10, Some(CounterType::Eventual));
+            eventual.count(9_000 - number, 10, Some(CounterType::Eventual), None);
         }
         let all = 10 * (PUSHED_MAX as i64 + 2);
         // A rollup that has all of them except the first three.
@@ -265,7 +331,7 @@ mod tests {
         let value = |state: &State| state.reading(0, &options).value;
         let mut eventual = state();
         for time_ms in [1_000, 2_000, 3_000] {
-            eventual.count(time_ms, 10, Some(CounterType::Eventual));
+            eventual.count(time_ms, 10, Some(CounterType::Eventual), None);
         }
         eventual.pull(pulled(100, 2_000, CounterType::Eventual, 0, 3_500));
         assert_eq!(value(&eventual), 120, "the event of 2,000 is not before 2,000");
@@ -275,14 +341,51 @@ mod tests {
         assert_eq!(value(&eventual), 120);
 
         let mut accurate = state();
-        accurate.count(1_000, 10, Some(CounterType::Accurate));
+        accurate.count(1_000, 10, Some(CounterType::Accurate), None);
         assert_eq!(value(&accurate), 0, "the first pull will have it");
         accurate.pull(pulled(10, 0, CounterType::Accurate, 0, 1_500));
-        accurate.count(2_000, 5, Some(CounterType::Accurate));
-        accurate.count(2_500, 5, Some(CounterType::Accurate));
+        accurate.count(2_000, 5, Some(CounterType::Accurate), None);
+        accurate.count(2_500, 5, Some(CounterType::Accurate), None);
         assert_eq!(value(&accurate), 20);
         accurate.pull(pulled(20, 0, CounterType::Accurate, 0, 3_000));
         assert_eq!(value(&accurate), 20);
+    }
+
+    #[test]
+    fn l1_a_push_in_a_topic_is_uncertain_until_it_is_due_and_a_failed_pull_postpones_it() {
+        let options = LocalOptions::default();
+        let hour = Duration::from_secs(3_600);
+        let (now, now_ms) = (Instant::now(), unix_ms(SystemTime::now()));
+        let due = |after: Duration| Due { at: now + after, time_ms: now_ms + ms(after) };
+        let read = |state: &State| {
+            let reading = state.reading(0, &options);
+            (reading.value, reading.error_bound)
+        };
+        let mut accurate = state();
+        accurate.count(now_ms, 10, Some(CounterType::Accurate), Some(due(Duration::ZERO)));
+        accurate.count(now_ms, 5, Some(CounterType::Accurate), Some(due(hour)));
+        accurate.pull(pulled(10, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&accurate), (15, Some(5)), "the first one has counted");
+        assert!(accurate.postpone(due(2 * hour)) && accurate.pushed[0].due.expect("it has one").at == now + 2 * hour);
+        let mut eventual = state();
+        for (time_ms, after) in [(now_ms - 500, Duration::ZERO), (now_ms, hour), (now_ms + 9_000_000, 3 * hour)] {
+            eventual.count(time_ms, 10, Some(CounterType::Eventual), Some(due(after)));
+        }
+        eventual.pull(pulled(10, now_ms + 1_000, CounterType::Eventual, 0, now_ms + 1_000));
+        assert_eq!(read(&eventual), (30, Some(10)), "counted, uncertain, and certainly later");
+        eventual.pull(pulled(0, now_ms - 600, CounterType::Eventual, 0, now_ms));
+        assert_eq!(read(&eventual), (20, Some(0)), "no event is so early");
+        // Of an earlier process only the time is known.
+        let mut later =
+            Slot::new(0, "n".to_owned(), "c".to_owned(), 0, now_ms - 1).state.into_inner().expect("no panic");
+        later.pull(pulled(10, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&later), (10, Some(0)));
+        assert!(!later.postpone(due(hour)), "it has counted");
+        let mut later =
+            Slot::new(0, "n".to_owned(), "c".to_owned(), 0, now_ms - 1).state.into_inner().expect("no panic");
+        assert!(later.postpone(due(hour)));
+        later.pull(pulled(0, 0, CounterType::Accurate, 0, now_ms));
+        assert_eq!(read(&later), (0, None));
     }
 
     #[test]
@@ -292,7 +395,7 @@ mod tests {
         eventual.pull(pulled(0, 1, CounterType::Eventual, 0, 1));
         let count = PUSHED_MAX as u64 + 3;
         for number in 0..count {
-            eventual.count(1_000 + number, 10, Some(CounterType::Eventual));
+            eventual.count(1_000 + number, 10, Some(CounterType::Eventual), None);
         }
         let reading = eventual.reading(0, &options);
         assert_eq!((reading.value, reading.error_bound), ((count * 10) as i64, Some(30)));
@@ -334,8 +437,8 @@ mod tests {
         eventual.pull(pulled(0, 0, CounterType::Eventual, 0, 500));
         assert!(!eventual.is_gone, "no rollup has run");
         eventual.pull(pulled(100, 1_000, CounterType::Eventual, 0, 2_000));
-        eventual.count(1_500, 7, Some(CounterType::Eventual));
-        eventual.count(2_500, 8, Some(CounterType::Eventual));
+        eventual.count(1_500, 7, Some(CounterType::Eventual), None);
+        eventual.count(2_500, 8, Some(CounterType::Eventual), None);
         eventual.pull(pulled(0, 0, CounterType::Eventual, 0, 3_000));
         assert!(eventual.is_gone);
         assert_eq!(eventual.reading(0, &options).value, 8, "it may have come after the deletion");

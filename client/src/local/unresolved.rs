@@ -23,11 +23,12 @@ pub struct Unresolved {
     pub counter: String,
     /// What was to be added.
     pub delta: i64,
-    /// The token with which it was sent.
+    /// The token with which it was sent. In a topic it is the header `tallystone-push` of the record.
     pub token: String,
     /// The time of the event, in Unix ms.
     pub time_ms: u64,
-    /// The reason of the service: `TOKEN_EXPIRED` (perhaps counted), `TOKEN_CONFLICT`, `OVERFLOW` or `INVALID_ARGUMENT` (not counted).
+    /// The reason of the service: `TOKEN_EXPIRED` (perhaps counted), `TOKEN_CONFLICT`, `OVERFLOW` or `INVALID_ARGUMENT` (not counted). Or
+    /// `PUSH_FORGOTTEN`: Kafka no longer knows whether the add is in the topic.
     pub reason: String,
 }
 
@@ -118,7 +119,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(read(folder.path()).expect("none"), []);
         let item = Item { slot: 1, counter: "c".to_owned(), delta: -3, base: 4 };
-        let push = Push { namespace: "ads".to_owned(), token: "t".to_owned(), time_ms: 5, items: Vec::new() };
+        let push =
+            Push { namespace: "ads".to_owned(), token: "t".to_owned(), time_ms: 5, logged: None, items: Vec::new() };
         let first = Unresolved::new(&push, &item, "TOKEN_EXPIRED");
         let second = Unresolved { counter: "d".to_owned(), ..first.clone() };
         append(folder.path(), std::slice::from_ref(&first)).expect("room");

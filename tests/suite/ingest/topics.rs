@@ -133,7 +133,7 @@ impl Topics {
     }
 
     /// The records of a topic with these partitions, in the order of each.
-    pub(super) async fn records(&self, topic: &str, partitions: i32) -> Vec<OwnedMessage> {
+    pub(crate) async fn records(&self, topic: &str, partitions: i32) -> Vec<OwnedMessage> {
         let (topics, topic) = (self.clone(), topic.to_owned());
         let read = move || {
             let mut begin = TopicPartitionList::new();
@@ -181,7 +181,7 @@ impl Topics {
     }
 
     /// Waits until every record is decided.
-    pub(super) async fn until_decided(&self) {
+    pub(crate) async fn until_decided(&self) {
         let give_up_at = tokio::time::Instant::now() + Duration::from_secs(180);
         while !self.are_decided().await {
             assert!(tokio::time::Instant::now() < give_up_at, "records are not decided");
@@ -199,6 +199,15 @@ impl Topics {
             })
         };
         tokio::task::spawn_blocking(read).await.expect("no panic")
+    }
+
+    /// Deletes a group, as Kafka does with offsets that no process has written for a week.
+    pub(crate) async fn delete_group(&self, group: &str) {
+        let admin: AdminClient<DefaultClientContext> = self.config().create().expect("a client");
+        let options = AdminOptions::new().operation_timeout(Some(DEADLINE));
+        for deleted in admin.delete_groups(&[group], &options).await.expect("a response") {
+            deleted.expect("a group");
+        }
     }
 
     /// Writes those of the chosen groups again, as a member does that has not noticed that the topic was deleted. The group
@@ -264,7 +273,7 @@ fn rest(consumer: &BaseConsumer, from: &TopicPartitionList, records_max: usize) 
 }
 
 /// The value of a record's header.
-pub(super) fn header(record: &OwnedMessage, name: &str) -> Option<String> {
+pub(crate) fn header(record: &OwnedMessage, name: &str) -> Option<String> {
     let header = record.headers()?.iter().find(|header| header.key == name)?;
     Some(String::from_utf8_lossy(header.value?).into_owned())
 }

@@ -1,6 +1,7 @@
 //! A process that adds by handles until it is killed: this test binary, started again with the one test that is ignored.
 
 use super::ledger::{Ledger, THREADS, keys, planned};
+use crate::ingest::topics::Topics;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::CounterClient;
-use tallystone_client::local::{Handle, LocalCounters, LocalOptions, Steps};
+use tallystone_client::local::{Handle, LocalCounters, LocalOptions, Steps, TopicOptions};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -31,11 +32,27 @@ pub(super) fn options() -> LocalOptions {
 
 /// Starts one. `die_at`: it kills itself with SIGKILL at the step of this number.
 pub(super) fn start(url: &str, dir: &Path, prefix: &str, life: u64, die_at: Option<usize>) -> Child {
-    let die_at = die_at.map_or(String::new(), |step| step.to_string());
+    spawn(url, dir, prefix, life, &die_at.map_or(String::new(), |step| step.to_string()), ["", ""])
+}
+
+/// Starts one that pushes to a topic. `die_at`: the name of its last step, and how often it reaches it.
+pub(super) fn start_with_topic(
+    url: &str,
+    dir: &Path,
+    prefix: &str,
+    life: u64,
+    die_at: Option<(&str, usize)>,
+    topics: &Topics,
+) -> Child {
+    let die_at = die_at.map_or(String::new(), |(step, times)| format!("{times} {step}"));
+    spawn(url, dir, prefix, life, &die_at, [&topics.brokers, &topics.source])
+}
+
+fn spawn(url: &str, dir: &Path, prefix: &str, life: u64, die_at: &str, [brokers, topic]: [&str; 2]) -> Child {
     let dir = dir.to_str().expect("a plain path");
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command.args(["--exact", "local::adder::adds_until_it_is_killed", "--ignored", "--nocapture"]);
-    command.env(ARGUMENTS, [url, dir, prefix, &life.to_string(), &die_at].join("\n"));
+    command.env(ARGUMENTS, [url, dir, prefix, &life.to_string(), die_at, brokers, topic].join("\n"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     command.spawn().expect("this test starts again")
 }
@@ -50,19 +67,31 @@ pub(super) fn has_opened(dir: &Path) -> bool {
 async fn adds_until_it_is_killed() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };
     let arguments: Vec<&str> = arguments.split('\n').collect();
-    let &[url, dir, prefix, life, die_at] = &arguments[..] else { panic!("five arguments: {arguments:?}") };
+    let &[url, dir, prefix, life, die_at, brokers, topic] = &arguments[..] else {
+        panic!("seven arguments: {arguments:?}")
+    };
     let (dir, life) = (Path::new(dir), life.parse().expect("a number"));
     let client = CounterClient::builder(url).call_timeout(Duration::from_secs(1)).connect_lazy().expect("an address");
     let mut options = options();
-    if let Ok(die_at) = die_at.parse::<usize>() {
+    // `12`: at the step of this number; `2 a push is removed`: at the second of these.
+    let (number, name) = die_at.split_once(' ').map_or((die_at, None), |(times, name)| (times, Some(name.to_owned())));
+    if let Ok(number) = number.parse::<usize>() {
+        let last = if name.is_some() { number - 1 } else { number };
         let reached = AtomicUsize::new(0);
-        options.steps = Steps::observed_by(move |_| {
-            if reached.fetch_add(1, Ordering::SeqCst) == die_at {
+        options.steps = Steps::observed_by(move |step| {
+            let is_counted = name.as_ref().is_none_or(|name| *name == step);
+            if is_counted && reached.fetch_add(1, Ordering::SeqCst) == last {
                 kill(Pid::this(), Signal::SIGKILL).expect("a signal to this process");
             }
         });
     }
-    let counters = LocalCounters::open(dir.join("counters"), client, options).await.expect("a sound folder");
+    let path = dir.join("counters");
+    let counters = if topic.is_empty() {
+        LocalCounters::open(path, client, options).await
+    } else {
+        LocalCounters::open_with_topic(path, client, TopicOptions::new(brokers, topic), options).await
+    };
+    let counters = counters.expect("a sound folder");
     let handle = |(namespace, counter): &(&str, String)| counters.counter(namespace, counter).expect("room");
     let handles: Vec<Handle> = keys(prefix).iter().map(handle).collect();
     std::fs::write(dir.join(OPEN), "").expect("room");

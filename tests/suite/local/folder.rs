@@ -3,11 +3,12 @@
 use super::adder::options;
 use super::ledger::{Key, keys, read};
 use super::{POLL, is_long};
+use crate::ingest::topics::Topics;
 use crate::system::program::SOON;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tallystone_client::CounterClient;
-use tallystone_client::local::LocalCounters;
+use tallystone_client::local::{LocalCounters, LocalError, LocalOptions, TopicOptions};
 use tallystone_link::wall_ms;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,8 @@ const EVENTS_BACK_MS: u64 = 30_000;
 pub(super) struct Folder {
     pub(super) dir: TempDir,
     pub(super) prefix: String,
+    /// Where its pushes go instead of the service.
+    pub(super) topics: Option<Topics>,
     keys: Vec<Key>,
     /// By counter: the sum of the adds that are settled or certain, and adds that may have happened.
     sums: Vec<i64>,
@@ -43,6 +46,7 @@ impl Folder {
         Folder {
             dir,
             prefix: prefix.to_owned(),
+            topics: None,
             keys,
             sums: vec![0; count],
             uncertain: vec![Vec::new(); count],
@@ -54,6 +58,21 @@ impl Folder {
 
     pub(super) fn path(&self) -> PathBuf {
         self.dir.path().join("counters")
+    }
+
+    /// Opens it in this process.
+    pub(super) async fn open(
+        &self,
+        client: &CounterClient,
+        options: LocalOptions,
+    ) -> Result<LocalCounters, LocalError> {
+        match &self.topics {
+            None => LocalCounters::open(self.path(), client.clone(), options).await,
+            Some(topics) => {
+                let topic = TopicOptions::new(&topics.brokers, &topics.source);
+                LocalCounters::open_with_topic(self.path(), client.clone(), topic, options).await
+            }
+        }
     }
 
     /// Reads what a process has added that has been killed.
@@ -73,7 +92,7 @@ impl Folder {
     pub(super) async fn settle(&mut self, client: &CounterClient) {
         let give_up_at = Instant::now() + SOON;
         loop {
-            let counters = LocalCounters::open(self.path(), client.clone(), options()).await.expect("a sound folder");
+            let counters = self.open(client, options()).await.expect("a sound folder");
             let unresolved = counters.unresolved().expect("a file");
             assert!(unresolved.is_empty(), "the service was never away for so long: {unresolved:?}");
             match counters.close().await {
@@ -81,6 +100,9 @@ impl Folder {
                 Err(error) => assert!(Instant::now() < give_up_at, "{error}"),
             }
             sleep(POLL).await;
+        }
+        if let Some(topics) = &self.topics {
+            topics.until_decided().await;
         }
         for number in 0..self.keys.len() {
             let counted = self.counted(client, number).await;

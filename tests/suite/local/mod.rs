@@ -2,7 +2,7 @@
 //!
 //! What lives here: processes that add and are killed (`adder`, judged by `ledger` and `folder`) while nothing else fails (`kills`) and
 //! while the service and its Redis are killed and stopped (`faults`, on `service`), the error bound while programs are cut off (`bound`),
-//! counters that expire (`expiry`), and budgets (`budget`) of processes that are killed (`spender`). What may not: what a
+//! pushes through a Kafka topic (`topic`), counters that expire (`expiry`), and budgets (`budget`) of processes that are killed (`spender`). What may not: what a
 //! service in the test's process can show, which is in the crate of the client.
 
 mod adder;
@@ -15,6 +15,7 @@ mod kills;
 mod ledger;
 mod service;
 mod spender;
+mod topic;
 
 use std::time::Duration;
 use tallystone_client::{CounterType, NamespaceConfig};

@@ -1,9 +1,11 @@
 //! A service within the test. It identifies events as the real one does, and fails as a test requests.
 
+use super::fake_log::LogState;
 use crate::counter::{Added, Counted, CounterType, NewAdd};
 use crate::error::{Applied, Error, Items, Refused};
 use crate::local::service::Service;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What the service does with the next call of an add.
@@ -23,11 +25,30 @@ pub(super) enum Answer {
     Both(&'static str, &'static str),
 }
 
+/// The log of a service that has one.
+pub(super) struct MappedLog<'a>(MutexGuard<'a, State>);
+
+impl Deref for MappedLog<'_> {
+    type Target = LogState;
+
+    fn deref(&self) -> &LogState {
+        self.0.log.as_ref().expect("it has a log")
+    }
+}
+
+impl DerefMut for MappedLog<'_> {
+    fn deref_mut(&mut self) -> &mut LogState {
+        self.0.log.as_mut().expect("it has a log")
+    }
+}
+
 type Event = (String, String, String, u64);
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) answers: VecDeque<Answer>,
+    /// Where pushes go instead.
+    pub(super) log: Option<LogState>,
     /// Every read fails.
     pub(super) is_deaf: bool,
     pub(super) types: HashMap<String, CounterType>,
@@ -55,6 +76,11 @@ impl Fake {
         let fake = Fake::default();
         fake.state().answers.extend(answers.iter().cloned());
         fake
+    }
+
+    /// The log that it has.
+    pub(super) fn log(&self) -> MappedLog<'_> {
+        MappedLog(self.state())
     }
 
     /// What was sent: the adds of each call.

@@ -1,20 +1,24 @@
 //! Local counters against a service within the test: every step as the last one of a process, every answer that a push may get.
 //!
-//! What lives here: the service (`fake`), an episode with crashes (`episode`), and tests of one subject each. What may not: a real service;
+//! What lives here: the service (`fake`) and its log (`fake_log`), an episode with crashes (`episode`), and tests of one subject each. What may not: a real service;
 //! that is `tests/suite/local`.
 
 mod crashes;
 mod episode;
 mod fake;
+mod fake_log;
 mod leaving;
+mod logged;
 mod power;
 mod pulls;
 mod pushes;
 mod room;
 
+use super::counters::OpenLog;
 use super::{Handle, LocalCounters, LocalError, LocalOptions};
 use episode::Died;
 use fake::Fake;
+use fake_log::FakeLog;
 use std::panic::resume_unwind;
 use std::path::Path;
 use tempfile::TempDir;
@@ -41,7 +45,12 @@ fn options() -> LocalOptions {
 async fn open_or_die(folder: &Path, fake: &Fake, options: LocalOptions) -> Option<LocalCounters> {
     loop {
         let (folder, fake, options) = (folder.to_owned(), fake.clone(), options.clone());
-        let opened = tokio::spawn(async move { LocalCounters::open_with(&folder, fake, options).await }).await;
+        let log = fake.state().log.is_some().then(|| {
+            let fake = fake.clone();
+            let open: OpenLog = Box::new(|folder| Ok(Box::new(FakeLog { fake, steps: folder.options.steps.clone() })));
+            open
+        });
+        let opened = tokio::spawn(async move { LocalCounters::open_with(&folder, fake, log, options).await }).await;
         match opened {
             // The tasks of a process that has ended may hold the folder for a moment.
             Ok(Err(LocalError::Locked { .. })) => tokio::task::yield_now().await,

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 async fn l2_a_folder_is_open_once() {
     let (folder, fake) = (folder(), Fake::default());
     let counters = open(folder.path(), &fake).await;
-    let second = LocalCounters::open_with(folder.path(), fake.clone(), options()).await;
+    let second = LocalCounters::open_with(folder.path(), fake.clone(), None, options()).await;
     assert!(matches!(second, Err(LocalError::Locked { .. })), "{second:?}");
     counters.close().await.expect("nothing to push");
-    LocalCounters::open_with(folder.path(), fake.clone(), options()).await.expect("it is free");
+    LocalCounters::open_with(folder.path(), fake.clone(), None, options()).await.expect("it is free");
 }
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn l2_other_bounds_and_damaged_files_are_refused() {
     handle(&counters, "b").add(2);
     fake.state().answers.push_back(Answer::Away);
     counters.close().await.expect_err("away");
-    let open = |options: LocalOptions| LocalCounters::open_with(folder.path(), fake.clone(), options);
+    let open = |options: LocalOptions| LocalCounters::open_with(folder.path(), fake.clone(), None, options);
     let other = open(LocalOptions { slots_max: 65, ..options() }).await;
     assert!(matches!(other, Err(LocalError::Invalid { .. })), "{other:?}");
     for name in ["cells", "names", "push-ads"] {
