@@ -165,10 +165,11 @@ pub enum Refusal {
         /// Of what it has none left.
         of: Resource,
     },
-    /// The queue has the maximum number of filter indexes: of all, or of undeclared ones with so many messages (S1).
+    /// The queue has the maximum number of filter indexes: of all, or of undeclared ones with so many messages; or the queues together
+    /// have too many entries of undeclared ones (S1).
     #[error(
-        "queue '{queue}' has as many filter indexes as it may: {max}, or fewer if it has many messages and they are not declared; \
-         declare this one, or filter by the keys of another", max = crate::limits::INDEXES_MAX
+        "queue '{queue}' may have no further filter index: it has {max}, or it or all queues together have too many entries in indexes \
+         that are not declared; declare this one, or filter by the keys of another", max = crate::limits::INDEXES_MAX
     )]
     TooManyIndexes {
         /// The queue.

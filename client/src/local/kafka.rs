@@ -1,8 +1,8 @@
 //! The log of pushes that is a Kafka topic, which `tallystone ingest` reads.
 //!
 //! A push is one transaction: a record for each counter, and the mark of its namespace. The mark is the metadata of an offset in a group
-//! that belongs to the folder and the namespace. The transactional id belongs to the folder, so Kafka refuses each process but the last one
-//! that has opened it. After any failure the producer is replaced: before the next one is ready, Kafka ends the transaction of the one
+//! that belongs to the folder and the namespace. The transactional id belongs to the folder, so a process that opens it makes
+//! Kafka refuse the transaction of the one before. After any failure the producer is replaced: before the next one is ready, Kafka ends the transaction of the one
 //! before, so the mark is then final.
 
 use super::error::LocalError;
@@ -33,15 +33,18 @@ const MARK_AGE_MAX: Duration = Duration::from_secs(86_400);
 const MARK_PARTITION: i32 = 0;
 /// The header with the token of the push, for an operator who has to find it.
 const TOKEN_HEADER: &str = "tallystone-push";
-/// Properties that the promise relies on.
-const FIXED: [&str; 9] = [
+/// Properties that exactly once relies on. They cannot be changed.
+const FIXED: [&str; 12] = [
     "acks",
     "request.required.acks",
     "bootstrap.servers",
+    "delivery.timeout.ms",
     "enable.auto.commit",
     "enable.idempotence",
     "group.id",
     "isolation.level",
+    "message.timeout.ms",
+    "metadata.broker.list",
     "transaction.timeout.ms",
     "transactional.id",
 ];
@@ -52,7 +55,7 @@ const FIXED: [&str; 9] = [
 pub struct TopicOptions {
     /// Bootstrap brokers: `HOST:PORT`, separated by commas.
     pub brokers: String,
-    /// The topic. It must exist, and `tallystone ingest` reads it.
+    /// The topic. It must exist, and `tallystone ingest` must read it.
     pub topic: String,
     /// More properties of librdkafka, such as those of TLS and of the user.
     pub properties: BTreeMap<String, String>,
@@ -116,7 +119,10 @@ impl KafkaLog {
     pub(super) fn open(options: TopicOptions, folder: &Folder) -> Result<KafkaLog, LocalError> {
         let is_name = options.topic.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         if !(1..=249).contains(&options.topic.len()) || !is_name {
-            return Err(LocalError::invalid(format!("{:?} is no topic", options.topic)));
+            return Err(LocalError::invalid(format!(
+                "{:?} is not a valid topic name: 1 to 249 of A-Z a-z 0-9 . _ -",
+                options.topic
+            )));
         }
         let id = format!("tallystone-local.{:016x}", folder.cells.folder_id());
         let steps = folder.options.steps.clone();

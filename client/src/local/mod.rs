@@ -24,8 +24,8 @@
 
 // What lives here: the mapped file (`map`, `cells`, `cell`, `stripes`), the other files of the folder (`names`, `push_file`,
 // `unresolved`, in the format of `frames`, written by `files`), what is known of a counter (`slot`, `folder`, `limit`),
-// and the work in the background (`push`, to the service or to a `push_log`, which `kafka` is, `push_write`, `pull`, `types`, `background`). What may not: `unsafe` outside
-// of `map`; a call of the network on the path of `add` and `get`.
+// and the work in the background (`push`, `push_write`, `push_log` and its one kind `kafka`, `pull`, `types`, `background`). What may not: `unsafe` outside of `map`;
+// a call of the network on the path of `add` and `get`.
 mod background;
 mod cell;
 mod cells;

@@ -26,8 +26,8 @@ pub struct LocalOptions {
     /// The sum of the absolute values that all other programs together add to one counter within a second; default 0: this is
     /// the only program that adds. The error bound relies on it.
     pub others_per_s_max: u64,
-    /// How long an add of another program may take until the service has it: its push interval, and the time of a push; default
-    /// 2,000. The error bound relies on it.
+    /// How long an add of another program may take until the service has it: its push interval, the time of a push, and its
+    /// `topic_delay_ms` if it pushes through a topic; default 2,000. The error bound relies on it.
     pub others_delay_ms: u64,
     /// How far the clock of this machine may be behind that of another program that adds; default 100. The error bound of EVENTUAL
     /// counters relies on it.

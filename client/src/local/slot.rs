@@ -18,7 +18,7 @@ pub struct Reading {
     pub value: i64,
     /// By how much the value may differ from the count of all adds that have happened; `None`: unknown, because the counter was never
     /// pulled, no rollup of it has run, the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
-    /// opened, or that may still be in a topic. Clears and deletions are not part of it.
+    /// opened, or what this folder pushed before it was opened may still be in a topic. Clears and deletions are not part of it.
     pub error_bound: Option<u64>,
     /// Adds of others that are older than this are in the value, in ms; `None`: never pulled, or not rolled up. The error bound is this time multiplied by
     /// [`others_per_s_max`](LocalOptions::others_per_s_max), plus what is uncertain of this folder's adds.

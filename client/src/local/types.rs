@@ -61,7 +61,7 @@ impl Types {
                 Err(Error::Refused(refused)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
                     return Err(format!("{}: {refused}", push.namespace));
                 }
-                // What this namespace does not wait for, no other one waits for.
+                // The other namespaces do not wait for the service either, for `TYPE_KNOWN`.
                 Err(_) => self.unavailable_at = Some(Instant::now()),
             }
         }

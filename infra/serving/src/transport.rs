@@ -23,7 +23,7 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
 /// bound is high because workers that stop waiting are no attack.
 const CANCELLED_PER_CONNECTION: usize = 1_000;
-/// The window of each call. HTTP/2 may hold as much of each connection whose requests are not read, for example those of a Work
+/// The window of each call: HTTP/2 holds up to as much of a call whose requests are not read, for example of a Work
 /// stream whose answers are not read. A larger request takes another round trip for each window.
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 

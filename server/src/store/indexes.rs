@@ -64,11 +64,14 @@ impl Shared {
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
                 }
             };
-            let before = self.reserve_entries(shard, &wanted).await?;
+            // What the queue refuses by itself is refused before anything is written.
+            let (seen, state) = self.read(shard).await?;
+            add(&seen, &state, &mut seen.stored.clone())?;
+            self.reserve_entries(shard, &seen, &state, &wanted).await?;
             view = match self.change_seen(shard, add).await {
                 Ok(view) => view,
                 Err(refusal) => {
-                    self.write_entries(shard, before).await?;
+                    self.correct_entries_of(shard).await?;
                     return Err(refusal);
                 }
             };

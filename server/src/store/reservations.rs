@@ -5,54 +5,71 @@
 //! it finds: a queue was purged, deleted or has grown, an index was dropped, or a server has died before it added one.
 
 use super::entry::read;
-use super::reply::unreadable;
 use super::shared::Shared;
 use super::stored::Stored;
+use super::view::View;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tallystone_lua::record::{self, ShardState};
 use tallystone_model::{IndexKeys, Refusal, Shard};
 
-/// For so long a server refuses by what it last read: refusals cost Redis nothing, however many there are.
-const REFUSES_FOR: Duration = Duration::from_secs(1);
+/// For so long a server decides by what it last read, where that is clear: refusals and small indexes do not read the sum again.
+const DECIDES_FOR: Duration = Duration::from_secs(1);
+/// A difference of more than this part of what is recorded is corrected.
+const CORRECTED_PART: u64 = 8;
 /// Shards that one command reads.
 const READ_AT_ONCE: usize = 100;
 
-/// The entries of so many more indexes than the shard has.
+/// The entries of a shard with so many more undeclared indexes.
 fn entries(stored: &Stored, state: &ShardState, more: usize) -> u64 {
     let messages: u64 = state.counts.iter().sum();
     messages.saturating_mul((stored.undeclared_count() + more) as u64)
 }
 
 impl Shared {
-    /// Writes down that a shard is about to have these indexes, as far as it lacks them. Returns what to write if it does not get them.
+    /// Records the entries that a shard will have with those of these indexes that it lacks. [`Shared::correct_entries_of`] takes that back.
     ///
     /// # Errors
     /// [`Refusal::TooManyIndexes`]: the queues together would have too many entries.
-    pub(super) async fn reserve_entries(&self, shard: &Shard, wanted: &BTreeSet<IndexKeys>) -> Result<u64, Refusal> {
-        let (view, state) = self.read(shard).await?;
+    pub(super) async fn reserve_entries(
+        &self,
+        shard: &Shard,
+        view: &View,
+        state: &ShardState,
+        wanted: &BTreeSet<IndexKeys>,
+    ) -> Result<(), Refusal> {
         let has = |keys: &&IndexKeys| view.stored.indexes.iter().any(|index| index.keys == **keys);
         let more = wanted.len() - wanted.iter().filter(has).count();
-        let [before, after] = [0, more].map(|more| entries(&view.stored, &state, more));
+        let [before, after] = [0, more].map(|more| entries(&view.stored, state, more));
         if after == before {
-            return Ok(before);
+            return Ok(());
         }
         let max = self.options.undeclared_entries_max.div_ceil(u64::from(self.partition.partitions));
         let refusal = || Refusal::TooManyIndexes { queue: shard.queue.to_string() };
-        {
+        let has_ample_room = {
             let seen = self.undeclared.entries();
-            let is_recent = seen.read_at.is_some_and(|at| at.elapsed() < REFUSES_FOR);
+            let is_recent = seen.read_at.is_some_and(|at| at.elapsed() < DECIDES_FOR);
             if is_recent && !seen.admit(shard, after, max) {
                 return Err(refusal());
             }
-        }
+            is_recent && seen.admit(shard, after, max / 2)
+        };
         self.write_entries(shard, after).await?;
+        if has_ample_room {
+            return Ok(());
+        }
         self.read_entries().await?;
         if !self.undeclared.entries().admit(shard, after, max) {
             self.write_entries(shard, before).await?;
             return Err(refusal());
         }
-        Ok(before)
+        Ok(())
+    }
+
+    /// Records the entries that a shard has, after it did not get the indexes of a reservation. Another caller may have added some meanwhile.
+    pub(super) async fn correct_entries_of(&self, shard: &Shard) -> Result<(), Refusal> {
+        let (view, state) = self.read(shard).await?;
+        self.write_entries(shard, entries(&view.stored, &state, 0)).await
     }
 
     /// Writes how many entries the indexes of a shard have.
@@ -106,7 +123,10 @@ impl Shared {
         let mut corrected = 0;
         for some in recorded.chunks(READ_AT_ONCE) {
             for ((shard, recorded), now) in some.iter().zip(self.entries_of(some).await?) {
-                if now != *recorded {
+                // Queues that are used change all the time: a small difference is not worth a write of each server.
+                if let Some(now) = now
+                    && (now == 0 || now.abs_diff(*recorded) > recorded / CORRECTED_PART)
+                {
                     self.write_entries(shard, now).await?;
                     corrected += 1;
                 }
@@ -115,8 +135,9 @@ impl Shared {
         Ok(corrected)
     }
 
-    /// The entries of these shards. Their configurations are not kept: this server may use none of them.
-    async fn entries_of(&self, shards: &[(Shard, u64)]) -> Result<Vec<u64>, Refusal> {
+    /// The entries of these shards; `None`: a later version has written one. Their configurations are not kept: this server may use none of
+    /// them.
+    async fn entries_of(&self, shards: &[(Shard, u64)]) -> Result<Vec<Option<u64>>, Refusal> {
         let mut command = redis::cmd("MGET");
         for (shard, _) in shards {
             let keys = self.keyspace.shard(shard);
@@ -125,11 +146,10 @@ impl Shared {
         let found: Vec<Option<Vec<u8>>> = read(self.link.call(&command).await?)?;
         let entries_of = |found: &[Option<Vec<u8>>]| match found {
             [Some(stored), Some(state)] => {
-                let stored = Stored::read(stored).map_err(|error| Refusal::Internal(error.to_string()))?;
-                Ok(entries(&stored, &record::decode_state(state).map_err(unreadable)?, 0))
+                Some(entries(&Stored::read(stored).ok()?, &record::decode_state(state).ok()?, 0))
             }
-            _ => Ok(0),
+            _ => Some(0),
         };
-        found.chunks(2).map(entries_of).collect()
+        Ok(found.chunks(2).map(entries_of).collect())
     }
 }

@@ -16,7 +16,7 @@ const NEW_IDS: u64 = 512;
 /// Commands of new ids: until the first table of a set is full, and the next one has begun or the split has ended.
 const NEW_COMMANDS: u64 = 3_520;
 pub(super) const MOST_US: i64 = 1_000;
-/// Of reads of cold ids: on a busy machine they take up to twice as long, and then less than [`MOST_US`], too.
+/// Of reads of cold ids: on a busy machine they take up to twice as long, which is still less than [`MOST_US`].
 const COLD_READ_MOST_US: i64 = 500;
 
 pub(super) fn words(line: &str) -> Vec<Vec<u8>> {

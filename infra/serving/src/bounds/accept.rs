@@ -105,11 +105,11 @@ impl Connection {
         }
     }
 
-    /// An error if the connection does not read its answers. A connection may wait for room to write, so it checks before each write, too.
+    /// An error if the connection does not read its answers, or holds requests that no call reads. A connection may wait for room to write, so it checks before each write, too.
     fn check_unread(&self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.admission.caller.unread().poll_end(cx) {
             Poll::Ready(()) => Err(io::Error::other("it does not read its answers")),
-            Poll::Pending => Ok(()),
+            Poll::Pending => self.admission.caller.arrived().check_end(cx),
         }
     }
 
@@ -196,7 +196,7 @@ impl AsyncRead for Connection {
         if !self.head.is_unfinished() {
             self.head_too_late = None;
         }
-        ready!(self.admission.caller.arrived().poll_room(cx))?;
+        ready!(self.admission.caller.arrived().poll_room());
         let before = into.filled().len();
         let this = &mut *self;
         let read = this.wire.poll_read(cx, into);

@@ -192,7 +192,7 @@ impl Bounds {
         loop {
             tokio::time::sleep(pause).await;
             UNREAD.end_late();
-            ARRIVED.end_paused();
+            ARRIVED.end_holders();
             self.metrics.unread.set(UNREAD.bytes() as f64);
             self.metrics.unread_requests.set(ARRIVED.bytes() as f64);
         }

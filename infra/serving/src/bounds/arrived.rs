@@ -8,17 +8,18 @@ use super::limits::Limits;
 use super::metrics::{Closed, note_closed, note_pause};
 use super::unread::locked;
 use futures::task::AtomicWaker;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The window of each connection: the transport holds as much of its requests.
+/// The window of each connection: the transport holds at most as much of its requests.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// The window with which each connection begins: the transport enlarges it at once.
 const FIRST_WINDOW_BYTES: u64 = 65_535;
-/// A connection with so few unread bytes is always read on: that it has none is not known for sure.
+/// A connection with so few unread bytes is read also beyond the bound: the count may be too high.
 const FREE_BYTES: u64 = 4 * 1024;
 
 /// That of this process.
@@ -28,14 +29,20 @@ pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::defa
 #[derive(Default)]
 pub(super) struct ArrivedOfAll {
     bytes: AtomicU64,
+    /// All connections, and the number of the next one.
+    open: Mutex<BTreeMap<u64, Weak<Arrived>>>,
+    next: AtomicU64,
     /// Those that wait until there are fewer.
     paused: Mutex<Vec<Weak<Arrived>>>,
     has_paused: AtomicBool,
+    /// Since when there are more than there may be.
+    over_since: Mutex<Option<Instant>>,
 }
 
 /// What one connection holds.
 pub(super) struct Arrived {
     all: Arc<ArrivedOfAll>,
+    number: u64,
     of_all_max: u64,
     time: Duration,
     counts: Mutex<Counts>,
@@ -56,7 +63,9 @@ struct Counts {
     lost: u64,
     /// What is counted in those of all.
     unread: u64,
-    paused_since: Option<Instant>,
+    /// Since when it holds more than [`FREE_BYTES`], and no call has read any of them.
+    held_since: Option<Instant>,
+    is_paused: bool,
     /// It is among the paused ones of all.
     is_listed: bool,
 }
@@ -65,7 +74,8 @@ impl Counts {
     /// What the connection holds.
     fn count(&mut self) -> u64 {
         let returned = self.given_back.saturating_sub(u64::from(CONNECTION_WINDOW_BYTES) - FIRST_WINDOW_BYTES);
-        self.lost = self.lost.max(returned.saturating_sub(self.taken));
+        // The transport may give back what a call has read and has not counted yet, so this may decrease again.
+        self.lost = self.lost.max(returned.saturating_sub(self.taken)).min(self.arrived.saturating_sub(self.taken));
         self.arrived.saturating_sub(self.taken + self.lost)
     }
 }
@@ -73,37 +83,60 @@ impl Counts {
 impl ArrivedOfAll {
     /// A new connection.
     pub(super) fn connection(self: &Arc<Self>, limits: &Limits) -> Arc<Arrived> {
-        Arc::new(Arrived {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::new(Arrived {
             all: self.clone(),
+            number,
             of_all_max: limits.unread_request_bytes_max,
             time: limits.request(),
             counts: Mutex::default(),
             must_end: AtomicBool::new(false),
             waker: AtomicWaker::new(),
-        })
+        });
+        locked(&self.open).insert(number, Arc::downgrade(&connection));
+        connection
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::SeqCst)
     }
 
-    /// Ends the connections that have not been read on for too long: they hold what others could use. Lets the others check again.
-    pub(super) fn end_paused(&self) {
-        let paused: Vec<Arc<Arrived>> = locked(&self.paused).iter().filter_map(Weak::upgrade).collect();
-        for connection in paused {
-            let since = locked(&connection.counts).paused_since;
-            if since.is_some_and(|since| since.elapsed() >= connection.time)
-                && !connection.must_end.swap(true, Ordering::AcqRel)
-            {
-                note_closed(Closed::RequestsUnread);
+    /// Ends connections that hold what others could use, those with the most bytes first: while more than half of the bound is held, those
+    /// of which no call has read anything for their time; and if the process had too many for this time, others too, because a connection
+    /// that pauses may be one whose next bytes would let a call read. Lets the others check again.
+    pub(super) fn end_holders(&self) {
+        let connections: Vec<Arc<Arrived>> = locked(&self.open).values().filter_map(Weak::upgrade).collect();
+        let Some(first) = connections.first() else { return };
+        let (max, time) = (first.of_all_max, first.time);
+        let mut left = self.bytes();
+        let is_over_long = {
+            let mut over_since = locked(&self.over_since);
+            *over_since = (left > max).then(|| over_since.unwrap_or_else(Instant::now));
+            over_since.is_some_and(|since| since.elapsed() >= time)
+        };
+        if left > max / 2 {
+            let held = |connection: &Arc<Arrived>| {
+                let counts = locked(&connection.counts);
+                let is_idle = counts.held_since?.elapsed() >= time;
+                Some((counts.unread, is_idle, connection.clone()))
+            };
+            let mut holders: Vec<(u64, bool, Arc<Arrived>)> = connections.iter().filter_map(held).collect();
+            holders.sort_unstable_by_key(|(unread, ..)| std::cmp::Reverse(*unread));
+            for (unread, is_idle, connection) in holders {
+                if (is_idle && left > max / 2 || is_over_long && left > max / 4 * 3) && connection.end() {
+                    left = left.saturating_sub(unread);
+                }
             }
+        }
+        if is_over_long {
+            *locked(&self.over_since) = None;
         }
         self.wake();
     }
 
     /// Lets the connections that wait run again. Not before there is some room: each of them would read, and most would wait again.
     fn wake_if_room(&self, max: u64) {
-        if self.has_paused.load(Ordering::Relaxed) && self.bytes() <= max / 4 * 3 {
+        if self.has_paused.load(Ordering::SeqCst) && self.bytes() <= max / 4 * 3 {
             self.wake();
         }
     }
@@ -111,7 +144,7 @@ impl ArrivedOfAll {
     fn wake(&self) {
         let paused = {
             let mut paused = locked(&self.paused);
-            self.has_paused.store(false, Ordering::Relaxed);
+            self.has_paused.store(false, Ordering::SeqCst);
             std::mem::take(&mut *paused)
         };
         for connection in paused.iter().filter_map(Weak::upgrade) {
@@ -142,12 +175,17 @@ impl Arrived {
         change(&mut counts);
         let (before, now) = (counts.unread, counts.count());
         counts.unread = now;
-        let may_read = counts.paused_since.is_some() && now <= FREE_BYTES;
+        if now <= FREE_BYTES {
+            counts.held_since = None;
+        } else if now < before || counts.held_since.is_none() {
+            counts.held_since = Some(Instant::now());
+        }
+        let may_read = counts.is_paused && now <= FREE_BYTES;
         // Under the lock: otherwise less could be added than another thread takes away.
         if now > before {
-            self.all.bytes.fetch_add(now - before, Ordering::Relaxed);
+            self.all.bytes.fetch_add(now - before, Ordering::SeqCst);
         } else {
-            self.all.bytes.fetch_sub(before - now, Ordering::Relaxed);
+            self.all.bytes.fetch_sub(before - now, Ordering::SeqCst);
         }
         drop(counts);
         if now < before {
@@ -158,26 +196,42 @@ impl Arrived {
         }
     }
 
-    /// Ready when the connection may be read on; an error when it has to end.
-    pub(super) fn poll_room(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.waker.register(cx.waker());
-        if self.must_end.load(Ordering::Acquire) {
-            return Poll::Ready(Err(std::io::Error::other("no call reads its requests")));
+    /// Makes the connection end. Returns whether it did not have to already.
+    fn end(&self) -> bool {
+        let is_first = !self.must_end.swap(true, Ordering::AcqRel);
+        if is_first {
+            note_closed(Closed::RequestsUnread);
+            self.waker.wake();
         }
+        is_first
+    }
+
+    /// An error when the connection has to end. It wakes the task when it has to.
+    pub(super) fn check_end(&self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        self.waker.register(cx.waker());
+        match self.must_end.load(Ordering::Acquire) {
+            true => Err(std::io::Error::other("no call reads its requests")),
+            false => Ok(()),
+        }
+    }
+
+    /// Ready when the connection may be read on. Call [`Arrived::check_end`] before.
+    pub(super) fn poll_room(self: &Arc<Self>) -> Poll<()> {
         let mut counts = locked(&self.counts);
         if counts.unread <= FREE_BYTES || self.all.bytes() <= self.of_all_max {
-            counts.paused_since = None;
-            return Poll::Ready(Ok(()));
+            counts.is_paused = false;
+            return Poll::Ready(());
         }
-        if counts.paused_since.is_none() {
-            counts.paused_since = Some(Instant::now());
+        if !std::mem::replace(&mut counts.is_paused, true) {
             note_pause();
         }
         let is_listed = std::mem::replace(&mut counts.is_listed, true);
         drop(counts);
         if !is_listed {
             locked(&self.all.paused).push(Arc::downgrade(self));
-            self.all.has_paused.store(true, Ordering::Relaxed);
+            self.all.has_paused.store(true, Ordering::SeqCst);
+            // There may be room since the check above, when this connection was not listed.
+            self.all.wake_if_room(self.of_all_max);
         }
         Poll::Pending
     }
@@ -185,8 +239,9 @@ impl Arrived {
 
 impl Drop for Arrived {
     fn drop(&mut self) {
+        locked(&self.all.open).remove(&self.number);
         let freed = locked(&self.counts).unread;
-        self.all.bytes.fetch_sub(freed, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(freed, Ordering::SeqCst);
         self.all.wake_if_room(self.of_all_max);
     }
 }
@@ -207,10 +262,10 @@ mod tests {
 
     /// `None`: it pauses. `Some(false)`: it has to end.
     fn may_read(connection: &Arc<Arrived>) -> Option<bool> {
-        match connection.poll_room(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(room) => Some(room.is_ok()),
-            Poll::Pending => None,
+        if connection.check_end(&mut Context::from_waker(Waker::noop())).is_err() {
+            return Some(false);
         }
+        connection.poll_room().is_ready().then_some(true)
     }
 
     #[test]
@@ -253,17 +308,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn s1_a_connection_that_pauses_for_too_long_ends() {
+    async fn s1_a_connection_of_which_no_call_reads_for_too_long_ends() {
         let (all, [greedy, silent, free]) = connections();
-        greedy.arrive(2 * MAX);
+        greedy.arrive(MAX / 2 + 1);
         free.arrive(1);
         let rooms = || [&greedy, &silent, &free].map(may_read);
-        assert_eq!(rooms(), [None, Some(true), Some(true)]);
         tokio::time::advance(Duration::from_millis(999)).await;
-        all.end_paused();
-        assert_eq!(rooms(), [None, Some(true), Some(true)]);
+        all.end_holders();
+        assert_eq!(rooms(), [Some(true); 3]);
         tokio::time::advance(Duration::from_millis(1)).await;
-        all.end_paused();
+        all.end_holders();
         assert_eq!(rooms(), [Some(false), Some(true), Some(true)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_the_largest_holders_end_if_there_are_too_many_bytes_for_too_long() {
+        let (all, [largest, large, small]) = connections();
+        largest.arrive(MAX);
+        large.arrive(MAX / 2);
+        small.arrive(MAX / 4);
+        let rooms = || [&largest, &large, &small].map(may_read);
+        // Calls read of all of them, slowly.
+        for _ in 0..4 {
+            all.end_holders();
+            assert_eq!(rooms(), [None; 3]);
+            tokio::time::advance(Duration::from_millis(250)).await;
+            for connection in [&largest, &large, &small] {
+                connection.take(1);
+            }
+        }
+        all.end_holders();
+        assert_eq!(rooms(), [Some(false), None, None], "the rest is three quarters of the bound");
+        drop(largest);
+        assert_eq!([&large, &small].map(may_read), [Some(true); 2]);
     }
 }

@@ -47,7 +47,7 @@ impl Head {
         self.first == *HTTP2
     }
 
-    /// Notes what was read then. Returns what of it are frames of HTTP/2.
+    /// Notes what was read then. Returns the part that is frames of HTTP/2.
     pub(super) fn note<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let missing = (self.first.len() - self.first_bytes).min(read.len());
         self.first[self.first_bytes..][..missing].copy_from_slice(&read[..missing]);

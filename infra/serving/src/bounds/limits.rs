@@ -86,7 +86,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A batch of the largest size must fit.
 const BYTES_MIN: u64 = MESSAGE_BYTES_MAX as u64;
 const BYTES_MAX: u64 = 1 << 40;
-/// Beyond the bound, connections go on in small steps. Below this, all of them would.
+/// Beyond the bound, connections with few bytes go on in small steps. With a smaller bound than this, every connection would.
 const UNREAD_REQUEST_BYTES_MIN: u64 = 1024 * 1024;
 
 impl Limits {

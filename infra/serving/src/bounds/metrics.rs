@@ -56,7 +56,7 @@ pub(super) enum Closed {
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
     UnreadTooMuch,
-    /// The process had `unread_request_bytes_max`, and its calls have not read its requests for `request_ms`.
+    /// The process had `unread_request_bytes_max`, and no call has read the connection's requests for `request_ms`.
     RequestsUnread,
 }
 
