@@ -14,6 +14,9 @@ use tallystone_client::{Added, CounterClient, IdempotencyToken, NewAdd, Refused}
 const FLIGHTS: usize = 250;
 /// Batches sent at once, each of them twice.
 const LANES: usize = 4;
+/// How often a batch is sent on a machine that delays calls by more than the accept limit.
+const ATTEMPTS: usize = 5;
+const TOO_OLD: &str = "TOO_OLD";
 
 /// The results of the adds.
 #[derive(Default)]
@@ -85,27 +88,46 @@ fn token(id: &str) -> String {
     }
 }
 
-/// Sends the same batch in two calls at once, as a client that does not wait for a slow response.
+/// Sends the same batch in two calls at once, as a client that does not wait for a slow response. An add that came too late for both has
+/// certainly not counted: it is sent again, at a later time.
 async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, String)>) -> Result<Sent> {
-    let time_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
-    let batch: Vec<NewAdd> = adds
-        .iter()
-        .map(|(counter, token)| NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms)))
-        .collect();
-    let (one, other) = tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
-        .context("cannot add to the counters")?;
     let mut sent = Sent { adds: adds.len() as u64, ..Sent::default() };
-    for result in one.into_iter().chain(other) {
-        match result {
-            Ok(Added { duplicate: false, .. }) => sent.counted += 1,
-            Ok(Added { duplicate: true, .. }) => sent.duplicates += 1,
-            Err(Refused { message, .. }) => {
-                tracing::warn!(message, "an add was refused");
-                sent.refused += 1;
+    let mut waiting = adds;
+    for attempt in 1..=ATTEMPTS {
+        let time_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+        let add = |(counter, token): &(String, String)| {
+            NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms))
+        };
+        let batch: Vec<NewAdd> = waiting.iter().map(add).collect();
+        let (one, other) =
+            tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
+                .context("cannot add to the counters")?;
+        let mut too_old = Vec::new();
+        for (add, results) in waiting.into_iter().zip(one.into_iter().zip(other)) {
+            let results = [results.0, results.1];
+            let is_too_old =
+                |result: &Result<Added, Refused>| matches!(result, Err(refused) if refused.reason == TOO_OLD);
+            if attempt < ATTEMPTS && results.iter().all(is_too_old) {
+                too_old.push(add);
+                continue;
             }
+            for result in results {
+                match result {
+                    Ok(Added { duplicate: false, .. }) => sent.counted += 1,
+                    Ok(Added { duplicate: true, .. }) => sent.duplicates += 1,
+                    Err(Refused { message, .. }) => {
+                        tracing::warn!(message, "an add was refused");
+                        sent.refused += 1;
+                    }
+                }
+            }
+            sent.counters.insert(add.0, time_ms);
+        }
+        waiting = too_old;
+        if waiting.is_empty() {
+            break;
         }
     }
-    sent.counters.extend(adds.into_iter().map(|(counter, _)| (counter, time_ms)));
     Ok(sent)
 }
 
