@@ -107,8 +107,8 @@ struct Session {
     producer: BaseProducer<Context>,
     /// Kafka has ended the transactions of those before.
     is_ready: bool,
-    /// By namespace: the mark, and when this producer has written it. No other producer can have written one since.
-    marks: HashMap<String, (String, Option<Instant>)>,
+    /// By namespace: the mark that this producer has written, and when. No other producer can have written one since.
+    marks: HashMap<String, (String, Instant)>,
 }
 
 impl KafkaLog {
@@ -201,7 +201,7 @@ impl KafkaLog {
         let written = self.transaction(namespace, push, mark);
         match (written, &mut self.producer) {
             (Ok(()), Some(session)) => {
-                session.marks.insert(namespace.to_owned(), (mark.to_owned(), Some(Instant::now())));
+                session.marks.insert(namespace.to_owned(), (mark.to_owned(), Instant::now()));
                 Ok(())
             }
             (written, producer) => {
@@ -267,7 +267,7 @@ impl PushLog for KafkaLog {
 
     fn mark(&mut self, namespace: &str) -> Result<String, String> {
         let known = self.ready()?.marks.get(namespace);
-        if let Some((mark, Some(at))) = known
+        if let Some((mark, at)) = known
             && at.elapsed() < MARK_AGE_MAX
         {
             return Ok(mark.clone());
@@ -280,15 +280,9 @@ impl PushLog for KafkaLog {
 
     fn put(&mut self, push: &Push) -> Result<Put, String> {
         let logged = push.logged.as_ref().ok_or("a push that is no push to a log")?;
-        let known = self.ready()?.marks.get(&push.namespace).map(|(mark, _)| mark.clone());
-        let mark = if known.is_some() {
-            known
-        } else {
-            let mark = self.read_mark(&push.namespace)?;
-            if let Some(mark) = mark.clone() {
-                self.ready()?.marks.insert(push.namespace.clone(), (mark, None));
-            }
-            mark
+        let mark = match self.ready()?.marks.get(&push.namespace) {
+            Some((mark, _)) => Some(mark.clone()),
+            None => self.read_mark(&push.namespace)?,
         };
         match mark {
             Some(mark) if mark == push.token => Ok(Put::Found),

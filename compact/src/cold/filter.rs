@@ -2,6 +2,7 @@
 //! of memory says so, where the search in a large tree misses the processor's cache at each level.
 
 use crate::hash::Hash;
+use std::collections::BTreeMap;
 
 /// Entries for each word of a filter, above which it grows: 8 bits for each.
 const WORD_ENTRIES: usize = 8;
@@ -10,7 +11,7 @@ const FIRST_WORDS: usize = 8;
 /// Words at most, 256 KiB: to make a larger filter takes too long. An overlay with more entries than it is made for is searched more often.
 const WORDS_MAX: usize = 1 << 15;
 /// Entries that a larger filter gets for each new one.
-pub(super) const STEP_ENTRIES: usize = 8;
+const STEP_ENTRIES: usize = 8;
 
 /// Two bits for each id, both in one word.
 #[derive(Clone, Debug, Default)]
@@ -54,28 +55,23 @@ impl Filter {
         }
     }
 
-    /// Adds the id of a new entry. `Some`: a larger filter lacks the entries from this id on; [`STEP_ENTRIES`] of them are to be
-    /// [taken over](Filter::take_over).
-    pub(super) fn add(&mut self, id: u64, entries: usize) -> Option<u64> {
+    /// Adds the id of a new entry of these. A larger filter gets a few of the others each time: all at once would take too long.
+    pub(super) fn add<E>(&mut self, id: u64, entries: &BTreeMap<u64, E>) {
         if self.words.is_empty() {
             self.words = zeros(FIRST_WORDS);
         }
         set(&mut self.words, id);
         let len = self.words.len();
-        if self.next.is_none() && entries > len * WORD_ENTRIES && len < WORDS_MAX {
+        if self.next.is_none() && entries.len() > len * WORD_ENTRIES && len < WORDS_MAX {
             self.next = Some((zeros(2 * len), 0));
         }
-        let (words, from) = self.next.as_mut()?;
+        let Some((words, from)) = &mut self.next else { return };
         set(words, id);
-        Some(*from)
-    }
-
-    /// Gives the larger filter these entries. `from`: the id of the next one; `None`: it has all of them now, and is the filter.
-    pub(super) fn take_over(&mut self, ids: impl Iterator<Item = u64>, from: Option<u64>) {
-        let Some((words, next)) = &mut self.next else { return };
-        ids.for_each(|id| set(words, id));
-        match from {
-            Some(from) => *next = from,
+        let mut lacking = entries.range(*from..).map(|(&id, _)| id);
+        lacking.by_ref().take(STEP_ENTRIES).for_each(|id| set(words, id));
+        match lacking.next() {
+            Some(next) => *from = next,
+            // It has all of them.
             None => self.words = self.next.take().map_or_else(Box::default, |(words, _)| words),
         }
     }

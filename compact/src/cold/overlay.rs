@@ -1,7 +1,7 @@
 //! What was written to a cold table since its file was written, in the order of the ids.
 
 use super::Patch;
-use super::filter::{Filter, STEP_ENTRIES};
+use super::filter::Filter;
 use crate::record::Record;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Overlay {
         self.heap_bytes += heap_bytes(&entry);
         match self.entries.insert(id, entry) {
             Some(old) => self.heap_bytes -= heap_bytes(&old),
-            None => self.added(id),
+            None => self.filter.add(id, &self.entries),
         }
     }
 
@@ -61,17 +61,7 @@ impl Overlay {
         self.heap_bytes += heap_bytes(entry);
         self.heap_bytes -= before;
         if is_new {
-            self.added(id);
-        }
-    }
-
-    /// There is a new entry. A larger filter gets a few of the others each time: all at once would take too long.
-    fn added(&mut self, id: u64) {
-        if let Some(from) = self.filter.add(id, self.entries.len()) {
-            let mut ids = self.entries.range(from..).map(|(&id, _)| id);
-            let mut some = [None; STEP_ENTRIES];
-            some.fill_with(|| ids.next());
-            self.filter.take_over(some.into_iter().flatten(), ids.next());
+            self.filter.add(id, &self.entries);
         }
     }
 

@@ -68,7 +68,7 @@ impl Shared {
             let (seen, state) = self.read(shard).await?;
             add(&seen, &state, &mut seen.stored.clone())?;
             self.reserve_entries(shard, &seen, &state, &wanted).await?;
-            view = match self.change_seen(shard, add).await {
+            view = match self.change_read(shard, (seen, state), add).await {
                 Ok(view) => view,
                 Err(refusal) => {
                     self.correct_entries_of(shard).await?;
@@ -272,7 +272,17 @@ impl Shared {
         shard: &Shard,
         edit: impl Fn(&View, &ShardState, &mut Stored) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<Arc<View>, Refusal> {
-        let (mut view, state) = self.read(shard).await?;
+        let seen = self.read(shard).await?;
+        self.change_read(shard, seen, edit).await
+    }
+
+    /// The same for a caller that has read the shard.
+    async fn change_read(
+        &self,
+        shard: &Shard,
+        (mut view, state): (Arc<View>, ShardState),
+        edit: impl Fn(&View, &ShardState, &mut Stored) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<Arc<View>, Refusal> {
         loop {
             let mut stored = view.stored.clone();
             edit(&view, &state, &mut stored)?;

@@ -1,7 +1,9 @@
 //! A process that adds by handles until it is killed: this test binary, started again with the one test that is ignored.
 
+use super::POLL;
 use super::ledger::{Ledger, THREADS, keys, planned};
 use crate::ingest::topics::Topics;
+use crate::system::program::SOON;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -60,6 +62,16 @@ fn spawn(url: &str, dir: &Path, prefix: &str, life: u64, die_at: &str, [brokers,
 /// Whether the counters of this life are open, which removes the sign of it.
 pub(super) fn has_opened(dir: &Path) -> bool {
     std::fs::remove_file(dir.join(OPEN)).is_ok()
+}
+
+/// Waits until the counters of a life are open.
+pub(super) async fn until_open(process: &mut Child, dir: &Path) {
+    let give_up_at = Instant::now() + SOON;
+    while !has_opened(dir) {
+        assert!(process.try_wait().expect("a child").is_none(), "it has ended, see above");
+        assert!(Instant::now() < give_up_at, "it does not open its folder");
+        sleep(POLL).await;
+    }
 }
 
 #[tokio::test]

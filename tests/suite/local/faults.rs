@@ -2,10 +2,9 @@
 //! times as long.
 
 use super::adder;
-use super::folder::Folder;
+use super::folder::{Folder, until_counted, until_pushed};
 use super::service::Service;
-use super::{ACCEPT_LIMIT, POLL, is_long, seed};
-use crate::system::program::SOON;
+use super::{ACCEPT_LIMIT, is_long, seed};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_client::local::{LocalCounters, Steps};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 const ROUNDS: u64 = 6;
 /// Beyond the accept limit and what servers add to it.
@@ -38,12 +37,7 @@ async fn l2_nothing_is_lost_or_doubled_while_the_service_and_its_redis_are_kille
     let mut folder = Folder::new("faults");
     for round in 0..rounds {
         let mut process = adder::start(&url, folder.dir.path(), &folder.prefix, 2 * round, None);
-        let give_up_at = Instant::now() + SOON;
-        while !adder::has_opened(folder.dir.path()) {
-            assert!(process.try_wait().expect("a child").is_none(), "it has ended, see above");
-            assert!(Instant::now() < give_up_at, "it does not open its folder");
-            sleep(POLL).await;
-        }
+        adder::until_open(&mut process, folder.dir.path()).await;
         let victim = [Victim::Redis, Victim::Counters, Victim::Stopped, Victim::All][(round % 4) as usize];
         println!("round {round}: {victim:?}");
         sleep(Duration::from_micros(rng.random_range(0..150_000))).await;
@@ -100,15 +94,6 @@ async fn open(folder: &Folder, url: &str, renewed: &Arc<AtomicUsize>) -> LocalCo
     LocalCounters::open(folder.path(), client, options).await.expect("a folder")
 }
 
-/// Pushes until everything is pushed.
-async fn push(counters: &LocalCounters) {
-    let give_up_at = Instant::now() + SOON;
-    while let Err(error) = counters.push().await {
-        assert!(Instant::now() < give_up_at, "{error}");
-        sleep(POLL).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l2_a_push_that_has_become_too_old_gets_a_new_time_and_counts_once() {
     let mut service = Service::start().await;
@@ -118,7 +103,7 @@ async fn l2_a_push_that_has_become_too_old_gets_a_new_time_and_counts_once() {
     for handle in &handles {
         handle.add(1);
     }
-    push(&counters).await;
+    until_pushed(&counters).await;
     // The push is written, and no call arrives.
     service.counters.kill().await;
     for handle in &handles {
@@ -130,7 +115,7 @@ async fn l2_a_push_that_has_become_too_old_gets_a_new_time_and_counts_once() {
     }
     sleep(TOO_LONG).await;
     service.counters.restart().await;
-    push(&counters).await;
+    until_pushed(&counters).await;
     assert_eq!(renewed.swap(0, Ordering::SeqCst), 2, "a push of each namespace");
     // The calls arrive, their answers come too late, and another process repeats them when they would be too old.
     service.signal_counters(Signal::SIGSTOP);
@@ -143,17 +128,9 @@ async fn l2_a_push_that_has_become_too_old_gets_a_new_time_and_counts_once() {
     drop(counters.close().await);
     sleep(TOO_LONG).await;
     counters = open(&folder, &service.counters.url(), &renewed).await;
-    push(&counters).await;
+    until_pushed(&counters).await;
     println!("{} of 2 pushes were renewed after the stop", renewed.load(Ordering::SeqCst));
     counters.close().await.expect("nothing is left");
     assert_eq!(service.client.get("accurate", "old").await.expect("a count").count, 1_111);
-    let give_up_at = Instant::now() + SOON;
-    loop {
-        let counted = service.client.get("eventual", "old").await.expect("a count");
-        if counted.count == 1_111 {
-            return;
-        }
-        assert!(Instant::now() < give_up_at, "{counted:?}");
-        sleep(POLL).await;
-    }
+    until_counted(&service.client, "eventual", "old", 1_111).await;
 }

@@ -36,6 +36,28 @@ fn sums_of_some(adds: &[i64]) -> Vec<i64> {
     adds.iter().fold(vec![0], |sums, add| sums.iter().flat_map(|sum| [*sum, sum + add]).collect())
 }
 
+/// Pushes until everything is pushed.
+pub(super) async fn until_pushed(counters: &LocalCounters) {
+    let give_up_at = Instant::now() + SOON;
+    while let Err(error) = counters.push().await {
+        assert!(Instant::now() < give_up_at, "{error}");
+        sleep(POLL).await;
+    }
+}
+
+/// Waits until a counter of the service has this count.
+pub(super) async fn until_counted(client: &CounterClient, namespace: &str, counter: &str, count: i64) {
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let counted = client.get(namespace, counter).await.expect("a count");
+        if counted.count == count {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "{namespace}: {counted:?}");
+        sleep(POLL).await;
+    }
+}
+
 impl Folder {
     pub(super) fn new(prefix: &str) -> Folder {
         // Tests end processes here, not machines; a long run also waits for the disk.

@@ -3,14 +3,13 @@
 
 use super::folder::Folder;
 use super::service::Service;
-use super::{POLL, adder, is_long, seed};
-use crate::system::program::SOON;
+use super::{adder, is_long, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_client::local::{LocalCounters, LocalError};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// Kills, at steps or at random moments.
 const KILLS: u64 = 100;
@@ -67,15 +66,12 @@ async fn kill_again_and_again(
         // kills, one life at five of six steps.
         let die_at = (life % 2 == 0).then_some((life / 2) as usize * FOLDERS as usize % STEPS + number as usize);
         let mut process = adder::start(url, folder.dir.path(), &folder.prefix, life, die_at);
-        let give_up_at = Instant::now() + SOON;
         let is_over = if die_at.is_some() {
             timeout(STEP_WAIT, process.wait()).await.is_ok()
         } else {
             let waits_for_open = rng.random_bool(0.8);
-            while waits_for_open && !adder::has_opened(folder.dir.path()) {
-                assert!(process.try_wait().expect("a child").is_none(), "it has ended, see above");
-                assert!(Instant::now() < give_up_at, "it does not open its folder");
-                sleep(Duration::from_millis(1)).await;
+            if waits_for_open {
+                adder::until_open(&mut process, folder.dir.path()).await;
             }
             // Some moment in the middle of something.
             sleep(Duration::from_micros(rng.random_range(0..60_000))).await;
@@ -133,11 +129,7 @@ async fn l2_two_processes_cannot_have_one_folder_and_a_killed_one_frees_it() {
     let service = Service::start().await;
     let mut folder = Folder::new("locked");
     let mut process = adder::start(&service.counters.url(), folder.dir.path(), &folder.prefix, 0, None);
-    let give_up_at = Instant::now() + SOON;
-    while !adder::has_opened(folder.dir.path()) {
-        assert!(Instant::now() < give_up_at, "it does not open its folder");
-        sleep(POLL).await;
-    }
+    adder::until_open(&mut process, folder.dir.path()).await;
     let second = LocalCounters::open(folder.path(), service.client.clone(), adder::options()).await;
     assert!(matches!(second, Err(LocalError::Locked { .. })), "{second:?}");
     process.kill().await.expect("a child");

@@ -1,16 +1,15 @@
 //! Pushes through a Kafka topic that a real ingest reads (L2): the process that adds, the broker and the service are killed, and each
 //! add counts once.
 
-use super::folder::Folder;
+use super::folder::{Folder, until_counted, until_pushed};
 use super::service::Service;
-use super::{POLL, adder, seed};
+use super::{adder, seed};
 use crate::crash::machines::Server;
 use crate::ingest::topics::{Topics, header, now_ms};
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rdkafka::Message;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::local::{Handle, LocalCounters};
@@ -103,23 +102,6 @@ async fn open(stage: &Stage, folder: &Folder) -> (LocalCounters, Vec<Handle>) {
     (counters, handles)
 }
 
-async fn until_open(process: &mut Child, dir: &Path) {
-    let give_up_at = Instant::now() + SOON;
-    while !adder::has_opened(dir) {
-        assert!(process.try_wait().expect("a child").is_none(), "it has ended, see above");
-        assert!(Instant::now() < give_up_at, "it does not open its folder");
-        sleep(POLL).await;
-    }
-}
-
-async fn until_pushed(counters: &LocalCounters) {
-    let give_up_at = Instant::now() + SOON;
-    while let Err(error) = counters.push().await {
-        assert!(Instant::now() < give_up_at, "{error}");
-        sleep(POLL).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l2_kill_9_at_each_step_of_a_push_to_a_topic_loses_nothing_and_doubles_nothing() {
     let stage = Stage::start("local-steps", TestKafka::shared().await).await;
@@ -148,7 +130,7 @@ async fn l2_kills_of_the_broker_lose_no_push_and_double_none() {
     for round in 0..BROKER_KILLS {
         let life = 2 * round as u64;
         let mut process = stage.process(&folder, life, None);
-        until_open(&mut process, folder.dir.path()).await;
+        adder::until_open(&mut process, folder.dir.path()).await;
         // Some moment in the middle of something.
         sleep(Duration::from_micros(rng.random_range(200_000..900_000))).await;
         stage.kafka.kill().await;
@@ -157,7 +139,7 @@ async fn l2_kills_of_the_broker_lose_no_push_and_double_none() {
             process.kill().await.expect("a child");
             folder.ended(life);
             process = stage.process(&folder, life + 1, None);
-            until_open(&mut process, folder.dir.path()).await;
+            adder::until_open(&mut process, folder.dir.path()).await;
         }
         stage.kafka.start_again().await;
         sleep(Duration::from_micros(rng.random_range(0..600_000))).await;
@@ -188,16 +170,8 @@ async fn l2_pushes_are_safe_in_the_topic_while_the_service_is_away() {
     drop((counters, handles, folder));
     stage.service.counters.restart().await;
     stage.topics.until_decided().await;
-    let give_up_at = Instant::now() + SOON;
     for namespace in ["accurate", "eventual"] {
-        loop {
-            let counted = stage.service.client.get(namespace, "away").await.expect("a count");
-            if counted.count == 111 {
-                break;
-            }
-            assert!(Instant::now() < give_up_at, "{namespace}: {counted:?}");
-            sleep(POLL).await;
-        }
+        until_counted(&stage.service.client, namespace, "away", 111).await;
     }
     println!("counted {} ms after the disk was lost", now_ms() - begun_ms);
 }

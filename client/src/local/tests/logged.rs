@@ -1,6 +1,6 @@
 //! Pushes to a log instead of the service (L2), and the values while it is unknown what of them has counted (L1).
 
-use super::episode::{Totals, dying_at, live_until, sum};
+use super::episode::{dying_at, each_death};
 use super::fake::{Answer, Fake};
 use super::fake_log::Outcome::{Answer as Answered, Away, Lost};
 use super::{folder, handle, open, open_as, open_or_die, options};
@@ -16,31 +16,13 @@ async fn l2_a_process_that_dies_at_any_step_writes_each_push_to_the_log_once() {
         [&[][..], &[Away, Away], &[Answered, Answered, Lost], &[Lost, Answered, Answered, Lost, Lost, Away, Lost]];
     let mut deaths = 0;
     for outcomes in all {
-        let mut last_steps = 0;
-        for step in 0.. {
-            let mut was_reached = false;
-            for next in [step, 0, 3, 9] {
-                let (folder, fake) = (folder(), Fake::with_log(outcomes));
-                let mut totals = Totals::new();
-                for (process, step) in [step, next].into_iter().enumerate() {
-                    let (added, died) = live_until(folder.path(), &fake, step).await;
-                    sum(&mut totals, &added);
-                    was_reached |= died && process == 0;
-                    deaths += usize::from(died);
-                }
-                let counters = open(folder.path(), &fake).await;
-                while counters.push().await.is_err() {}
-                assert_eq!(counters.unresolved().expect("no file"), []);
-                counters.close().await.expect("a log that answers");
-                assert_eq!(fake.counts(), totals, "{outcomes:?}, died at {step}, then at {next}");
-                assert_eq!(fake.calls().len(), 0, "no push goes to the service");
-            }
-            if !was_reached {
-                break;
-            }
-            last_steps = step;
-        }
-        assert!(last_steps > 25, "only {last_steps} steps with {outcomes:?}");
+        let check = |fake: &Fake, counters: &LocalCounters| {
+            assert_eq!(counters.unresolved().expect("no file"), []);
+            assert_eq!(fake.calls().len(), 0, "no push goes to the service");
+        };
+        let life = each_death([0, 3, 9], || Fake::with_log(outcomes), &format!("{outcomes:?}"), check).await;
+        assert!(life.last_steps > 25, "only {} steps with {outcomes:?}", life.last_steps);
+        deaths += life.deaths;
     }
     assert!(deaths > 500, "{deaths} deaths");
 }

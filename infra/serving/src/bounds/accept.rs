@@ -105,11 +105,12 @@ impl Connection {
         }
     }
 
-    /// An error if the connection does not read its answers, or holds requests that no call reads. A connection may wait for room to write, so it checks before each write, too.
+    /// An error if the connection does not read its answers, or holds requests that no call reads. A connection may wait for room to
+    /// write, so it checks before each write, too.
     fn check_unread(&self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.admission.caller.unread().poll_end(cx) {
-            Poll::Ready(()) => Err(io::Error::other("it does not read its answers")),
-            Poll::Pending => self.admission.caller.arrived().check_end(cx),
+            Poll::Ready(()) => Err(io::Error::other("it does not read its answers, or no call reads its requests")),
+            Poll::Pending => Ok(()),
         }
     }
 

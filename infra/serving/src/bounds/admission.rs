@@ -130,6 +130,7 @@ impl Bounds {
         open.quiet.insert(number, Quiet { peer, since: Instant::now(), evicted: evicted.clone() });
         drop(open);
         self.metrics.connections.increment(1.0);
+        let unread = UNREAD.connection(&self.limits, peer);
         let caller = Arc::new(Caller {
             bounds: self.clone(),
             number,
@@ -139,8 +140,8 @@ impl Bounds {
             of_peer,
             begun_calls: AtomicU64::new(0),
             open_calls: AtomicU64::new(0),
-            unread: UNREAD.connection(&self.limits, peer),
-            arrived: ARRIVED.connection(&self.limits),
+            arrived: ARRIVED.connection(&self.limits, unread.clone()),
+            unread,
             certificate: OnceLock::new(),
         });
         Ok(Admission { caller, peer, evicted, _file: file })

@@ -5,13 +5,12 @@
 //! these back to the window of the connection, together with the others. The count is then corrected, and is too high until then.
 
 use super::limits::Limits;
-use super::metrics::{Closed, note_closed, note_pause};
-use super::unread::locked;
-use futures::task::AtomicWaker;
-use std::collections::BTreeMap;
+use super::metrics::{Closed, note_pause};
+use super::open_connections::OpenConnections;
+use super::unread::{Unread, locked};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -29,9 +28,7 @@ pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::defa
 #[derive(Default)]
 pub(super) struct ArrivedOfAll {
     bytes: AtomicU64,
-    /// All connections, and the number of the next one.
-    open: Mutex<BTreeMap<u64, Weak<Arrived>>>,
-    next: AtomicU64,
+    connections: OpenConnections<Arrived>,
     /// Those that wait until there are fewer.
     paused: Mutex<Vec<Weak<Arrived>>>,
     has_paused: AtomicBool,
@@ -46,9 +43,8 @@ pub(super) struct Arrived {
     of_all_max: u64,
     time: Duration,
     counts: Mutex<Counts>,
-    must_end: AtomicBool,
-    /// Of the connection's task.
-    waker: AtomicWaker,
+    /// The answers of the connection, which end it and wake its task.
+    answers: Arc<Unread>,
 }
 
 /// Bytes since the begin of the connection.
@@ -82,19 +78,15 @@ impl Counts {
 
 impl ArrivedOfAll {
     /// A new connection.
-    pub(super) fn connection(self: &Arc<Self>, limits: &Limits) -> Arc<Arrived> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let connection = Arc::new(Arrived {
+    pub(super) fn connection(self: &Arc<Self>, limits: &Limits, answers: Arc<Unread>) -> Arc<Arrived> {
+        self.connections.add(|number| Arrived {
             all: self.clone(),
             number,
             of_all_max: limits.unread_request_bytes_max,
             time: limits.request(),
             counts: Mutex::default(),
-            must_end: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-        });
-        locked(&self.open).insert(number, Arc::downgrade(&connection));
-        connection
+            answers,
+        })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -105,14 +97,16 @@ impl ArrivedOfAll {
     /// of which no call has read anything for their time; and if the process had too many for this time, others too, because a connection
     /// that pauses may be one whose next bytes would let a call read. Lets the others check again.
     pub(super) fn end_holders(&self) {
-        let connections: Vec<Arc<Arrived>> = locked(&self.open).values().filter_map(Weak::upgrade).collect();
+        let connections = self.connections.all();
         let Some(first) = connections.first() else { return };
         let (max, time) = (first.of_all_max, first.time);
         let mut left = self.bytes();
         let is_over_long = {
             let mut over_since = locked(&self.over_since);
-            *over_since = (left > max).then(|| over_since.unwrap_or_else(Instant::now));
-            over_since.is_some_and(|since| since.elapsed() >= time)
+            let since = (left > max).then(|| over_since.unwrap_or_else(Instant::now));
+            let is_over_long = since.is_some_and(|since| since.elapsed() >= time);
+            *over_since = since.filter(|_| !is_over_long);
+            is_over_long
         };
         if left > max / 2 {
             let held = |connection: &Arc<Arrived>| {
@@ -123,13 +117,12 @@ impl ArrivedOfAll {
             let mut holders: Vec<(u64, bool, Arc<Arrived>)> = connections.iter().filter_map(held).collect();
             holders.sort_unstable_by_key(|(unread, ..)| std::cmp::Reverse(*unread));
             for (unread, is_idle, connection) in holders {
-                if (is_idle && left > max / 2 || is_over_long && left > max / 4 * 3) && connection.end() {
+                if (is_idle && left > max / 2 || is_over_long && left > max / 4 * 3)
+                    && connection.answers.end(Closed::RequestsUnread)
+                {
                     left = left.saturating_sub(unread);
                 }
             }
-        }
-        if is_over_long {
-            *locked(&self.over_since) = None;
         }
         self.wake();
     }
@@ -149,7 +142,7 @@ impl ArrivedOfAll {
         };
         for connection in paused.iter().filter_map(Weak::upgrade) {
             locked(&connection.counts).is_listed = false;
-            connection.waker.wake();
+            connection.answers.wake();
         }
     }
 }
@@ -192,30 +185,11 @@ impl Arrived {
             self.all.wake_if_room(self.of_all_max);
         }
         if may_read {
-            self.waker.wake();
+            self.answers.wake();
         }
     }
 
-    /// Makes the connection end. Returns whether it did not have to already.
-    fn end(&self) -> bool {
-        let is_first = !self.must_end.swap(true, Ordering::AcqRel);
-        if is_first {
-            note_closed(Closed::RequestsUnread);
-            self.waker.wake();
-        }
-        is_first
-    }
-
-    /// An error when the connection has to end. It wakes the task when it has to.
-    pub(super) fn check_end(&self, cx: &mut Context<'_>) -> std::io::Result<()> {
-        self.waker.register(cx.waker());
-        match self.must_end.load(Ordering::Acquire) {
-            true => Err(std::io::Error::other("no call reads its requests")),
-            false => Ok(()),
-        }
-    }
-
-    /// Ready when the connection may be read on. Call [`Arrived::check_end`] before.
+    /// Ready when the connection may be read on. Call [`Unread::poll_end`] before, which says whom to wake then.
     pub(super) fn poll_room(self: &Arc<Self>) -> Poll<()> {
         let mut counts = locked(&self.counts);
         if counts.unread <= FREE_BYTES || self.all.bytes() <= self.of_all_max {
@@ -239,7 +213,7 @@ impl Arrived {
 
 impl Drop for Arrived {
     fn drop(&mut self) {
-        locked(&self.all.open).remove(&self.number);
+        self.all.connections.remove(self.number);
         let freed = locked(&self.counts).unread;
         self.all.bytes.fetch_sub(freed, Ordering::SeqCst);
         self.all.wake_if_room(self.of_all_max);
@@ -248,21 +222,24 @@ impl Drop for Arrived {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unread::UnreadOfAll;
     use super::*;
-    use std::task::Waker;
+    use std::net::IpAddr;
+    use std::task::{Context, Waker};
 
     const MAX: u64 = 100 * 1024;
 
     fn connections() -> (Arc<ArrivedOfAll>, [Arc<Arrived>; 3]) {
         let limits = Limits { unread_request_bytes_max: MAX, request_ms: 1_000, ..Limits::default() };
-        let all = Arc::new(ArrivedOfAll::default());
-        let connections = [(); 3].map(|()| all.connection(&limits));
+        let (all, answers) = (Arc::new(ArrivedOfAll::default()), Arc::new(UnreadOfAll::default()));
+        let site = IpAddr::from([10, 0, 0, 1]);
+        let connections = [(); 3].map(|()| all.connection(&limits, answers.connection(&limits, site)));
         (all, connections)
     }
 
     /// `None`: it pauses. `Some(false)`: it has to end.
     fn may_read(connection: &Arc<Arrived>) -> Option<bool> {
-        if connection.check_end(&mut Context::from_waker(Waker::noop())).is_err() {
+        if connection.answers.poll_end(&mut Context::from_waker(Waker::noop())).is_ready() {
             return Some(false);
         }
         connection.poll_room().is_ready().then_some(true)

@@ -64,14 +64,9 @@ impl BoundedBody {
         BoundedBody { inner, form, of, caller, held, kept, charged, too_late, has_begun: false, has_ended: false }
     }
 
-    /// The same, of what the transport has held.
-    fn take_counted(&mut self, arrived: Bytes) -> Result<Option<Bytes>, Status> {
-        self.caller.arrived().take(arrived.len() as u64);
-        self.take(arrived)
-    }
-
     /// Takes what has arrived; returns what can be passed on.
     fn take(&mut self, arrived: Bytes) -> Result<Option<Bytes>, Status> {
+        self.caller.arrived().take(arrived.len() as u64);
         if self.form == Form::Plain {
             return self.charge(self.charged + arrived.len() as u64).map(|()| Some(arrived));
         }
@@ -171,6 +166,13 @@ impl BoundedBody {
         }
     }
 
+    /// The transport has nothing more: a body that has ended is not polled again, neither here nor when this is dropped.
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.inner = Body::empty();
+        self.stop_waiting();
+    }
+
     fn fail(&mut self, why: Status) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         self.has_ended = true;
         self.held = BytesMut::new();
@@ -198,7 +200,7 @@ impl HttpBody for BoundedBody {
             };
             match frame {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(arrived) => match this.take_counted(arrived) {
+                    Ok(arrived) => match this.take(arrived) {
                         Ok(Some(passed_on)) => {
                             this.has_begun = true;
                             if this.form == Form::Messages {
@@ -213,13 +215,11 @@ impl HttpBody for BoundedBody {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Some(Err(error)) => {
-                    (this.has_ended, this.inner) = (true, Body::empty());
-                    this.stop_waiting();
+                    this.end();
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
-                    (this.has_ended, this.inner) = (true, Body::empty());
-                    this.stop_waiting();
+                    this.end();
                     if !this.held.is_empty() {
                         // The decoder says what is wrong with it.
                         return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.held).freeze()))));

@@ -18,6 +18,7 @@ mod head;
 mod limits;
 mod methods;
 mod metrics;
+mod open_connections;
 mod open_streams;
 mod refusal;
 mod requests;

@@ -6,12 +6,13 @@
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
+use super::open_connections::OpenConnections;
 use axum::body::Bytes;
 use futures::task::AtomicWaker;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -25,13 +26,7 @@ pub(super) struct UnreadOfAll {
     bytes: AtomicU64,
     /// Those of connections that have to end: they are free as soon as their tasks run.
     ending_bytes: AtomicU64,
-    connections: Mutex<Connections>,
-}
-
-#[derive(Default)]
-struct Connections {
-    next_number: u64,
-    open: BTreeMap<u64, Weak<Unread>>,
+    connections: OpenConnections<Unread>,
 }
 
 /// What one connection has not taken.
@@ -61,10 +56,7 @@ struct Frames {
 impl UnreadOfAll {
     /// A new connection.
     pub(super) fn connection(self: &Arc<Self>, limits: &Limits, site: IpAddr) -> Arc<Unread> {
-        let mut connections = locked(&self.connections);
-        let number = connections.next_number;
-        connections.next_number += 1;
-        let unread = Arc::new(Unread {
+        self.connections.add(|number| Unread {
             all: self.clone(),
             number,
             site,
@@ -74,9 +66,7 @@ impl UnreadOfAll {
             frames: Mutex::default(),
             must_end: AtomicBool::new(false),
             waker: AtomicWaker::new(),
-        });
-        connections.open.insert(number, Arc::downgrade(&unread));
-        unread
+        })
     }
 
     /// All bytes that have not been taken.
@@ -86,7 +76,7 @@ impl UnreadOfAll {
 
     /// Ends the connections that have not taken a frame for too long.
     pub(super) fn end_late(&self) {
-        for connection in self.open() {
+        for connection in self.connections.all() {
             let oldest = locked(&connection.frames).oldest();
             if oldest.is_some_and(|oldest| oldest.elapsed() >= connection.time) {
                 connection.end(Closed::UnreadTooLong);
@@ -98,7 +88,7 @@ impl UnreadOfAll {
     /// any; of each, first those whose oldest frame is the oldest. An address that opens connections again and again and reads
     /// none of them so ends its own.
     fn make_room(&self, max: u64) {
-        let open = self.open().into_iter().filter_map(|connection| {
+        let open = self.connections.all().into_iter().filter_map(|connection| {
             let (oldest, bytes) = {
                 let frames = locked(&connection.frames);
                 (frames.oldest()?, frames.bytes)
@@ -124,11 +114,6 @@ impl UnreadOfAll {
                 }
             }
         }
-    }
-
-    /// Not under the lock: the last reference to a connection takes it.
-    fn open(&self) -> Vec<Arc<Unread>> {
-        locked(&self.connections).open.values().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -166,8 +151,13 @@ impl Unread {
         if self.must_end.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Wakes the connection's task.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// `false`: it has to end already.
-    fn end(&self, why: Closed) -> bool {
+    pub(super) fn end(&self, why: Closed) -> bool {
         let frames = locked(&self.frames);
         let is_new = !self.must_end.swap(true, Ordering::AcqRel);
         if is_new {
@@ -184,7 +174,7 @@ impl Unread {
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        locked(&self.all.connections).open.remove(&self.number);
+        self.all.connections.remove(self.number);
     }
 }
 
@@ -262,7 +252,7 @@ mod tests {
         assert_eq!(all.bytes(), 0);
         assert!(connection.hand_out(frame(1_000)).is_some(), "a frame is never too large by itself");
         drop(connection);
-        assert!(locked(&all.connections).open.is_empty());
+        assert!(all.connections.all().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

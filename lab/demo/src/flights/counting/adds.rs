@@ -93,34 +93,16 @@ fn token(id: &str) -> String {
 async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, String)>) -> Result<Sent> {
     let mut sent = Sent { adds: adds.len() as u64, ..Sent::default() };
     let mut waiting = adds;
-    for attempt in 1..=ATTEMPTS {
+    for attempts_left in (0..ATTEMPTS).rev() {
         let time_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
-        let add = |(counter, token): &(String, String)| {
-            NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms))
-        };
-        let batch: Vec<NewAdd> = waiting.iter().map(add).collect();
-        let (one, other) =
-            tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
-                .context("cannot add to the counters")?;
+        let results = both(client, namespace, &waiting, time_ms).await?;
         let mut too_old = Vec::new();
-        for (add, results) in waiting.into_iter().zip(one.into_iter().zip(other)) {
-            let results = [results.0, results.1];
-            let is_too_old =
-                |result: &Result<Added, Refused>| matches!(result, Err(refused) if refused.reason == TOO_OLD);
-            if attempt < ATTEMPTS && results.iter().all(is_too_old) {
+        for (add, results) in waiting.into_iter().zip(results) {
+            if attempts_left > 0 && results.iter().all(is_too_old) {
                 too_old.push(add);
                 continue;
             }
-            for result in results {
-                match result {
-                    Ok(Added { duplicate: false, .. }) => sent.counted += 1,
-                    Ok(Added { duplicate: true, .. }) => sent.duplicates += 1,
-                    Err(Refused { message, .. }) => {
-                        tracing::warn!(message, "an add was refused");
-                        sent.refused += 1;
-                    }
-                }
-            }
+            results.into_iter().for_each(|result| sent.note(result));
             sent.counters.insert(add.0, time_ms);
         }
         waiting = too_old;
@@ -129,6 +111,39 @@ async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, Strin
         }
     }
     Ok(sent)
+}
+
+/// The results of both calls for each add.
+async fn both(
+    client: &CounterClient,
+    namespace: &str,
+    adds: &[(String, String)],
+    time_ms: u64,
+) -> Result<Vec<[Result<Added, Refused>; 2]>> {
+    let add = |(counter, token): &(String, String)| {
+        NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms))
+    };
+    let batch: Vec<NewAdd> = adds.iter().map(add).collect();
+    let (one, other) = tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
+        .context("cannot add to the counters")?;
+    Ok(one.into_iter().zip(other).map(|(one, other)| [one, other]).collect())
+}
+
+fn is_too_old(result: &Result<Added, Refused>) -> bool {
+    matches!(result, Err(refused) if refused.reason == TOO_OLD)
+}
+
+impl Sent {
+    fn note(&mut self, result: Result<Added, Refused>) {
+        match result {
+            Ok(Added { duplicate: false, .. }) => self.counted += 1,
+            Ok(Added { duplicate: true, .. }) => self.duplicates += 1,
+            Err(Refused { message, .. }) => {
+                tracing::warn!(message, "an add was refused");
+                self.refused += 1;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
