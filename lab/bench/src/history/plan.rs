@@ -64,6 +64,8 @@ pub(super) struct HistorySizes {
     pub(super) traces: u64,
     /// Calls of one query over many indices, per side and run.
     pub(super) queries: u64,
+    /// Days of the messages in many indices.
+    pub(super) days: u16,
     /// Rate and length of the load of `searchable`.
     pub(super) searchable_per_s: u64,
     pub(super) searchable: Duration,
@@ -78,6 +80,8 @@ impl HistorySizes {
             embedded: scaled(10_000_000, 50_000),
             traces: scaled(10_000, 1_000),
             queries: scaled(1_000, 20),
+            // Elasticsearch takes longer to make an index than to write a small run's events.
+            days: if events < EVENTS / 10 { 6 } else { 30 },
             searchable_per_s: 2_000,
             searchable: Duration::from_secs(scaled(60, 2)),
         }
@@ -94,5 +98,6 @@ mod tests {
         assert_eq!((full.events, full.embedded, full.searchable_per_s), (1_000_000, 10_000_000, 2_000));
         let tenth = HistorySizes::new(EVENTS / 10);
         assert_eq!((tenth.embedded, tenth.messages, tenth.searchable.as_secs()), (1_000_000, 20_000, 6));
+        assert_eq!((tenth.days, HistorySizes::new(10_000).days), (30, 6));
     }
 }

@@ -1,5 +1,5 @@
-//! Queries over many indices. The same messages of thirty days are in one index, in six (the default for a retention of
-//! thirty days), and in thirty, a day in each. Reference: the same calls on the one index. Each call runs on both, one after
+//! Queries over many indices. The same messages of thirty days (six in a small run) are in one index, in six (the default for a retention
+//! of thirty days), and in thirty, a day in each. Reference: the same calls on the one index. Each call runs on both, one after
 //! the other, in turn.
 
 use super::lives::{EVENTS, Lives, id, number};
@@ -17,7 +17,6 @@ use std::time::Instant;
 use tallystone_indexer::{Elastic, HistoryStore, Rollover, SearchQuery, Source, TraceQuery};
 use tallystone_model::{QueueName, Recorded};
 
-const DAYS: u64 = 30;
 const DAY_MS: u64 = 86_400_000;
 /// Events in one call of the stores.
 const RECORDED_AT_ONCE: usize = 4_000;
@@ -41,12 +40,13 @@ enum Query {
 pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
     let queue = QueueName::parse("queue", "bench/history")?;
     let rolling = |prefix, days| services.rolling_indices(prefix, Rollover { days, ..Rollover::default() });
+    let days = plan.sizes.days;
     let [default, daily] = MANY.map(|(prefix, days, _)| rolling(prefix, days));
-    let (default, daily, one) = futures::try_join!(default, daily, rolling(ONE, DAYS as u16 + 1))?;
-    let messages = record(&[&default, &daily, &one], plan.sizes.events).await?;
+    let (default, daily, one) = futures::try_join!(default, daily, rolling(ONE, days + 1))?;
+    let messages = record(&[&default, &daily, &one], plan.sizes.events, days).await?;
     let mut rows = Vec::new();
-    for ((prefix, days, goal), many) in MANY.into_iter().zip([&default, &daily]) {
-        let indices = DAYS.div_ceil(days.into());
+    for ((prefix, index_days, goal), many) in MANY.into_iter().zip([&default, &daily]) {
+        let indices = u64::from(days.div_ceil(index_days));
         for (prefix, expected) in [(prefix, indices), (ONE, 1)] {
             let count = count_indices(services, prefix).await?;
             ensure!(count as u64 == expected, "{prefix} has {count} indices of transitions");
@@ -88,7 +88,7 @@ async fn compare(
 }
 
 /// Records at least this many events in each of the stores. Returns the number of messages.
-async fn record(stores: &[&Elastic], events: u64) -> Result<u64> {
+async fn record(stores: &[&Elastic], events: u64, days: u16) -> Result<u64> {
     let batches = events.div_ceil(RECORDED_AT_ONCE as u64);
     let mut dry = Lives::new("bench/history")?;
     for _ in 0..batches {
@@ -98,7 +98,7 @@ async fn record(stores: &[&Elastic], events: u64) -> Result<u64> {
     let mut lives = Lives::new("bench/history")?;
     for _ in 0..batches {
         let batch: Vec<Recorded> =
-            lives.next(RECORDED_AT_ONCE).into_iter().map(|recorded| spread(recorded, messages)).collect();
+            lives.next(RECORDED_AT_ONCE).into_iter().map(|recorded| spread(recorded, messages, days)).collect();
         for store in stores {
             let rejected = store.record(&batch).await?;
             ensure!(rejected.is_empty(), "events were rejected: {rejected:?}");
@@ -112,9 +112,9 @@ async fn record(stores: &[&Elastic], events: u64) -> Result<u64> {
 }
 
 /// Moves the event by whole days, so that the messages are on as many days.
-fn spread(mut recorded: Recorded, messages: u64) -> Recorded {
+fn spread(mut recorded: Recorded, messages: u64, days: u16) -> Recorded {
     let event = &mut recorded.event;
-    let by_ms = number(event) * DAYS / messages * DAY_MS;
+    let by_ms = number(event) * u64::from(days) / messages * DAY_MS;
     for at_ms in [&mut event.at_ms, &mut event.enqueued_at_ms, &mut event.since_ms] {
         *at_ms += by_ms;
     }
@@ -194,6 +194,7 @@ mod tests {
 
     #[test]
     fn each_day_has_messages_and_a_message_stays_on_its_day() {
+        const DAYS: u16 = 30;
         let mut lives = Lives::new("q").unwrap();
         let batch = lives.next(20_000);
         let messages = lives.messages();
@@ -201,11 +202,11 @@ mod tests {
         let first = day(&batch[0].event);
         let mut days = std::collections::BTreeSet::new();
         for recorded in batch {
-            let own = number(&recorded.event) * DAYS / messages;
-            let moved = spread(recorded, messages).event;
+            let own = number(&recorded.event) * u64::from(DAYS) / messages;
+            let moved = spread(recorded, messages, DAYS).event;
             assert_eq!((day(&moved) - first, moved.at_ms / DAY_MS - first), (own, own));
             days.insert(own);
         }
-        assert_eq!(days.len() as u64, DAYS);
+        assert_eq!(days.len(), usize::from(DAYS));
     }
 }

@@ -1,5 +1,6 @@
 //! The attacks: what callers may send that costs the server more than them. Each continues until it is dropped.
 
+use super::stream_attacks;
 use crate::load::{Traffic, pair, priority};
 use crate::ours::channel_to;
 use anyhow::Result;
@@ -21,6 +22,8 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 const VALUES: u64 = 1_000;
 
 const STREAMS: usize = 1_000;
+/// Below the share of an address.
+const WORK_STREAMS: usize = 4_900;
 /// The prefix of a gRPC message of 4 MiB.
 const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// Below the bound of connections per address, which the innocent callers share.
@@ -48,6 +51,10 @@ pub(super) enum Attack {
     Files,
     /// Connections that begin HTTP/2 and then say nothing, not even to pings.
     HalfOpen,
+    /// Connections that leave the server no room for answers, and send requests that it therefore does not read.
+    Unread,
+    /// Work streams that ask for nothing.
+    Streams,
     /// Filters by keys without an index, each needs one.
     Filters,
     /// Long polls with distinct filters, on the innocent queue.
@@ -59,11 +66,13 @@ pub(super) enum Attack {
 }
 
 impl Attack {
-    pub(super) const ALL: [Attack; 8] = [
+    pub(super) const ALL: [Attack; 10] = [
         Attack::Unfinished,
         Attack::Silent,
         Attack::Files,
         Attack::HalfOpen,
+        Attack::Unread,
+        Attack::Streams,
         Attack::Filters,
         Attack::Waiters,
         Attack::Absent,
@@ -76,6 +85,8 @@ impl Attack {
             Attack::Silent => "900 silent connections",
             Attack::Files => "900 silent connections to a process with 400 files",
             Attack::HalfOpen => "900 half-open connections over HTTP/2",
+            Attack::Unread => "900 connections with 64 KiB each that no call reads",
+            Attack::Streams => "4,900 Work streams that ask for nothing",
             Attack::Filters => "8 dequeues by undeclared keys of a large queue",
             Attack::Waiters => "2,000 long polls on it with distinct filters",
             Attack::Absent => "15,000 Completes on absent queues",
@@ -113,6 +124,13 @@ impl Attack {
                     });
                 }
             }
+            Attack::Unread => {
+                for _ in 0..SILENT {
+                    let connection = stream_attacks::unread(url).await?;
+                    tasks.spawn(connection);
+                }
+            }
+            Attack::Streams => drop(tasks.spawn(stream_attacks::silent(url, POOL, WORK_STREAMS).await?)),
             Attack::Filters => {
                 let calls = QueueClient::new(channel_to(url).await?);
                 for keys in 1..8_usize {
@@ -162,7 +180,7 @@ async fn channels(url: &str) -> Result<Vec<Channel>> {
     Ok(channels)
 }
 
-async fn connect(url: &str) -> Result<SendRequest<Bytes>> {
+pub(super) async fn connect(url: &str) -> Result<SendRequest<Bytes>> {
     let tcp = TcpStream::connect(url.trim_start_matches("http://")).await?;
     let (calls, connection) = h2::client::handshake(tcp).await?;
     tokio::spawn(connection);

@@ -11,12 +11,15 @@ use crate::sample::Sample;
 use anyhow::{Result, ensure};
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use reqwest::{Client, RequestBuilder};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 use tokio::task::JoinSet;
 
 const NAMESPACE: &str = "n";
+/// The address of the innocent caller. The attacker has 127.0.0.1.
+const INNOCENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// A call that adds to a counter.
 const ADD: &str = r#"{"namespace":"n","counter":"c","delta":1}"#;
 /// Calls of an attack.
@@ -99,9 +102,10 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
     program.stop().await
 }
 
-/// Adds at a steady rate.
+/// Adds at a steady rate, from an address of its own: an address has a share of the connections, and a stall of the machine lets the
+/// attacker use up its own.
 async fn p99(url: &str, begins: Instant, lasts: Duration) -> Result<Sample> {
-    let http = Client::builder().no_proxy().build()?;
+    let http = Client::builder().no_proxy().local_address(INNOCENT).build()?;
     let calls = Schedule { begins, lasts }.calls(|_| {
         let add = post(&http, url).header(CONTENT_TYPE, JSON);
         async move {

@@ -22,6 +22,7 @@ mod plan;
 mod rounds;
 mod secured;
 mod shards;
+mod stream_attacks;
 mod unary;
 mod work;
 

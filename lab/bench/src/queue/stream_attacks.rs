@@ -1,0 +1,61 @@
+//! Attacks by streams of requests: those that ask for nothing, and those whose requests the server cannot read.
+
+use super::attacks::connect;
+use anyhow::Result;
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
+use http::Request;
+use prost::Message as _;
+use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
+use tokio::net::TcpStream;
+
+/// What each of the two streams of a connection sends that is not read, in frames of which the transport keeps more than their bytes.
+const UNREAD_BYTES: usize = 32 * 1024;
+const FRAME_BYTES: usize = 256;
+
+type Stream = (ResponseFuture, SendStream<Bytes>);
+
+/// Opens so many Work streams of the queue on one connection. They are open as long as the future that is returned.
+pub(super) async fn silent(url: &str, queue: &str, streams: usize) -> Result<impl Future<Output = ()> + use<>> {
+    let start = WorkStart { queue: queue.to_owned(), worker: "attacker".to_owned(), ..WorkStart::default() };
+    let (calls, mut open) = (connect(url).await?, Vec::new());
+    for _ in 0..streams {
+        open.push(work(&calls, url, start.clone()).await?);
+    }
+    Ok(hold((calls, open)))
+}
+
+/// A connection that takes no answers. The queue of its streams has no name, so the server has an answer, and reads no further request.
+pub(super) async fn unread(url: &str) -> Result<impl Future<Output = ()> + use<>> {
+    let tcp = TcpStream::connect(url.trim_start_matches("http://")).await?;
+    let (calls, connection) = h2::client::Builder::new().initial_window_size(0).handshake(tcp).await?;
+    tokio::spawn(connection);
+    let (frame, mut open) = (Bytes::from_static(&[0; FRAME_BYTES]), Vec::new());
+    for _ in 0..2 {
+        let mut stream = work(&calls, url, WorkStart::default()).await?;
+        for _ in 0..UNREAD_BYTES / FRAME_BYTES {
+            // The server may have ended the connection.
+            let _ = stream.1.send_data(frame.clone(), false);
+        }
+        open.push(stream);
+    }
+    Ok(hold((calls, open)))
+}
+
+/// Opens a Work stream with one subscription.
+async fn work(calls: &SendRequest<Bytes>, url: &str, start: WorkStart) -> Result<Stream> {
+    let request = WorkRequest { start: Some(start), subscription: 1, ..WorkRequest::default() }.encode_to_vec();
+    let message = [&[0][..], &(request.len() as u32).to_be_bytes(), &request].concat();
+    let path = format!("{url}/tallystone.queue.v1.Queue/Work");
+    let head = Request::post(path).header("content-type", "application/grpc").header("te", "trailers").body(())?;
+    let mut calls = calls.clone().ready().await?;
+    let (response, mut body) = calls.send_request(head, false)?;
+    body.send_data(message.into(), false)?;
+    Ok((response, body))
+}
+
+/// Keeps it until the future is dropped.
+async fn hold<T>(_open: T) {
+    std::future::pending().await
+}
