@@ -3,6 +3,7 @@
 //! of topics and indices.
 
 use crate::container::{self, ContainerOptions, ServiceContainer};
+use crate::http::http_builder;
 use crate::ports::lasting_port;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -133,7 +134,7 @@ impl Service for Elasticsearch {
 
     async fn answers(address: &str) -> bool {
         let health = format!("{address}/_cluster/health?wait_for_status=yellow&timeout=1s");
-        let client = reqwest::Client::builder().no_proxy().timeout(PROBE_WAIT).build().expect("a client");
+        let client = http_builder().timeout(PROBE_WAIT).build().expect("a client");
         client.get(health).send().await.is_ok_and(|response| response.status().is_success())
     }
 

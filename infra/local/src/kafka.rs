@@ -15,6 +15,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 
 const SERVICE: &str = "kafka-4.1.0";
 /// One JVM's start, on a machine that does much else.
@@ -67,7 +68,12 @@ impl PrivateKafka {
             let lock = lock("kafka", &dir).await?;
             let controller_port = free_port().map_err(unusable(&dir))?;
             configure(&options, &dir, port, controller_port).map_err(unusable(&dir))?;
-            let java = Java { program: java(&java_home), libs: service.join("libs").join("*"), dir: dir.clone() };
+            let java = Java {
+                program: java(&java_home),
+                libs: service.join("libs").join("*"),
+                classes: service.join("classes.jsa"),
+                dir: dir.clone(),
+            };
             format(&java, &options.format_args).await?;
             let heap = format!("-Xmx{}m", options.heap_mib);
             let mut command = vec!["--".into(), java.program.clone().into_os_string()];
@@ -95,11 +101,12 @@ impl PrivateKafka {
 }
 
 const CONFIG: &str = "server.properties";
+const DATA: &str = "data";
 const LOGGING: &str = "log4j2.properties";
 
 /// Writes its configuration; the ports may be others than last time.
 fn configure(options: &PrivateKafkaOptions, dir: &Path, port: u16, controller_port: u16) -> io::Result<()> {
-    let data = dir.join("data");
+    let data = dir.join(DATA);
     let mut text = format!(
         "process.roles=broker,controller
 node.id=1
@@ -148,6 +155,8 @@ rootLogger.appenderRef.console.ref=console
 struct Java {
     program: PathBuf,
     libs: PathBuf,
+    /// Classes that the JVM maps instead of loading them, if it can use the file.
+    classes: PathBuf,
     dir: PathBuf,
 }
 
@@ -155,10 +164,18 @@ impl Java {
     /// Up to the name of the class.
     fn arguments(&self, options: &[&str]) -> Vec<OsString> {
         let logging = format!("-Dlog4j2.configurationFile={}", self.dir.join(LOGGING).display());
-        let options = options.iter().map(OsString::from);
+        let classes = self
+            .classes
+            .exists()
+            .then(|| [OsString::from("-XX:SharedArchiveFile="), self.classes.clone().into()].into_iter().collect());
+        let options = options.iter().map(OsString::from).chain(classes);
         options.chain([logging.into(), "-cp".into(), self.libs.clone().into_os_string()]).collect()
     }
 }
+
+/// The files of a data folder that Kafka's tool has formatted without more arguments. All have the same, and so each further Kafka of this
+/// process saves the start of a JVM.
+static FORMAT: OnceCell<Vec<(OsString, Vec<u8>)>> = OnceCell::const_new();
 
 /// Gives a new data folder its cluster id, once.
 async fn format(java: &Java, more_args: &[String]) -> Result<(), LocalError> {
@@ -166,6 +183,34 @@ async fn format(java: &Java, more_args: &[String]) -> Result<(), LocalError> {
     if formatted.exists() {
         return Ok(());
     }
+    if more_args.is_empty() {
+        let data = java.dir.join(DATA);
+        let make = async || {
+            run_format(java, &[]).await?;
+            read_files(&data).map_err(unusable(&java.dir))
+        };
+        let files = FORMAT.get_or_try_init(make).await?;
+        write_files(&data, files).map_err(unusable(&java.dir))?;
+    } else {
+        run_format(java, more_args).await?;
+    }
+    std::fs::write(formatted, CLUSTER_ID).map_err(unusable(&java.dir))
+}
+
+fn read_files(dir: &Path) -> io::Result<Vec<(OsString, Vec<u8>)>> {
+    let read = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        Ok((entry.file_name(), std::fs::read(entry.path())?))
+    };
+    std::fs::read_dir(dir)?.map(read).collect()
+}
+
+fn write_files(dir: &Path, files: &[(OsString, Vec<u8>)]) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    files.iter().try_for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes))
+}
+
+async fn run_format(java: &Java, more_args: &[String]) -> Result<(), LocalError> {
     let mut command = tokio::process::Command::new(&java.program);
     command.args(java.arguments(&["-XX:TieredStopAtLevel=1"])).arg("kafka.tools.StorageTool");
     // Half done by one that was killed is done again.
@@ -175,7 +220,7 @@ async fn format(java: &Java, more_args: &[String]) -> Result<(), LocalError> {
         let log_tail = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().replace('\n', " | ");
         return Err(LocalError::Exited { name: "kafka's format", status: output.status.to_string(), log_tail });
     }
-    std::fs::write(formatted, CLUSTER_ID).map_err(unusable(&java.dir))
+    Ok(())
 }
 
 /// Whether the Kafka there knows itself as a broker that serves.

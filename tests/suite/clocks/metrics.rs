@@ -3,14 +3,14 @@
 use crate::crash::machines::Server;
 use crate::system::program::SOON;
 use std::time::Duration;
-use tallystone_tests::{ClockShift, TestRedis, lasting_port};
+use tallystone_tests::{ClockShift, TestRedis, http_client, lasting_port};
 use tokio::time::{Instant, sleep};
 
 const METRIC: &str = "tallystone_store_clock_offset_seconds{store=\"queues\"} ";
 
 /// Waits until the page shows an offset in this range, in seconds.
 async fn until_offset(metrics_url: &str, expected: std::ops::Range<f64>) {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let give_up_at = Instant::now() + SOON;
     let mut seen = None;
     while !seen.is_some_and(|offset| expected.contains(&offset)) {

@@ -10,7 +10,7 @@ use tallystone_counters::NamespaceName;
 use tallystone_counters::publish::{PublishedCount, Unpublished};
 use tallystone_link::CompactConfig;
 use tallystone_tests::compact::Engine;
-use tallystone_tests::volatile;
+use tallystone_tests::{http_client, volatile};
 
 fn to(key: &str, field: &str) -> NamespaceConfig {
     let published_to = Some(PublishedTo { key: key.to_owned(), field: field.to_owned() });
@@ -48,7 +48,7 @@ async fn w6_a_binding_is_a_parameter_of_the_namespace() {
 #[tokio::test]
 async fn w6_a_binding_is_json_over_http() {
     let house = House::without_rollups().await;
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let put = async |body: &str| {
         let request =
             http.put(format!("{}/v1/namespaces/likes", house.urls[0])).header("content-type", "application/json");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tallystone_tests::lasting_port;
+use tallystone_tests::{http_builder, lasting_port};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
@@ -314,7 +314,7 @@ async fn o4_the_secured_manifest_serves_callers_with_a_token_over_tls_and_no_oth
 /// Posts a view over TLS, and returns the status.
 async fn post_view(url: &str, ca: &str, token: Option<&str>) -> u16 {
     let ca = reqwest::Certificate::from_pem(ca.as_bytes()).expect("PEM");
-    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client");
+    let http = http_builder().add_root_certificate(ca).build().expect("a client");
     let view = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
     let request = http.post(format!("{url}/v1/views")).header("content-type", "application/json").body(view);
     let request = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);

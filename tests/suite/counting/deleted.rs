@@ -8,7 +8,7 @@ use tallystone_client::{
     Code, CounterClient, CounterType, Error, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear, NewRecount,
 };
 use tallystone_lua::counter::{DELETED_FIELD, NAMESPACES};
-use tallystone_tests::{TestRedis, patient_connection};
+use tallystone_tests::{TestRedis, http_client, patient_connection};
 use tokio::time::{Instant, sleep};
 
 /// Other servers follow within a second; the rest is for a loaded machine.
@@ -188,7 +188,7 @@ async fn n14_a_repeated_deletion_returns_when_no_server_accepts_adds() {
     script.atomic().hset(NAMESPACES, field, deleted).hdel(NAMESPACES, "half");
     script.exec_async(&mut connection).await.expect("done");
 
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let repeated = http.delete(format!("{}/v1/namespaces/half", house.urls[0])).send().await.expect("an answer");
     assert_eq!(repeated.status(), 404);
     for client in &house.clients {

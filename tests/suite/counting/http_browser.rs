@@ -10,7 +10,7 @@ use tallystone_assembly::{AllInOne, Config, Listeners, counters};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_serving::Running;
-use tallystone_tests::TestRedis;
+use tallystone_tests::{TestRedis, http_client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::Endpoint;
@@ -202,7 +202,7 @@ async fn s7_the_setting_http_hosts_reaches_each_process_that_serves_counters() {
     let alone = Running::start(host, listener().await).expect("a bound port");
     let listeners = Listeners { queue: listener().await, counters: listener().await };
     let together = AllInOne::start(&config, listeners).await.expect("all in one");
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let client = http_client();
     for url in [alone.url(), together.counters_url()] {
         for (host, expected) in [("counters.example", 200), ("counters.example:443", 200), ("other.example", 421)] {
             let answer = send(client.get(format!("{url}/v1/namespaces")).header(HOST, host)).await;

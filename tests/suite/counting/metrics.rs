@@ -8,6 +8,7 @@ use crate::system::program::metrics_page;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tallystone_client::{CounterClient, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
+use tallystone_tests::http_client;
 
 const NS: &str = "ns";
 
@@ -26,7 +27,7 @@ impl Measured {
         let (redis, queue) = (machines.redis.url(), machines.queues[0].url());
         let args = ["counters", "--redis-url", &redis, "--server", &queue, "--metrics-listen", &metrics];
         let server = Server::start_as(&args).await;
-        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let http = http_client();
         Measured { _machines: machines, server, metrics, http }
     }
 

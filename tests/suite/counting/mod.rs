@@ -4,7 +4,8 @@
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, `cluster`, on `machines`), of a
 //! store or a server that hangs (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
 //! (`deleted`), of conditional adds (`bounded`), of reads that wait for rollups (`fresh`), of `sums` by period, of `labels`, of
-//! `recounts`, of passed thresholds (`crossings`), of the highest counts (`top`), of what browsers send (`http_browser`), of very many queues
+//! `recounts`, of passed thresholds (`crossings`), of the highest counts (`top`), of what browsers send (`http_browser`), of
+//! the description of the calls (`http_description`), of very many queues
 //! (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this process, and how the workers' records
 //! are judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
 
@@ -19,6 +20,7 @@ mod hedged;
 pub(crate) mod house;
 mod http;
 mod http_browser;
+mod http_description;
 mod judge;
 mod labels;
 mod load;

@@ -5,7 +5,7 @@ use super::load::{Load, Phase};
 use super::machines::Server;
 use crate::histories::history::{End, What};
 use crate::system::program::{self, SOON};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tallystone_client::{Client, Depth, Message, State};
 use tallystone_link::RedisConfig;
@@ -17,6 +17,9 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+
+/// Messages whose operations are printed, where violations are found.
+const NAMED_MAX: usize = 20;
 
 /// Waits for this number of further acknowledged completions in each queue.
 pub(crate) async fn progress(loads: &[Load], completions: usize) {
@@ -82,9 +85,10 @@ pub(crate) async fn conclude_by_calls(clients: &[Client; 2], load: &Load, late_m
     let history = load.recorder.history();
     let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
     let violations = judge(&history, late_ms, &fencing_tokens);
-    let is_named = |id: &str| violations.iter().any(|violation| violation.starts_with(&format!("message {id}:")));
-    let named: Vec<_> = history.iter().filter(|op| op.what.id().is_some_and(is_named)).collect();
-    let found: Vec<_> = messages.iter().filter(|(id, _)| is_named(id)).collect();
+    let id_of = |violation: &String| Some(violation.strip_prefix("message ")?.split_once(':')?.0.to_owned());
+    let ids: BTreeSet<String> = violations.iter().filter_map(id_of).take(NAMED_MAX).collect();
+    let named: Vec<_> = history.iter().filter(|op| op.what.id().is_some_and(|id| ids.contains(id))).collect();
+    let found: Vec<_> = messages.iter().filter(|(id, _)| ids.contains(id.as_str())).collect();
     assert!(
         violations.is_empty(),
         "{queue}: {} violations: {violations:#?}\nwhat callers saw: {named:#?}\nthe messages: {found:#?}",

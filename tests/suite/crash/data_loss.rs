@@ -6,6 +6,7 @@ use crate::system::program::{self, SOON};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::*;
+use tallystone_tests::http_client;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
@@ -120,7 +121,7 @@ async fn grpc_health(url: &str) -> ServingStatus {
 }
 
 async fn health(url: &str) -> (u16, String) {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let response = http.get(format!("{url}/health")).send().await.expect("a response");
     (response.status().as_u16(), response.text().await.expect("text"))
 }
@@ -281,7 +282,7 @@ async fn n14_health_says_that_redis_is_unavailable() {
         until(NOTICED + BUSY, || async { health(url).await.0 == 200 }).await;
     }
     let unknown = format!("{}/health?service=nothing", urls[0]);
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let response = http.get(unknown).send().await.expect("a response");
     assert_eq!(response.status().as_u16(), 404);
 }

@@ -18,6 +18,11 @@ impl Span {
     pub(crate) fn before(self, other: Span) -> bool {
         self.end_us < other.begin_us
     }
+
+    /// How long it took.
+    pub(crate) fn length_ms(self) -> u64 {
+        (self.end_us - self.begin_us) / 1_000
+    }
 }
 
 /// One operation on one message or queue.

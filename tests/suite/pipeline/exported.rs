@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tallystone_client::{Cancellation, Client, CounterClient, NamespaceConfig, NewAdd, NewMessage, QueueConfig};
-use tallystone_tests::{TestElasticsearch, TestKafka, TestRedis, lasting_port};
+use tallystone_tests::{TestElasticsearch, TestKafka, TestRedis, http_builder, lasting_port};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -189,7 +189,7 @@ impl Installation {
 /// A client of servers with a certificate of this CA.
 fn trusting(ca: &Ca) -> reqwest::Client {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca.file).expect("a file")).expect("PEM");
-    reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client")
+    http_builder().add_root_certificate(ca).build().expect("a client")
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::stage::{NAMESPACE, REGIONS, Stage};
 use crate::system::program::until;
 use tallystone_client::{Code, CounterType, NamespaceConfig, NewClear, NewRecount};
+use tallystone_tests::http_client;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n12_every_region_answers_the_sum_and_a_clear_reaches_all() {
@@ -85,9 +86,9 @@ async fn n12_a_namespace_gets_regions_later_and_what_is_wrong_is_refused() {
     stage.assert_exact().await;
     let url = stage.regions[2].counters.url();
     let path = format!("{url}/v1/namespaces/{NAMESPACE}/counters/c?global=true");
-    let text = reqwest::get(&path).await.expect("an answer").text().await.expect("a body");
+    let text = http_client().get(&path).send().await.expect("an answer").text().await.expect("a body");
     let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&answer["count"], &answer["regions"][0]["region"]), (&30.into(), &"eu".into()), "{text}");
-    let both = reqwest::get(format!("{path}&min_exact_to_ms=1")).await.expect("an answer");
+    let both = http_client().get(format!("{path}&min_exact_to_ms=1")).send().await.expect("an answer");
     assert_eq!(both.status(), 400);
 }

@@ -4,6 +4,7 @@
 //! conformance suite's.
 
 mod counter_table;
+mod counter_words;
 mod keys;
 mod table;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tallystone_client::{
     Applied, Cancellation, Client, Code, CounterClient, Error, NamespaceConfig, NewMessage, QueueConfig,
 };
-use tallystone_tests::lasting_port;
+use tallystone_tests::{http_client, lasting_port};
 
 fn lines(path: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the audit log");
@@ -115,7 +115,7 @@ async fn s5_calls_of_the_counters_are_recorded_over_grpc_and_http_and_on_request
     let client = CounterClient::builder(url.clone()).token(audited.operator.clone()).connect().await.expect("a client");
     client.put_namespace("views", NamespaceConfig::default()).await.expect("a namespace");
     client.add("views", tallystone_client::NewAdd::new("cats", 1)).await.expect("an add");
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let get = http.get(format!("{url}/v1/namespaces/views")).bearer_auth(&audited.operator).send().await;
     assert_eq!(get.expect("an answer").status(), 200);
     let denied = http.delete(format!("{url}/v1/namespaces/views")).bearer_auth(&audited.producer).send().await;

@@ -4,12 +4,13 @@ use super::secured::{Listening, Secured};
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use reqwest::{Client, RequestBuilder, Response};
 use std::net::SocketAddr;
+use tallystone_tests::http_client;
 
 const VIEW: &str = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
 const JSON: &str = "application/json";
 
 fn http() -> Client {
-    Client::builder().no_proxy().build().expect("a client")
+    http_client()
 }
 
 async fn send(request: RequestBuilder) -> Response {

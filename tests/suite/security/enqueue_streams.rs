@@ -7,6 +7,7 @@ use tallystone_client::{Client, Code, NewMessage};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::enqueue_answer::Outcome;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tallystone_tests::http_client;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -101,7 +102,7 @@ async fn s4_each_call_on_a_stream_needs_the_right_on_its_queue() {
 }
 
 async fn metrics_page_of(server: &Listening, token: &str) -> String {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let page = http.get(format!("http://{}/metrics", server.metrics)).bearer_auth(token).send().await;
     page.expect("an answer").text().await.expect("a page")
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tallystone_client::{Client, Code, Dequeue, Failure, Lease, NewMessage, QueueConfig, Worker};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tallystone_tests::http_client;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -42,7 +43,7 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
         assert_eq!(refused, (Code::Unauthenticated, reason.to_owned()));
     }
     // No RPC has counted them.
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let page = http.get(format!("http://{}/metrics", server.metrics)).bearer_auth(&good).send().await;
     let page = page.expect("metrics are served").text().await.expect("a page");
     assert!(page.contains("\ntallystone_unread_calls_refused_total{reason=\"credential\"} 5\n"), "{page}");
@@ -70,7 +71,7 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
 
 #[tokio::test]
 async fn s3_each_port_of_each_verb_knows_its_callers_and_serves_health_to_all() {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     for verb in VERBS {
         let (place, mut principals) = (Secured::new().await, Principals::default());
         let scraper = principals.add("scraper", &["metrics:*"], ["", ""]);

@@ -6,6 +6,7 @@ use super::victim::{memory_kib, peak_memory_kib};
 use crate::system::program::SOON;
 use tallystone_client::{Code, CounterClient, CounterType, NamespaceConfig, NewAdd};
 use tallystone_counters::namespace::ARTICLE_EXAMPLE;
+use tallystone_tests::http_client;
 use tokio::time::timeout;
 
 const DEPTH: usize = 5_000;
@@ -21,7 +22,7 @@ async fn s1_what_nests_deeply_is_refused_over_http_and_grpc_and_the_process_live
     let views = place.start("views", &["--counters", "http://127.0.0.1:1"]).await;
     let url = format!("http://{}", counters.address);
     let client = CounterClient::connect(&url).await.expect("the counters");
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let send = async |method: reqwest::Method, url: String, body: String| {
         let request = http.request(method, url).header("content-type", "application/json").body(body);
         request.send().await.expect("an answer").status().as_u16()

@@ -7,7 +7,7 @@ use crate::crash::machines::Redis;
 use crate::ingest::topics::Topics;
 use crate::system::program;
 use std::net::SocketAddr;
-use tallystone_tests::{Network, TestElasticsearch, TestKafka};
+use tallystone_tests::{Network, TestElasticsearch, TestKafka, http_client};
 
 /// The ports of a program that answer probes.
 fn ports(verb: &str, program: &Listening) -> Vec<SocketAddr> {
@@ -15,7 +15,7 @@ fn ports(verb: &str, program: &Listening) -> Vec<SocketAddr> {
 }
 
 async fn status(port: SocketAddr, path: &str) -> u16 {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     http.get(format!("http://{port}{path}")).send().await.expect("an answer").status().as_u16()
 }
 

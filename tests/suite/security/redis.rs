@@ -9,7 +9,7 @@ use tallystone_client::{
     NewMessage, NewRecount, QueueConfig, Release, State, Threshold, Verdict, Worker,
 };
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
-use tallystone_tests::{lasting_port, patient_connection};
+use tallystone_tests::{http_client, lasting_port, patient_connection};
 
 const PASSWORD: &str = "S3cretPW";
 
@@ -93,7 +93,7 @@ async fn work_on_shards(client: &Client) {
 async fn count_a_view(place: &Secured, config: &str, counters: &Listening, counting: &CounterClient) {
     let url = format!("http://{}", counters.address);
     let views = place.start_with("views", &["--config", config, "--counters", &url]).await;
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let view = r#"{"videoId":"cats","userId":"mia","timestamp":"2026-11-25T08:00:00Z"}"#;
     let request = http.post(format!("http://{}/v1/views", views.address)).header("content-type", "application/json");
     assert_eq!(request.body(view).send().await.expect("an answer").status(), 202);

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 use tallystone_serving::{METHODS, Right};
+use tallystone_tests::http_client;
 
 /// A call over HTTP.
 struct Row {
@@ -167,7 +168,7 @@ async fn s4_every_route_of_the_counters_needs_a_credential_and_the_right_of_its_
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
     let server = place.start("counters", &["--principals", &path]).await;
-    let counters = Counters { server, http: Client::builder().no_proxy().build().expect("a client") };
+    let counters = Counters { server, http: http_client() };
     let config = r#"{"counter_type": "ACCURATE"}"#;
     assert_eq!(
         counters.send(&Method::PUT, "/v1/namespaces/{namespace}", Some(config), Some(&admin)).await.status(),
@@ -225,7 +226,7 @@ async fn s4_heads_and_unknown_paths_of_the_counters_need_a_credential() {
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
     let server = place.start("counters", &["--principals", &path]).await;
-    let counters = Counters { server, http: Client::builder().no_proxy().build().expect("a client") };
+    let counters = Counters { server, http: http_client() };
     let status = async |method: &Method, path: &str, token: Option<&str>| {
         counters.send(method, path, None, token).await.status().as_u16()
     };

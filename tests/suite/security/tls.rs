@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{Client, ClientBuilder, Code, Dequeue, NewMessage, QueueConfig};
-use tallystone_tests::lasting_port;
+use tallystone_tests::{http_builder, lasting_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -32,7 +32,7 @@ const EXPIRES_S: f64 = 67_090_118_400.0;
 /// A metric of a server whose certificate this CA has signed.
 pub(super) async fn metric(server: &Listening, ca: &Ca, name: &str) -> f64 {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(&ca.file).expect("a file")).expect("PEM");
-    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca).build().expect("a client");
+    let http = http_builder().add_root_certificate(ca).build().expect("a client");
     let page = http.get(format!("https://{}/metrics", server.metrics)).send().await.expect("metrics are served");
     let page = page.text().await.expect("a page");
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -62,7 +62,7 @@ async fn s2_every_port_serves_tls_to_clients_that_trust_it() {
     refusal(plain).await;
     // HTTP/1, and the port of the metrics.
     let ca = reqwest::Certificate::from_pem(&std::fs::read(&place.ca.file).expect("a file")).expect("PEM");
-    let http = reqwest::Client::builder().no_proxy().http1_only().add_root_certificate(ca).build().expect("a client");
+    let http = http_builder().http1_only().add_root_certificate(ca).build().expect("a client");
     for url in [format!("{}/health", server.https()), format!("https://{}/metrics", server.metrics)] {
         assert_eq!(http.get(&url).send().await.expect("an answer").status(), 200, "{url}");
     }
@@ -119,7 +119,7 @@ async fn status(port: SocketAddr, path: &str, ca: &Ca, shown: Option<&Files>) ->
         reqwest::Identity::from_pem(&[read(&shown.certificate), read(&shown.key)].concat()).expect("PEM")
     };
     let ca = reqwest::Certificate::from_pem(&read(&ca.file)).expect("PEM");
-    let http = reqwest::Client::builder().no_proxy().add_root_certificate(ca);
+    let http = http_builder().add_root_certificate(ca);
     let http = shown.map(identity).into_iter().fold(http, reqwest::ClientBuilder::identity);
     let answer = http.build().expect("a client").get(format!("https://{port}{path}")).send().await;
     answer.ok().map(|answer| answer.status().as_u16())

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
+use tallystone_tests::http_client;
 
 /// The calls: method, path behind a prefix, body.
 fn calls() -> [(&'static str, Method, &'static str, Value); 3] {
@@ -28,7 +29,7 @@ fn tried() -> BTreeSet<String> {
 
 /// The methods of every path of the router.
 async fn served(views: &Listening) -> BTreeSet<String> {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let unknown = Method::from_bytes(b"UNKNOWN").expect("a method");
     let mut served = BTreeSet::new();
     for path in tallystone_views::api::http_paths() {
@@ -41,7 +42,7 @@ async fn served(views: &Listening) -> BTreeSet<String> {
 }
 
 async fn status(views: &Listening, method: Method, path: &str, body: &Value, token: Option<&str>) -> u16 {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let mut request = http.request(method.clone(), format!("http://{}{path}", views.address));
     if method == Method::POST {
         request = request.header("content-type", "application/json").body(body.to_string());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tallystone_local::moto;
-use tallystone_tests::lasting_port;
+use tallystone_tests::{http_client, lasting_port};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
@@ -31,7 +31,7 @@ impl Bucket {
             .kill_on_drop(true)
             .spawn()
             .expect("python3");
-        let client = Client::builder().no_proxy().build().expect("a client");
+        let client = http_client();
         let bucket = Bucket { process, url: format!("http://127.0.0.1:{port}"), client };
         let give_up_at = Instant::now() + SOON;
         while bucket.client.put(format!("{}/bucket", bucket.url)).send().await.is_err() {

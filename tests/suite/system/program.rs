@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tallystone_tests::{Polling, cargo_build};
+use tallystone_tests::{Polling, cargo_build, http_client};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -44,7 +44,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 /// The metrics that a program serves at this address.
 pub(crate) async fn metrics_page(address: &str) -> String {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let response = http.get(format!("http://{address}/metrics")).send().await.expect("metrics are served");
     response.text().await.expect("a page")
 }

@@ -6,7 +6,7 @@ use crate::crash::machines::{Redis, Server};
 use crate::ingest::topics::{Topics, Written, now_ms};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tallystone_tests::{Network, TestElasticsearch, TestKafka, lasting_port};
+use tallystone_tests::{Network, TestElasticsearch, TestKafka, http_client, lasting_port};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
@@ -50,7 +50,7 @@ async fn o3_v5_a_view_counter_is_ready_also_while_it_does_not_reach_the_redis_of
     // The log accepts views without the counters.
     let views = start(port, &["views", "--redis-url", &url, "--counters", "http://127.0.0.1:1"]).await;
     until(port, 0).await;
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     let health = format!("http://127.0.0.1:{port}/health?service=tallystone.views.log");
     let of_log = async || http.get(health.as_str()).send().await.expect("an answer").status().as_u16();
     redis.kill().await;

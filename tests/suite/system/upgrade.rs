@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use tallystone_tests::http_client;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -249,7 +250,7 @@ async fn archive(dev: &Dev, fixture: &Fixture) {
 
 async fn views(dev: &Dev, fixture: &Fixture) {
     let url = dev.ready["views"].as_str().expect("a URL");
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let http = http_client();
     for recorded in fixture.later_list("views") {
         let path = format!("{url}/v1/videos/{}/views", text(&recorded["video"]));
         eventually(&format!("{path} has the counts"), async || {

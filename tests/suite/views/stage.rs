@@ -6,7 +6,7 @@ use serde_json::Value;
 use tallystone_assembly::Config;
 use tallystone_link::RedisConfig;
 use tallystone_serving::Running;
-use tallystone_tests::volatile;
+use tallystone_tests::{http_client, volatile};
 use tallystone_views::{ViewNamespace, ViewsConfig};
 use tokio::net::TcpListener;
 
@@ -18,7 +18,7 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(url: String) -> Http {
-        Http { client: Client::builder().no_proxy().build().expect("a client"), url }
+        Http { client: http_client(), url }
     }
 
     /// A call and its status; an empty body is `null`. An error: no answer came.

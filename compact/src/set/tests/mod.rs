@@ -1,6 +1,7 @@
 //! Sets of many tables: the tables that each command visits are counted. And the merges of a set that is over its memory.
 
 mod bounds;
+mod costs;
 mod fetched;
 mod left;
 mod overlays;

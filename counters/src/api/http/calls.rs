@@ -1,12 +1,14 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
+use super::answers::{
+    AddedAndCountedBody, AddedBody, CountBody, CountersBody, EventsBody, ItemBody, ResultsBody, SumsBody,
+};
 use super::int64::read_integers;
 use super::item::{Unreadable, readable};
-use super::messages::{
-    AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
-    CountersBody, EventsBody, GetCountBody, GetCountsBody, GetSumsBody, ItemBody, ListCountersBody, ListEventsBody,
-    ResultsBody, SumsBody,
+use super::requests::{
+    AddCountBody, AddCountsBody, ClearCountBody, ClearCountsBody, GetCountBody, GetCountsBody, GetSumsBody,
+    ListCountersBody, ListEventsBody,
 };
 use crate::Refusal;
 use crate::api::grpc::Api;

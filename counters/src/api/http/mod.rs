@@ -1,13 +1,14 @@
 //! The same calls as JSON over HTTP: each request body becomes the message of the RPC, and each reply is written from the
 //! RPC's reply, so that everything is checked once and alike.
 
+mod answers;
 mod calls;
 mod crossings;
 mod int64;
 mod item;
-mod messages;
 mod openapi;
 mod recounts;
+mod requests;
 mod top;
 
 use calls::*;

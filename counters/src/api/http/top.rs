@@ -1,7 +1,7 @@
 //! The highest counts (N16): their bodies and their path.
 
+use super::answers::CounterBody;
 use super::calls::{ApiState, HttpResult, answer, read};
-use super::messages::CounterBody;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_server::Counters as _;

@@ -1,6 +1,11 @@
 //! Lists that lack objects, and objects that cannot be read (N15).
 
+use super::merging::Merging;
 use super::*;
+use futures::stream::TryStreamExt;
+use object_store::memory::InMemory;
+use object_store::{ObjectMeta, ObjectStore};
+use std::sync::Arc;
 
 /// The events of five objects that follow each other, 10 ms each, of shard 0.
 async fn five(archive: &Archive) -> Vec<ArchivedEvent> {

@@ -21,18 +21,25 @@
 //!   says.
 //! - Each write raises the version by one and leaves one event for each transition of [`ARROWS`](crate::state::ARROWS).
 
+mod leases;
+mod results;
+
 use crate::config::{QueueConfig, QueuePatch};
 use crate::explain::Facts;
 use crate::filter::Filter;
 use crate::invariants::Violation;
-use crate::message::{Enqueued, Lease, Message, NewMessage};
+use crate::message::{Enqueued, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
 pub use crate::selection::MessagePatch;
 use crate::selection::{ChangeRequest, ChangedPage};
 use crate::shard::{Generation, Layout, Shard, Spread};
 use crate::state::State;
-use bytes::Bytes;
+pub use leases::{
+    Cancellation, Completion, DequeueRequest, Dequeued, Extended, Extension, LeaseRef, Outlook, Release, Ticket,
+    Transition, Verdict,
+};
+pub use results::{Ages, Depth, Page, Purged, Swept, TOO_MANY_ERRORED};
 use std::future::Future;
 use std::time::Duration;
 
@@ -70,298 +77,6 @@ impl Queue {
         self.layout().generation_or_current(number)
     }
 }
-
-/// One request of a Dequeue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DequeueRequest {
-    /// The name of the worker.
-    pub worker: String,
-    /// The most leases. 0: only those that an earlier try has been given, see [`Ticket`].
-    pub limit: usize,
-    /// The lease length, instead of the message's and the queue's.
-    pub lease_ms: Option<u64>,
-    /// A message must pass any of these; without filters every message passes.
-    pub filters: Vec<Filter>,
-    /// A repeated id gets the same leases as long as any of them is live. Empty: always a new request.
-    pub request_id: String,
-}
-
-/// Identifies a Dequeue call, so that the server can repeat it and collect what a lost reply gave (Q10). A slot has one
-/// ticket at a time: the server draws the next one when it knows the answer to the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The server; no other has this number.
-    pub server: u64,
-    /// The slot, in one shard.
-    pub slot: u8,
-    /// The number of the first try. Numbers rise with every try and every ticket of the server, by 2 at least, so that each leaves one
-    /// for [`Ticket::collects`]; below 2^53.
-    pub first: u64,
-    /// The number of this try.
-    pub number: u64,
-}
-
-impl Ticket {
-    /// Whether an earlier try was made.
-    pub fn is_repeat(&self) -> bool {
-        self.number > self.first
-    }
-
-    /// A repeat of this try that comes before every other try: it collects what this one has given, or keeps it from acting later.
-    #[must_use]
-    pub fn collects(self) -> Ticket {
-        Ticket { number: self.number + 1, ..self }
-    }
-}
-
-/// The result of a Dequeue call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dequeued {
-    /// The leases of each request, in order; empty if nothing was runnable.
-    pub leases: Vec<Result<Vec<Lease>, Refusal>>,
-    /// Some request got fewer leases than its limit although more messages were runnable: the store met a bound.
-    pub cut_short: bool,
-    /// Leases that had expired, and that the call has ended first.
-    pub expired: u64,
-    /// How many of these left an errored message.
-    pub errored: u64,
-    /// The shard after the call.
-    pub outlook: Outlook,
-}
-
-/// What a server needs to decide when to call Dequeue again (Q18).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outlook {
-    /// Runnable messages left.
-    pub ready: u64,
-    /// When the next invisibility or lease ends: Unix ms; `None`: never.
-    pub next_due_ms: Option<u64>,
-    /// The time of the call by the store's clock: Unix ms.
-    pub now_ms: u64,
-    /// The priority of the most urgent runnable message that is left; `None`: there is none, or the queue has one shard.
-    pub head: Option<i64>,
-}
-
-/// Identifies a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseRef {
-    /// The message.
-    pub id: MessageId,
-    /// The fencing token.
-    pub fencing_token: u64,
-}
-
-/// One item of Complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// The result of the work; may be empty. At most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX).
-    pub result: Bytes,
-}
-
-impl From<LeaseRef> for Completion {
-    fn from(lease: LeaseRef) -> Self {
-        Completion { lease, result: Bytes::new() }
-    }
-}
-
-/// One item of ExtendLease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extension {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// The lease will end this long after the call; `None`: its original length.
-    pub lease_ms: Option<u64>,
-    /// The id of the lease's last extension gets the same result again and changes nothing. Empty: always extends.
-    pub request_id: String,
-}
-
-/// The result of one ExtendLease item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extended {
-    /// The new end of the lease: Unix ms.
-    pub expires_at_ms: u64,
-}
-
-/// One item of Release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Release {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// The delay before the next run; `None`: the queue's retry backoff.
-    pub delay_ms: Option<u64>,
-    /// The reason, for people.
-    pub reason: String,
-    /// Whether the message runs again.
-    pub verdict: Verdict,
-}
-
-impl Release {
-    /// Gives a lease back that no worker has: its message runs again at once.
-    pub fn undelivered(lease: LeaseRef, reason: &str) -> Release {
-        Release { lease, delay_ms: Some(0), reason: reason.to_owned(), verdict: Verdict::Retry }
-    }
-}
-
-/// What happens to a message whose worker gives up its lease (Q23, Q29). The numbers are those of the scripts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// It runs again, if it has attempts left or is coalesced.
-    #[default]
-    Retry = 0,
-    /// Never again: it becomes errored, coalesced or not.
-    Error = 1,
-    /// It becomes canceled, coalesced or not.
-    Cancel = 2,
-}
-
-impl Verdict {
-    /// The state that the verdict requires; none if the message may run again.
-    pub fn state(self) -> Option<State> {
-        match self {
-            Verdict::Retry => None,
-            Verdict::Error => Some(State::Errored),
-            Verdict::Cancel => Some(State::Canceled),
-        }
-    }
-}
-
-/// One item of Cancel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancellation {
-    /// The message.
-    pub id: MessageId,
-    /// The holder's fencing token, for a running message; 0: none.
-    pub fencing_token: u64,
-    /// An operator cancels: a running message needs no fencing token.
-    pub force: bool,
-    /// The reason, for people.
-    pub reason: String,
-}
-
-/// The message after a transition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transition {
-    /// Its state.
-    pub state: State,
-    /// Its version.
-    pub version: u32,
-}
-
-/// Messages by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Depth {
-    /// Not yet visible.
-    pub invisible: u64,
-    /// Waiting.
-    pub pending: u64,
-    /// Leased.
-    pub running: u64,
-    /// Ended with success, not yet collected.
-    pub completed: u64,
-    /// Canceled, not yet collected.
-    pub canceled: u64,
-    /// Ended because all attempts failed, not yet collected.
-    pub errored: u64,
-}
-
-impl Depth {
-    /// Invisible, pending and running: what max_depth bounds.
-    pub fn live(&self) -> u64 {
-        self.invisible + self.pending + self.running
-    }
-
-    /// All that the store keeps.
-    pub fn kept(&self) -> u64 {
-        self.live() + self.completed + self.canceled + self.errored
-    }
-
-    /// Adds what another shard has.
-    pub fn add(&mut self, other: &Depth) {
-        State::ALL.into_iter().for_each(|state| *self.of_mut(state) += other.of(state));
-    }
-
-    /// The count of one state.
-    pub fn of(&self, state: State) -> u64 {
-        match state {
-            State::Invisible => self.invisible,
-            State::Pending => self.pending,
-            State::Running => self.running,
-            State::Completed => self.completed,
-            State::Canceled => self.canceled,
-            State::Errored => self.errored,
-        }
-    }
-
-    /// The count of one state, to be changed.
-    pub fn of_mut(&mut self, state: State) -> &mut u64 {
-        match state {
-            State::Invisible => &mut self.invisible,
-            State::Pending => &mut self.pending,
-            State::Running => &mut self.running,
-            State::Completed => &mut self.completed,
-            State::Canceled => &mut self.canceled,
-            State::Errored => &mut self.errored,
-        }
-    }
-}
-
-/// The ages of the oldest runnable message and of the oldest lease (O1), at the time of the call. Each is exact up to a
-/// bound; beyond the bound, older messages or leases may exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ages {
-    /// The time since the Enqueue of the oldest runnable message; it includes the invisibility and earlier attempts.
-    /// `None`: no message is runnable. The store searches the most urgent
-    /// [`AGE_PRIORITIES_MAX`](crate::limits::AGE_PRIORITIES_MAX) priorities. In an exclusive queue, the first message
-    /// of each free key is runnable.
-    pub pending_ms: Option<u64>,
-    /// The time since the oldest lease began; an extension does not reset it. `None`: no message is running. The store
-    /// searches the [`AGE_LEASES_MAX`](crate::limits::AGE_LEASES_MAX) leases that expire first.
-    pub lease_ms: Option<u64>,
-}
-
-/// One page of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T> {
-    /// The items of this page.
-    pub items: Vec<T>,
-    /// Where the next page begins; opaque. Empty: this is the last page.
-    pub next_cursor: String,
-}
-
-/// The reason in the event of an errored message that was removed before its retention ended (Q22).
-pub const TOO_MANY_ERRORED: &str = "too many errored messages";
-
-/// The result of a sweep (each count is at most [`SWEEP_ITEMS_MAX`](crate::limits::SWEEP_ITEMS_MAX) messages).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Invisible messages made pending.
-    pub promoted: u64,
-    /// Leases that had expired.
-    pub expired: u64,
-    /// How many of these left an errored message.
-    pub errored: u64,
-    /// Terminal messages removed.
-    pub collected: u64,
-    /// How many of these were errored, and were removed before their retention ended: the queue had too many (Q22).
-    pub dropped: u64,
-    /// When the next sweep is due, retention included: Unix ms; may be past. `None`: never.
-    pub next_ms: Option<u64>,
-    /// The time of the call by the store's clock: Unix ms.
-    pub now_ms: u64,
-}
-
-/// The result of one step of a purge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
-    /// Messages removed in this step.
-    pub purged: u64,
-    /// The cursor for the next step. Empty: all messages from before the first step are removed.
-    pub next_cursor: String,
-}
-
 /// Is called with a lease that was revoked, and its shard; see [`Store::on_revoked`].
 pub type NotifyRevoked = Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>;
 
