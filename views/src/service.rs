@@ -121,10 +121,11 @@ impl ViewService {
         let (sink, holder) = (Arc::new(Sink::new(counters.clone())), Uuid::new_v4().simple().to_string());
         let memory = Arc::new(PairsMemory::new(usize::try_from(config.pairs_bytes_max).unwrap_or(usize::MAX)));
         let appended: Vec<Arc<Notify>> = log.partitions().iter().map(|_| Arc::default()).collect();
+        let lease = Duration::from_millis(config.lease_ms.into());
         let task = |(partition, appended): (&Arc<_>, &Arc<Notify>)| {
             let (log, partition, appended) = (log.clone(), Arc::clone(partition), appended.clone());
             let (namespaces, sink, holder) = (config.namespaces.clone(), sink.clone(), holder.clone());
-            PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder })
+            PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder, lease })
         };
         let tasks = log.partitions().iter().zip(&appended).map(task).collect();
         let appends = log.partitions().iter().map(|one| Arc::clone(one) as Arc<dyn AppendViews>).collect();

@@ -3,7 +3,7 @@
 //! What lives here: borders of windows (`borders`), processes and brokers that are killed and stopped (`crashes`), a
 //! broker that hangs (`hanging`), processes that end at each step of a transaction (`steps`, in a `life`) or of accepting views (`ingest`), a topic that
 //! is created again (`recreated`), deltas that have waited for long (`late`), and counters that are deleted
-//! (`deleted`), all on a `stage`. What may not: what HTTP answers, which is the same for every log.
+//! (`deleted`), and how soon another process takes over (`takeover`), all on a `stage`. What may not: what HTTP answers, which is the same for every log.
 
 mod borders;
 mod crashes;
@@ -15,6 +15,7 @@ mod life;
 mod recreated;
 mod stage;
 mod steps;
+mod takeover;
 
 pub(crate) use stage::Stage;
 
