@@ -4,6 +4,7 @@ use crate::dedupe::{SLIDING_MS_MAX, Window};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use tallystone_client::CounterClient;
 use tallystone_model::ConfigError;
 use tallystone_serving::Listen;
@@ -13,6 +14,10 @@ use tallystone_serving::http::check_host_names;
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// The counters of a namespace are in namespaces of at most 64 bytes, which have a prefix.
 const NAME_BYTES_MAX: usize = 40;
+
+/// The shortest and the longest lease. A process that waits for a partition cuts a longer lease to its own. An owner with the longest one
+/// renews it every second, so it keeps its partition.
+const LEASE_MS: RangeInclusive<u64> = 2_000..=5_000;
 
 /// `[views]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +40,8 @@ pub struct ViewsConfig {
     pub waiting_bytes_max: u32,
     /// The memory of the pairs of all partitions that this process owns, in bytes; views beyond that are refused.
     pub pairs_bytes_max: u64,
+    /// For how long a process that dies keeps the partitions that it owns, if the log is in Redis.
+    pub lease_ms: u32,
     /// Counts of videos that this process keeps for reads while the counters are away.
     pub counts_kept_max: u32,
     /// What is counted.
@@ -80,6 +87,7 @@ impl Default for ViewsConfig {
             partitions: 4,
             waiting_bytes_max: 16 * 1_024 * 1_024,
             pairs_bytes_max: 1_024 * 1_024 * 1_024,
+            lease_ms: 3_000,
             counts_kept_max: 1_000_000,
             namespaces: vec![ViewNamespace::default()],
         }
@@ -112,6 +120,7 @@ impl ViewsConfig {
         ConfigError::unless_within("views.waiting_bytes_max", self.waiting_bytes_max.into(), bytes)?;
         let bytes = 1_048_576..=1_099_511_627_776;
         ConfigError::unless_within("views.pairs_bytes_max", self.pairs_bytes_max, bytes)?;
+        ConfigError::unless_within("views.lease_ms", self.lease_ms.into(), LEASE_MS)?;
         ConfigError::unless_within("views.counts_kept_max", self.counts_kept_max.into(), 1_000..=100_000_000)?;
         for (number, namespace) in self.namespaces.iter().enumerate() {
             let field = |key: &str| format!("views.namespaces[{number}].{key}");
@@ -172,6 +181,7 @@ mod tests {
             ("views.partitions", ViewsConfig { partitions: 0, ..config.clone() }),
             ("views.waiting_bytes_max", ViewsConfig { waiting_bytes_max: 1, ..config.clone() }),
             ("views.pairs_bytes_max", ViewsConfig { pairs_bytes_max: 1, ..config.clone() }),
+            ("views.lease_ms", ViewsConfig { lease_ms: 5_001, ..config.clone() }),
             ("views.counts_kept_max", ViewsConfig { counts_kept_max: 1, ..config.clone() }),
             ("views.namespaces[1].name", ViewsConfig { namespaces: vec![default(), default()], ..config.clone() }),
             ("views.namespaces[0].name", of(ViewNamespace { name: "v1".to_owned(), ..default() })),

@@ -3,6 +3,7 @@
 use crate::Refusal;
 use crate::appends::{AppendViews, partition_of};
 use crate::metrics;
+use crate::steps::StepObserver;
 use crate::view::View;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,11 +50,17 @@ pub(crate) type Accepted = oneshot::Receiver<Result<(), Refusal>>;
 
 impl Ingest {
     /// Appends until it is dropped. `appended` is notified for each partition.
-    pub(crate) fn start(partitions: Vec<Arc<dyn AppendViews>>, waiting_max: usize, appended: &[Arc<Notify>]) -> Ingest {
+    pub(crate) fn start(
+        partitions: Vec<Arc<dyn AppendViews>>,
+        waiting_max: usize,
+        appended: &[Arc<Notify>],
+        steps: &StepObserver,
+    ) -> Ingest {
         let (waiting, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
         let lanes: Vec<Arc<Lane>> = partitions.iter().map(|_| Arc::default()).collect();
         for ((lane, partition), appended) in lanes.iter().zip(partitions).zip(appended) {
-            tasks.spawn(append(lane.clone(), partition, waiting.clone(), appended.clone()));
+            let (lane, waiting, appended, steps) = (lane.clone(), waiting.clone(), appended.clone(), steps.clone());
+            tasks.spawn(append(lane, partition, waiting, appended, steps));
         }
         Ingest { lanes, waiting, waiting_max, _tasks: tasks }
     }
@@ -168,10 +175,17 @@ impl Pending {
 }
 
 /// One entry at a time: while the log makes one durable, the next one gathers.
-async fn append(lane: Arc<Lane>, partition: Arc<dyn AppendViews>, waiting: Arc<AtomicUsize>, appended: Arc<Notify>) {
+async fn append(
+    lane: Arc<Lane>,
+    partition: Arc<dyn AppendViews>,
+    waiting: Arc<AtomicUsize>,
+    appended: Arc<Notify>,
+    reached: StepObserver,
+) {
     loop {
         lane.arrived.notified().await;
         while let Some(entry) = lane.next(&waiting) {
+            reached("views go to the log");
             let appending = partition.append(&entry.views);
             let result = match lane.refuse_late_during(&waiting, appending).await {
                 Ok(true) => Ok(()),
@@ -179,6 +193,7 @@ async fn append(lane: Arc<Lane>, partition: Arc<dyn AppendViews>, waiting: Arc<A
                 Err(refusal) => Err(refusal),
             };
             if result.is_ok() {
+                reached("views are in the log");
                 // Also those whose callers have gone.
                 metrics::accepted(entry.count);
                 appended.notify_one();
@@ -197,6 +212,7 @@ pub(crate) async fn answer(accepted: Accepted) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::steps::unobserved;
     use futures::future::{BoxFuture, join_all};
     use tokio::time::sleep;
 
@@ -224,11 +240,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn v1_views_beyond_the_bytes_that_may_wait_are_refused_until_others_have_their_answers() {
+        let log = Arc::new(Hanging { entry: Duration::from_secs(1), appends: AtomicUsize::new(0) });
+        let one = View { video: "v".into(), user: "u".into(), client_ms: 0 };
+        let room_for_two = 2 * one.bytes("default");
+        let ingest = Ingest::start(vec![log.clone()], room_for_two, &[Arc::default()], &unobserved());
+        let two = [one.clone(), one.clone()];
+        let (accepted, _) = ingest.add("default", &two).unwrap();
+        assert_eq!(ingest.add_one("default", &one).map(drop), Err(Refusal::Overloaded));
+        assert_eq!(ingest.add("default", &two).map(drop), Err(Refusal::Overloaded));
+        join_all(accepted.into_iter().map(answer)).await;
+        assert!(ingest.add_one("default", &one).is_ok());
+        assert!(ingest.add_one("default", &one).is_ok());
+        assert_eq!(ingest.add_one("default", &one).map(drop), Err(Refusal::Overloaded));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn v5_views_behind_a_log_that_hangs_are_refused_in_time_and_are_certainly_not_in_it() {
         const ENTRIES: usize = 100;
         for entry in [Duration::from_secs(3), Duration::from_secs(15)] {
             let log = Arc::new(Hanging { entry, appends: AtomicUsize::new(0) });
-            let ingest = Ingest::start(vec![log.clone()], 64 * ENTRY_BYTES * ENTRIES, &[Arc::default()]);
+            let ingest = Ingest::start(vec![log.clone()], 64 * ENTRY_BYTES * ENTRIES, &[Arc::default()], &unobserved());
             let began = Instant::now();
             let views: Vec<_> = (0..2_000)
                 .map(|user| View { video: "v".into(), user: format!("{user:0100}").into(), client_ms: 0 })

@@ -11,6 +11,7 @@ use crate::log::ViewLog;
 use crate::metrics;
 use crate::owner::{Owner, PairsMemory, Sink};
 use crate::reads::Reads;
+use crate::steps::StepObserver;
 use crate::view::View;
 use futures::future::{BoxFuture, join_all, try_join_all};
 use jiff::civil::Date;
@@ -26,17 +27,32 @@ use uuid::Uuid;
 
 /// The view counter.
 pub struct ViewService {
-    status: watch::Receiver<StoreStatus>,
     ingest: Ingest,
     reads: Reads,
     namespaces: HashMap<String, Vec<ReadKind>>,
     /// Keeps the probes of the log alive.
-    _log: LogHandle,
+    log: LogHandle,
 }
 
 enum LogHandle {
-    Redis { _log: Arc<ViewLog> },
-    Kafka { _log: Arc<KafkaLog> },
+    Redis(Arc<ViewLog>),
+    Kafka(Arc<KafkaLog>),
+}
+
+impl LogHandle {
+    fn status(&self) -> watch::Receiver<StoreStatus> {
+        match self {
+            LogHandle::Redis(log) => log.status(),
+            LogHandle::Kafka(log) => log.status(),
+        }
+    }
+
+    fn steps(&self) -> &StepObserver {
+        match self {
+            LogHandle::Redis(log) => log.steps(),
+            LogHandle::Kafka(log) => log.steps(),
+        }
+    }
 }
 
 /// What a reader needs of a kind.
@@ -105,15 +121,15 @@ impl ViewService {
         let (sink, holder) = (Arc::new(Sink::new(counters.clone())), Uuid::new_v4().simple().to_string());
         let memory = Arc::new(PairsMemory::new(usize::try_from(config.pairs_bytes_max).unwrap_or(usize::MAX)));
         let appended: Vec<Arc<Notify>> = log.partitions().iter().map(|_| Arc::default()).collect();
+        let lease = Duration::from_millis(config.lease_ms.into());
         let task = |(partition, appended): (&Arc<_>, &Arc<Notify>)| {
             let (log, partition, appended) = (log.clone(), Arc::clone(partition), appended.clone());
             let (namespaces, sink, holder) = (config.namespaces.clone(), sink.clone(), holder.clone());
-            PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder })
+            PartitionTask(Owner { log, partition, namespaces, sink, memory: memory.clone(), appended, holder, lease })
         };
         let tasks = log.partitions().iter().zip(&appended).map(task).collect();
         let appends = log.partitions().iter().map(|one| Arc::clone(one) as Arc<dyn AppendViews>).collect();
-        let status = log.status();
-        let service = ViewService::over(config, status, appends, &appended, counters, LogHandle::Redis { _log: log });
+        let service = ViewService::over(config, appends, &appended, counters, LogHandle::Redis(log));
         (service, tasks)
     }
 
@@ -135,30 +151,28 @@ impl ViewService {
         let appends: Vec<_> = partitions.into_iter().map(|one| -> Arc<dyn AppendViews> { one }).collect();
         // Members poll Kafka.
         let appended: Vec<Arc<Notify>> = appends.iter().map(|_| Arc::default()).collect();
-        let status = log.status();
-        let service = ViewService::over(config, status, appends, &appended, counters, LogHandle::Kafka { _log: log });
+        let service = ViewService::over(config, appends, &appended, counters, LogHandle::Kafka(log));
         (service, KafkaTasks(members), membership_count(config.partitions))
     }
 
     fn over(
         config: &ViewsConfig,
-        status: watch::Receiver<StoreStatus>,
         appends: Vec<Arc<dyn AppendViews>>,
         appended: &[Arc<Notify>],
         counters: &CounterClient,
         log: LogHandle,
     ) -> Arc<ViewService> {
-        let ingest = Ingest::start(appends, config.waiting_bytes_max as usize, appended);
+        let ingest = Ingest::start(appends, config.waiting_bytes_max as usize, appended, log.steps());
         let namespaces: HashMap<String, Vec<ReadKind>> =
             config.namespaces.iter().map(|one| (one.name.clone(), read_kinds(one))).collect();
         let of_counters = namespaces.values().flatten().map(|kind| kind.counters.clone());
         let reads = Reads::start(counters.clone(), of_counters, config.counts_kept_max as usize);
-        Arc::new(ViewService { status, ingest, reads, namespaces, _log: log })
+        Arc::new(ViewService { ingest, reads, namespaces, log })
     }
 
     /// What the last probe of the log found, and every change of that.
     pub fn log_status(&self) -> watch::Receiver<StoreStatus> {
-        self.status.clone()
+        self.log.status()
     }
 
     /// Accepts views of one namespace, and returns for each whether it is durable.

@@ -1,4 +1,4 @@
-//! Points of the work on a partition at which a test may end the process.
+//! Points at which a test may end the process: of the work on a partition, and of accepting views.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ const HOUR_MS: i64 = 3_600_000;
 const WRONG_FOR: Duration = Duration::from_secs(2);
 /// Between two posts meanwhile.
 const POST_EVERY: Duration = Duration::from_millis(50);
-/// The lease of an owner.
-const LEASE: Duration = Duration::from_secs(5);
+/// The lease of the owners.
+const LEASE: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_x6_a_clock_of_the_log_that_is_wrong_for_a_moment_delays_no_count_afterwards() {
@@ -55,11 +55,11 @@ async fn v3_a_lease_of_a_clock_that_was_set_back_ends_in_time() {
     let redis = TestRedis::shifted(&shift).await;
     let log = ViewLog::connect(&any_clock(&redis.url()), 1).await.expect("a log");
     let partition = &log.partitions()[0];
-    let Acquired::Owned(first) = partition.acquire("first").await.expect("an answer") else {
+    let Acquired::Owned(first) = partition.acquire("first", LEASE).await.expect("an answer") else {
         panic!("no process has its lease");
     };
     shift.set_ms(-HOUR_MS);
-    let acquire = async || partition.acquire("second").await.expect("an answer");
+    let acquire = async || partition.acquire("second", LEASE).await.expect("an answer");
     let is_held = |acquired: &Acquired| matches!(acquired, Acquired::Held(left) if *left <= LEASE);
     // An owner that lives renews it, and keeps the partition.
     for _ in 0..3 {

@@ -1,6 +1,6 @@
 //! Every view that was accepted counts once, whatever is killed (V3).
 
-use super::load::{Posters, assert_exact, post_all};
+use super::load::{Posters, assert_exact, post_all, until_all_counted};
 use super::machines::Machines;
 use super::view;
 use nix::sys::signal::Signal;
@@ -54,11 +54,8 @@ async fn v3_accepted_views_count_once_although_everything_is_killed() {
 async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
     let mut machines = Machines::start(1).await;
     let http = machines.http(0);
-    let paths: Vec<String> = (0..8).map(|video| format!("/v1/videos/z{video}/views")).collect();
     post_all(&http, 0..30).await;
-    for path in &paths {
-        http.until_count(path, 30).await;
-    }
+    until_all_counted(&http, 30).await;
     machines.add_views().await;
     let second = machines.http(1);
     for round in 1..=2_u64 {
@@ -66,16 +63,12 @@ async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
         machines.views[0].signal(Signal::SIGSTOP);
         post_all(&second, 0..30 * (round + 1)).await;
         // The lease of the paused owner ends, and the other process takes over.
-        for path in &paths {
-            second.until_count(path, 30 * (round + 1)).await;
-        }
+        until_all_counted(&second, 30 * (round + 1)).await;
         machines.views[0].signal(Signal::SIGCONT);
         post_all(&http, 0..30 * (round + 1)).await;
         machines.views[1].kill().await;
         machines.views[1].restart().await;
     }
     post_all(&http, 0..101).await;
-    for path in &paths {
-        http.until_count(path, 101).await;
-    }
+    until_all_counted(&http, 101).await;
 }

@@ -61,27 +61,31 @@ async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, posted: Arc<Atom
         // The first video is viral.
         let video = |random: &mut StdRng| random.random_range(0..VIDEOS) * usize::from(random.random_bool(0.6));
         let pairs: Vec<_> = (0..size).map(|_| (video(&mut random), random.random_range(0..USERS))).collect();
-        let bodies: Vec<Value> =
+        let views: Vec<Value> =
             pairs.iter().map(|(video, user)| view(&format!("v{video}"), &format!("u{user}"))).collect();
-        let (path, body) = match &bodies[..] {
-            [one] => ("/v1/views", one.to_string()),
-            many => ("/v1/views:batch", json!({ "views": many }).to_string()),
-        };
-        loop {
-            let answer = http.try_call(Method::POST, path, body.clone()).await;
-            let is_accepted = |(status, answer): &(u16, Value)| {
-                let results = answer["results"].as_array().into_iter().flatten();
-                *status == 202 && results.into_iter().all(|result| *result == json!({}))
-            };
-            if answer.as_ref().is_ok_and(is_accepted) {
-                break;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
+        until_accepted(&http, &views).await;
         posted.fetch_add(size, Ordering::Relaxed);
         accepted.extend(pairs);
     }
     accepted
+}
+
+/// Posts one view by itself, or several as a batch. Returns whether all of them were accepted.
+pub(crate) async fn is_accepted(http: &Http, views: &[Value]) -> bool {
+    let (path, body) = match views {
+        [one] => ("/v1/views", one.to_string()),
+        many => ("/v1/views:batch", json!({ "views": many }).to_string()),
+    };
+    let Ok((status, answer)) = http.try_call(Method::POST, path, body).await else { return false };
+    let results = answer["results"].as_array().into_iter().flatten();
+    status == 202 && results.into_iter().all(|result| *result == json!({}))
+}
+
+/// Posts views, again and again, until all of them are accepted.
+pub(crate) async fn until_accepted(http: &Http, views: &[Value]) {
+    while !is_accepted(http, views).await {
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Posts a view of each of these users to each of eight videos.
@@ -89,6 +93,13 @@ pub(crate) async fn post_all(http: &Http, users: std::ops::Range<u64>) {
     let views = (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
     let (status, answer) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
     assert_eq!(status, 202, "{answer}");
+}
+
+/// Waits until each of the videos of [`post_all`] has this count.
+pub(crate) async fn until_all_counted(http: &Http, count: u64) {
+    for video in 0..8 {
+        http.until_count(&format!("/v1/videos/z{video}/views"), count).await;
+    }
 }
 
 pub(crate) async fn assert_exact(http: &Http, accepted: &Pairs) {

@@ -3,7 +3,8 @@
 use super::life::PARTITIONS;
 use super::stage::Http;
 use super::waiting_records;
-use crate::crash::machines::{Redis, Server};
+use crate::counting::house::until;
+use crate::crash::machines::{Redis, Server, config_file};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -19,20 +20,23 @@ pub(super) struct Machines {
 impl Machines {
     /// With this number of view counters, each on two partitions.
     pub(super) async fn start(views: usize) -> Machines {
+        Machines::start_with("", views).await
+    }
+
+    /// With more keys of `[views]` (TOML).
+    pub(super) async fn start_with(config: &str, views: usize) -> Machines {
         let redis = Redis::start().await;
         let counters = redis.url();
-        Machines::on(redis, &counters, &[], views).await
+        Machines::on(redis, &counters, &[], config, views).await
     }
 
     /// The counters are on another Redis, and have more arguments.
     pub(super) async fn start_on(counters_redis: &str, counters_args: &[&str], views: usize) -> Machines {
-        Machines::on(Redis::start().await, counters_redis, counters_args, views).await
+        Machines::on(Redis::start().await, counters_redis, counters_args, "", views).await
     }
 
-    async fn on(redis: Redis, counters_redis: &str, counters_args: &[&str], views: usize) -> Machines {
-        let dir = TempDir::new().expect("a temporary folder");
-        let config = dir.path().join("tallystone.toml");
-        std::fs::write(&config, "[views]\npartitions = 2\n").expect("a file");
+    async fn on(redis: Redis, counters_redis: &str, counters_args: &[&str], config: &str, views: usize) -> Machines {
+        let (dir, config) = config_file(&format!("[views]\npartitions = {PARTITIONS}\n{config}"));
         let args = ["counters", "--redis-url", counters_redis, "--log", "error"];
         let counters = Server::start_as(&[&args[..], counters_args].concat()).await;
         let mut machines = Machines { redis, counters, views: Vec::new(), config, _dir: dir };
@@ -65,6 +69,11 @@ impl Machines {
         }
         let lengths: Vec<u64> = lengths.query_async(&mut redis).await.expect("streams");
         lengths.iter().sum()
+    }
+
+    /// Waits until no entry waits for an owner, and no delta for the counters.
+    pub(super) async fn until_nothing_waits(&self) {
+        until(async || self.entries_in(&["log", "deltas", "late"]).await, |waiting| *waiting == 0).await;
     }
 
     /// The times of the deltas that wait for the counters, in Unix ms.

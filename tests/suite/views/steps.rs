@@ -5,7 +5,6 @@ use super::life::{self, PARTITIONS, STEPS};
 use super::machines::Machines;
 use super::stage::Http;
 use super::view;
-use crate::counting::house::until;
 use nix::sys::signal::Signal;
 use std::ops::Range;
 
@@ -25,11 +24,6 @@ async fn write(machines: &Machines, video: &str, users: Range<u64>) {
     let () = log.query_async(&mut redis).await.expect("entries");
 }
 
-/// How many entries wait for an owner, and how many deltas for the counters.
-async fn waiting(machines: &Machines) -> u64 {
-    machines.entries_in(&["log", "deltas", "late"]).await
-}
-
 async fn assert_exact(http: &Http, video: &str, page_views: u64) {
     for partition in 0..PARTITIONS {
         http.until_counts(&format!("/v1/videos/{video}-{partition}/views"), USERS, page_views, USERS).await;
@@ -41,7 +35,7 @@ async fn has_counted_all(machines: &Machines, http: &Http, name: &str) {
     for end in 0..ENDS {
         http.until_accepted(&view(&format!("{name}-{end}"), "u")).await;
     }
-    until(async || waiting(machines).await, |waiting| *waiting == 0).await;
+    machines.until_nothing_waits().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +70,7 @@ async fn v3_an_owner_that_has_lost_its_partitions_counts_and_drops_nothing() {
         // What it was about to do comes before it can own a partition again, and only it can deduplicate these.
         write(&machines, &later, 0..USERS).await;
         stopped.goes_on();
-        until(async || waiting(&machines).await, |waiting| *waiting == 0).await;
+        machines.until_nothing_waits().await;
         drop(stopped);
         machines.add_views().await;
         has_counted_all(&machines, &machines.http(0), &format!("end-{number}")).await;
@@ -95,7 +89,7 @@ async fn a_store_dies_at_each_step(kill_and_restart: impl AsyncFn(&mut Machines)
         owner.has_come().await;
         kill_and_restart(&mut machines).await;
         owner.goes_on();
-        until(async || waiting(&machines).await, |waiting| *waiting == 0).await;
+        machines.until_nothing_waits().await;
         drop(owner);
     }
     machines.add_views().await;

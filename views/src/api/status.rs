@@ -70,3 +70,21 @@ fn of_refusal(refusal: &Refusal, item: Option<usize>) -> RpcStatus {
         None => status,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::response::IntoResponse as _;
+
+    #[test]
+    fn v1_a_call_that_may_be_repeated_says_when() {
+        let unavailable = Refusal::Unavailable { applied: Applied::No, why: String::new() };
+        for (refusal, status, retry_after_s) in
+            [(unavailable, 503, Some("1")), (Refusal::Overloaded, 429, Some("1")), (Refusal::NoCount, 503, None)]
+        {
+            let response = FaultBody::from(of_call(&refusal)).into_response();
+            let header = response.headers().get("retry-after").map(|seconds| seconds.to_str().unwrap());
+            assert_eq!((response.status().as_u16(), header), (status, retry_after_s), "{refusal}");
+        }
+    }
+}

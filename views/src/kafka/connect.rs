@@ -36,7 +36,7 @@ pub struct KafkaLog {
     pub(super) options: KafkaOptions,
     pub(super) topics: ViewTopics,
     pub(super) hasher: PairHasher,
-    pub(super) steps: StepObserver,
+    steps: StepObserver,
     producer: Arc<Producer>,
     partitions: u16,
     status: watch::Receiver<StoreStatus>,
@@ -99,10 +99,15 @@ impl KafkaLog {
         })
     }
 
-    /// The same log, whose members report their steps.
+    /// The same log, whose members and callers report their steps.
     pub fn observed_by(mut self, steps: StepObserver) -> KafkaLog {
         self.steps = steps;
         self
+    }
+
+    /// What observes the steps.
+    pub(crate) fn steps(&self) -> &StepObserver {
+        &self.steps
     }
 
     /// Whether the topic of views can be reached, and every change of that.

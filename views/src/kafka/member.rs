@@ -84,7 +84,7 @@ impl Membership for Member<'_> {
 impl<'a> Member<'a> {
     /// Joins the group.
     pub(super) fn join(work: &'a Work) -> Result<Member<'a>, ViewMembershipError> {
-        let KafkaLog { options, topics, steps, .. } = &*work.log;
+        let KafkaLog { options, topics, .. } = &*work.log;
         let exact = ExactOptions {
             kafka: options.clone(),
             topics: vec![topics.views.clone()],
@@ -97,7 +97,7 @@ impl<'a> Member<'a> {
         let now = Instant::now();
         Ok(Member {
             work,
-            reader: ExactReader::join(&exact, Observer { steps: steps.clone() })?,
+            reader: ExactReader::join(&exact, Observer { steps: work.log.steps().clone() })?,
             transactions,
             state_topic: RestoredTopic::new(options, &topics.state, &topics.views)?,
             assignment: 0,

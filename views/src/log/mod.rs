@@ -89,10 +89,15 @@ impl ViewLog {
         Ok(ViewLog { partitions, hasher, identity, steps, _tasks: tasks })
     }
 
-    /// The same log, whose owners report their steps.
+    /// The same log, whose owners and callers report their steps.
     pub fn observed_by(mut self, steps: StepObserver) -> ViewLog {
         self.steps = steps;
         self
+    }
+
+    /// What observes the steps.
+    pub(crate) fn steps(&self) -> &StepObserver {
+        &self.steps
     }
 
     /// An owner has come to this point.

@@ -11,10 +11,6 @@ use tallystone_link::{Clock, Link, Room, ScriptReply, StreamId};
 use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
 use tallystone_model::Refusal;
 
-/// An owner that has not committed for this long may be replaced. `acquire` shortens longer leases, so a later version must not grant
-/// them.
-const LEASE: Duration = Duration::from_secs(5);
-
 /// One partition.
 pub struct Partition {
     number: u16,
@@ -33,6 +29,8 @@ pub struct Partition {
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {
     epoch: u64,
+    /// An owner that has not renewed its lease for this long may be replaced.
+    lease: Duration,
     /// Views up to here are deduplicated.
     pub position: StreamId,
     /// Deltas up to here have their answers, the late ones by themselves.
@@ -127,10 +125,10 @@ impl Partition {
         self.run(&self.owning, &self.call(ViewScript::Advance, &[])).await.map(drop)
     }
 
-    /// Takes the partition over unless another process holds its lease. `holder` names this process.
-    pub async fn acquire(&self, holder: &str) -> Result<Acquired, Refusal> {
+    /// Takes the partition over with this lease, unless another process holds its own. `holder` names this process.
+    pub async fn acquire(&self, holder: &str, lease: Duration) -> Result<Acquired, Refusal> {
         let mut command = self.call(ViewScript::Acquire, &[]);
-        command.arg(holder).arg(LEASE.as_millis() as u64);
+        command.arg(holder).arg(lease.as_millis() as u64);
         let mut reply = self.run(&self.owning, &command).await?;
         if reply.answer == ViewAnswer::Held {
             return Ok(Acquired::Held(Duration::from_millis(reply.number()?)));
@@ -138,7 +136,7 @@ impl Partition {
         let epoch = reply.number()?;
         let mut position = || StreamId::parse(&reply.text()?).ok_or_else(|| defect("no position"));
         let (position, settled) = (position()?, Settled { deltas: position()?, late: position()? });
-        Ok(Acquired::Owned(Ownership { epoch, position, settled }))
+        Ok(Acquired::Owned(Ownership { epoch, lease, position, settled }))
     }
 
     /// Commits, and renews the lease. The same commit may be sent again until its answer comes. `is_full`: no more views are
@@ -150,12 +148,12 @@ impl Partition {
         commit: &Commit,
         is_full: bool,
     ) -> Result<Option<StreamId>, OwnerError> {
-        self.commit_for(owner, commit, LEASE, if is_full { "1" } else { "0" }).await
+        self.commit_for(owner, commit, owner.lease, if is_full { "1" } else { "0" }).await
     }
 
     /// Renews the lease.
     pub async fn renew(&self, owner: &Ownership) -> Result<(), OwnerError> {
-        self.commit_nothing(owner, LEASE).await.map(drop)
+        self.commit_nothing(owner, owner.lease).await.map(drop)
     }
 
     /// Gives the partition back: the next owner need not wait for the lease.

@@ -27,15 +27,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Entries of the log that are read at once. An entry has at most some thousands of views.
 const ENTRIES_MAX: usize = 64;
-/// A commit covers no more entries when it has so many bytes of views, or has gathered for so long: the lease must not end.
+/// A commit covers no more entries when it has so many bytes of views, or has gathered for so long.
 const VIEWS_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 const GATHER_MAX: Duration = Duration::from_secs(1);
 /// A commit follows another one after this time at least: a viral video is one add in each.
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
 /// How often an owner without new views reads the log: other processes append, too.
 const IDLE: Duration = Duration::from_millis(200);
-/// How often an owner that is idle or reads pairs renews its lease.
-const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// How often an owner without new views commits whether it has memory for more pairs.
+const COMMIT_IDLE_EVERY: Duration = Duration::from_secs(1);
+/// How often the sender reads whether deltas wait, if no commit notifies it.
+const SEND_EVERY: Duration = Duration::from_secs(1);
+/// An owner renews its lease so many times while it lasts.
+const RENEWALS: u32 = 5;
 /// How often an owner of pairs advances the time of a log that gets no views: only that ends their windows, and so frees them.
 const ADVANCE_EVERY: Duration = Duration::from_secs(5);
 /// While deltas wait that the sender has not taken, a commit follows another one when it takes them, or after this time. Until then
@@ -55,6 +59,7 @@ pub(crate) struct Owner {
     pub(crate) appended: Arc<Notify>,
     /// Names this process.
     pub(crate) holder: String,
+    pub(crate) lease: Duration,
 }
 
 /// What an owner has taken from the log.
@@ -88,7 +93,7 @@ impl Owner {
 
     async fn acquire(&self) -> Ownership {
         loop {
-            let acquired = match self.partition.acquire(&self.holder).await {
+            let acquired = match self.partition.acquire(&self.holder, self.lease).await {
                 // In an emptied log every pair would count once more.
                 Ok(Acquired::Owned(owner)) => self.log.verify().await.map(|()| Acquired::Owned(owner)),
                 other => other,
@@ -107,25 +112,21 @@ impl Owner {
     /// Works until that fails.
     async fn work(&self, owner: Ownership) -> OwnerError {
         let sending = Sending::default();
-        let done: Result<((), ()), OwnerError> =
-            tokio::try_join!(self.deduplicate(owner, &sending), self.send(owner, &sending));
+        let done: Result<((), (), ()), OwnerError> =
+            tokio::try_join!(self.deduplicate(owner, &sending), self.send(owner, &sending), self.renew(&owner));
         metrics::pairs(self.partition.number(), (0, 0));
         metrics::oldest_delta(self.partition.number(), None);
         done.err().unwrap_or(OwnerError::Fenced)
     }
 
     async fn deduplicate(&self, owner: Ownership, sending: &Sending) -> Result<(), OwnerError> {
-        // Reading many pairs may take longer than the lease.
-        let mut counting = tokio::select! {
-            counting = self.read_pairs() => counting?,
-            error = self.renew(&owner) => return Err(error),
-        };
-        let (mut position, mut renewed_at) = (owner.position, Instant::now());
-        let mut advanced_at = renewed_at;
+        let mut counting = self.read_pairs().await?;
+        let (mut position, mut committed_at) = (owner.position, Instant::now());
+        let mut advanced_at = committed_at;
         let mut memory = self.memory.partition();
         loop {
             let gathered = self.gather(&mut counting, position).await?;
-            if gathered.to == position && renewed_at.elapsed() < RENEW_EVERY {
+            if gathered.to == position && committed_at.elapsed() < COMMIT_IDLE_EVERY {
                 // Late by this at most if another process has appended.
                 let _ = timeout(IDLE, self.appended.notified()).await;
                 continue;
@@ -134,16 +135,16 @@ impl Owner {
             let is_full = memory.set(size.1);
             self.commit(&owner, (position, gathered.to), counting.commit(gathered.to.ms), is_full, sending).await?;
             let has_views = gathered.to != position;
-            (position, renewed_at) = (gathered.to, Instant::now());
+            (position, committed_at) = (gathered.to, Instant::now());
             if has_views {
                 self.log.reached("a commit is durable");
             }
             metrics::pairs(self.partition.number(), size);
             metrics::oldest_delta(self.partition.number(), sending.oldest());
             if has_views {
-                advanced_at = renewed_at;
+                advanced_at = committed_at;
             } else if size.0 > 0 && advanced_at.elapsed() >= ADVANCE_EVERY {
-                advanced_at = renewed_at;
+                advanced_at = committed_at;
                 if let Err(error) = self.partition.advance().await {
                     tracing::debug!(%error, "the time of the log does not advance");
                 }
@@ -212,13 +213,11 @@ impl Owner {
         Ok(counting)
     }
 
-    /// Renews the lease until that fails.
-    async fn renew(&self, owner: &Ownership) -> OwnerError {
+    /// Renews the lease until that fails, also while pairs are read or views gather for longer than it lasts.
+    async fn renew(&self, owner: &Ownership) -> Result<(), OwnerError> {
         loop {
-            if let Err(error) = until_answered(|| self.partition.renew(owner)).await {
-                return error;
-            }
-            sleep(RENEW_EVERY).await;
+            until_answered(|| self.partition.renew(owner)).await?;
+            sleep(self.lease / RENEWALS).await;
         }
     }
 
@@ -238,7 +237,7 @@ impl Owner {
                 late => late,
             };
             let Some(waiting) = next else {
-                let _ = timeout(RENEW_EVERY, sending.committed.notified()).await;
+                let _ = timeout(SEND_EVERY, sending.committed.notified()).await;
                 continue;
             };
             let (at, is_late) = (waiting.at, waiting.is_late);

@@ -1,7 +1,7 @@
 //! Every view that was accepted counts once, whatever is killed or paused (V3), and reads go on (V5).
 
 use super::stage::Stage;
-use crate::views::load::{Posters, assert_exact, post_all};
+use crate::views::load::{Posters, assert_exact, post_all, until_all_counted};
 use crate::views::view;
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
@@ -73,11 +73,8 @@ async fn v3_a_process_that_was_paused_and_has_lost_its_partitions_counts_nothing
     for _ in 0..2 {
         stage.add_views_on(&topic).await;
     }
-    let paths: Vec<String> = (0..8).map(|video| format!("/v1/videos/z{video}/views")).collect();
     post_all(&stage.http(0), 0..30).await;
-    for path in &paths {
-        stage.http(0).until_count(path, 30).await;
-    }
+    until_all_counted(&stage.http(0), 30).await;
     for round in 0..2_usize {
         let other = 1 - round;
         let users = 30 * (round as u64 + 1);
@@ -85,9 +82,7 @@ async fn v3_a_process_that_was_paused_and_has_lost_its_partitions_counts_nothing
         stage.views[round].signal(Signal::SIGSTOP);
         post_all(&stage.http(other), 0..users + 30).await;
         // The group gives its partitions to the other process, which counts all views.
-        for path in &paths {
-            stage.http(other).until_count(path, users + 30).await;
-        }
+        until_all_counted(&stage.http(other), users + 30).await;
         stage.views[round].signal(Signal::SIGCONT);
         post_all(&stage.http(round), 0..users + 30).await;
         stage.has_counted_all(other, &format!("round-{round}")).await;
@@ -95,9 +90,7 @@ async fn v3_a_process_that_was_paused_and_has_lost_its_partitions_counts_nothing
         stage.views[other].kill().await;
         post_all(&stage.http(round), 0..users + 30).await;
         stage.has_counted_all(round, &format!("back-{round}")).await;
-        for path in &paths {
-            stage.http(round).until_count(path, users + 30).await;
-        }
+        until_all_counted(&stage.http(round), users + 30).await;
         stage.views[other].restart().await;
     }
 }

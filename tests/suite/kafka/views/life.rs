@@ -12,7 +12,7 @@ use tallystone_views::kafka::KafkaLog;
 use tallystone_views::{ViewService, ViewsConfig};
 use tokio_util::sync::CancellationToken;
 
-const PARTITIONS: u16 = 2;
+pub(super) const PARTITIONS: u16 = 2;
 
 /// Every step of a transaction.
 pub(super) const STEPS: [&str; 5] = [
