@@ -242,7 +242,7 @@ install_services() (
   for service in "$@"; do
     [ -e "$SERVICES_DIR/${service% *}/.complete" ] || missing+=("$service")
   done
-  # A folder that somebody else has filled is used as it is.
+  # A folder of another user is used as it is.
   if [ ${#missing[@]} -eq 0 ] && { [ -e "$SERVICES_DIR/kafka-$KAFKA/classes.jsa" ] || [ ! -w "$SERVICES_DIR" ]; }; then return 0; fi
   umask 022
   mkdir -p "$SERVICES_DIR"

@@ -11,7 +11,7 @@ use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 use tallystone_tests::http_builder;
 
 /// As the seed prints it.
-const SEEDS_ADD: &str = r#"{
+pub(super) const SEEDS_ADD: &str = r#"{
   "namespace": "my_dataset",
   "counter_name": "counter123",
   "delta": 2,
@@ -41,7 +41,7 @@ impl Http {
         Http { house, client }
     }
 
-    async fn text(&self, method: Method, path: &str, body: &str) -> (u16, String) {
+    pub(super) async fn text(&self, method: Method, path: &str, body: &str) -> (u16, String) {
         let url = format!("{}{path}", self.house.urls[0]);
         let request = self.client.request(method, url).header("content-type", "application/json");
         let response = request.body(body.to_owned()).send().await.expect("an answer");

@@ -1,6 +1,7 @@
 //! The description of the calls over HTTP agrees with what is served (N2).
 
-use super::http::Http;
+use super::http::{Http, SEEDS_ADD};
+use super::now_ms;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

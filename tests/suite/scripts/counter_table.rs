@@ -1,7 +1,8 @@
 //! Runs the words of a counter table through the stores and writes down their replies.
 
 use super::counter_words::{
-    at, config, counter, event, merged, number, recounted, settlement, shown, since_start, stood_at, stored, update,
+    START_MS, at, config, counter, event, merged, number, recounted, settlement, shown, since_start, stood_at, stored,
+    update,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +19,6 @@ use tallystone_link::{Clock, ReplicaWait, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, CounterShardKeys};
 use tallystone_tests::{TestConnection, TestRedis};
 use tempfile::TempDir;
-
-/// 2026-11-20, 12:00 UTC: a table begins at its time 0.
-pub(super) const START_MS: u64 = 1_795_176_000_000;
 
 /// One table while it runs, with a namespace that no other table uses.
 pub(crate) struct CounterTable {

@@ -1,9 +1,11 @@
 //! What the words of a counter table stand for.
 
-use super::counter_table::START_MS;
 use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::regions::RegionRecord;
 use tallystone_counters::*;
+
+/// 2026-11-20, 12:00 UTC: a table begins at its time 0.
+pub(super) const START_MS: u64 = 1_795_176_000_000;
 
 pub(super) fn stored(is_stored: bool) -> String {
     if is_stored { "stored" } else { "not stored" }.to_owned()

@@ -6,8 +6,8 @@
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_pause};
-use super::open_connections::OpenConnections;
-use super::unread::{Unread, locked};
+use super::open_connections::{OpenConnections, locked};
+use super::unread::Unread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::Poll;
@@ -189,7 +189,7 @@ impl Arrived {
         }
     }
 
-    /// Ready when the connection may be read on. Call [`Unread::poll_end`] before, which says whom to wake then.
+    /// Ready when the connection may be read on. Call [`Unread::poll_end`] before: it registers the task that is woken then.
     pub(super) fn poll_room(self: &Arc<Self>) -> Poll<()> {
         let mut counts = locked(&self.counts);
         if counts.unread <= FREE_BYTES || self.all.bytes() <= self.of_all_max {

@@ -1,7 +1,7 @@
 //! How many files the process may open, which is how many connections it can hold.
 
 use super::by_site::BySite;
-use super::unread::locked;
+use super::open_connections::locked;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex};

@@ -1,8 +1,7 @@
 //! The open connections of a process, for a bound on what all of them hold together.
 
-use super::unread::locked;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// What each of them holds, by number.
 pub(super) struct OpenConnections<T>(Mutex<Numbered<T>>);
@@ -37,4 +36,9 @@ impl<T> OpenConnections<T> {
     pub(super) fn all(&self) -> Vec<Arc<T>> {
         locked(&self.0).open.values().filter_map(Weak::upgrade).collect()
     }
+}
+
+/// What the mutex guards, also after a panic of another holder.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,8 @@
 use super::admission::Caller;
 use super::by_site::BySite;
 use super::metrics::streams;
+use super::open_connections::locked;
 use super::refusal::too_many_streams;
-use super::unread::locked;
 use ::metrics::{Counter, Gauge};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};

@@ -6,13 +6,13 @@
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
-use super::open_connections::OpenConnections;
+use super::open_connections::{OpenConnections, locked};
 use axum::body::Bytes;
 use futures::task::AtomicWaker;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -209,10 +209,6 @@ impl Drop for Counted {
         drop(frames);
         self.of.all.bytes.fetch_sub(length, Ordering::Relaxed);
     }
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub(super) enum Attack {
     HalfOpen,
     /// Connections that leave the server no room for answers, and send requests that it therefore does not read.
     Unread,
-    /// Work streams that ask for nothing.
+    /// Work streams that request nothing.
     Streams,
     /// Filters by keys without an index, each needs one.
     Filters,
@@ -86,7 +86,7 @@ impl Attack {
             Attack::Files => "900 silent connections to a process with 400 files",
             Attack::HalfOpen => "900 half-open connections over HTTP/2",
             Attack::Unread => "900 connections with 64 KiB each that no call reads",
-            Attack::Streams => "4,900 Work streams that ask for nothing",
+            Attack::Streams => "4,900 Work streams that request nothing",
             Attack::Filters => "8 dequeues by undeclared keys of a large queue",
             Attack::Waiters => "2,000 long polls on it with distinct filters",
             Attack::Absent => "15,000 Completes on absent queues",
@@ -109,7 +109,7 @@ impl Attack {
         match self {
             Attack::Unfinished => {
                 let url = url.to_owned();
-                let calls = connect(&url).await?;
+                let calls = stream_attacks::connect(&url).await?;
                 (0..STREAMS).for_each(|_| drop(tasks.spawn(unfinished(calls.clone(), url.clone()))));
             }
             Attack::Silent | Attack::Files | Attack::HalfOpen => {
@@ -178,13 +178,6 @@ async fn channels(url: &str) -> Result<Vec<Channel>> {
         channels.push(channel_to(url).await?);
     }
     Ok(channels)
-}
-
-pub(super) async fn connect(url: &str) -> Result<SendRequest<Bytes>> {
-    let tcp = TcpStream::connect(url.trim_start_matches("http://")).await?;
-    let (calls, connection) = h2::client::handshake(tcp).await?;
-    tokio::spawn(connection);
-    Ok(calls)
 }
 
 /// Opens a stream that sends the prefix of a message; another one when the server has ended it.

@@ -102,7 +102,7 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
     program.stop().await
 }
 
-/// Adds at a steady rate, from an address of its own: an address has a share of the connections, and a stall of the machine lets the
+/// Adds at a steady rate, from a separate address: an address has a share of the connections, and a stall of the machine lets the
 /// attacker use up its own.
 async fn p99(url: &str, begins: Instant, lasts: Duration) -> Result<Sample> {
     let http = Client::builder().no_proxy().local_address(INNOCENT).build()?;

@@ -1,6 +1,5 @@
-//! Attacks by streams of requests: those that ask for nothing, and those whose requests the server cannot read.
+//! Attacks by streams of requests: those that request nothing, and those whose requests the server cannot read.
 
-use super::attacks::connect;
 use anyhow::Result;
 use bytes::Bytes;
 use h2::SendStream;
@@ -15,6 +14,13 @@ const UNREAD_BYTES: usize = 32 * 1024;
 const FRAME_BYTES: usize = 256;
 
 type Stream = (ResponseFuture, SendStream<Bytes>);
+
+pub(super) async fn connect(url: &str) -> Result<SendRequest<Bytes>> {
+    let tcp = TcpStream::connect(url.trim_start_matches("http://")).await?;
+    let (calls, connection) = h2::client::handshake(tcp).await?;
+    tokio::spawn(connection);
+    Ok(calls)
+}
 
 /// Opens so many Work streams of the queue on one connection. They are open as long as the future that is returned.
 pub(super) async fn silent(url: &str, queue: &str, streams: usize) -> Result<impl Future<Output = ()> + use<>> {
