@@ -30,6 +30,8 @@ mod rights;
 mod routes;
 mod secrets;
 mod secured;
+mod secured_elasticsearch;
+mod secured_kafka;
 mod slow;
 mod streams;
 mod tenants;
