@@ -20,6 +20,7 @@ mod identities;
 mod jwt;
 mod kafka_acls;
 mod local;
+mod local_topic;
 mod nesting;
 mod output;
 mod probes;
