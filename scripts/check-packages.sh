@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the published crates, tallystone-proto and tallystone-client, build from their packages alone, and that
-# they build with the oldest Rust that they claim to support. Needs cargo 1.90 or later, and rustup for the second part:
+# they build, with all features, with the oldest Rust that they claim to support. Needs cargo 1.90 or later, and rustup for the second part:
 # where rustup cannot install that Rust, the part is skipped with a line that begins with SKIPPED. In CI, too: toolchains do not come
 # from a registry of packages, so a machine that reaches only those cannot install them.
 set -euo pipefail
@@ -24,8 +24,8 @@ say "The packages build."
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' client/Cargo.toml)
 if have rustup && rustup toolchain install "$oldest" --profile minimal --no-self-update >&2; then
   # Another compiler shares nothing with the build of today's.
-  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/rust-$oldest" cargo "+$oldest" check --locked --quiet "${published[@]}"
-  say "They build with Rust $oldest."
+  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/rust-$oldest" cargo "+$oldest" check --locked --quiet --all-features "${published[@]}"
+  say "They build with Rust $oldest, with all features."
 else
   say "SKIPPED: rustup cannot install Rust $oldest, so it is NOT tested whether the packages build with it."
 fi

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use tallystone_assembly::AssemblyError;
 use tallystone_link::ConnectError;
+use tallystone_model::with_causes;
 use tallystone_views::log::OpenError;
 use tokio::net::TcpListener;
 
@@ -43,15 +44,5 @@ pub(crate) fn cannot_connect(error: ConnectError) -> CliError {
 
 /// Why a server does not start, or has ended, with all causes in one line.
 pub(crate) fn cannot_serve(error: &(dyn Error + 'static)) -> CliError {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Many errors repeat the words of their cause.
-        if !text.contains(&cause_text) {
-            text += &format!(": {cause_text}");
-        }
-        source = cause.source();
-    }
-    CliError::unavailable(text)
+    CliError::unavailable(with_causes(error))
 }

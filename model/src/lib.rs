@@ -5,6 +5,7 @@
 //! [`oracle`], an in-memory store that is the executable meaning of the contract.
 //! What may not: code that uses Redis, gRPC, tokio or a wall clock.
 
+mod causes;
 pub mod config;
 mod config_error;
 pub mod drawing;
@@ -25,6 +26,7 @@ pub mod shard;
 pub mod state;
 pub mod store;
 
+pub use causes::with_causes;
 pub use config::{Backoff, BackoffKind, QueueConfig, QueuePatch, QueueType};
 pub use config_error::ConfigError;
 pub use event::{Event, Loss, Recorded, Sink, SinkError};

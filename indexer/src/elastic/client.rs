@@ -102,6 +102,8 @@ impl ElasticClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
 
     #[test]
     fn a_refused_address_does_not_show_its_password() {
@@ -109,5 +111,24 @@ mod tests {
             let error = ElasticClient::new(&ElasticOptions::new(bad)).err().expect(bad).to_string();
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    /// The Elasticsearch of the tests takes passwords, but makes no API keys.
+    #[tokio::test]
+    async fn s6_each_request_has_the_api_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "aWQ6a2V5\n").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut options = ElasticOptions::new(format!("http://{}", listener.local_addr().unwrap()));
+        options.access.api_key_file = Some(file.path().to_owned());
+        let client = ElasticClient::new(&options).unwrap();
+        tokio::spawn(async move { client.send(Method::Get, "_search", &[], None).await });
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            assert_ne!(socket.read_buf(&mut head).await.unwrap(), 0);
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.lines().any(|line| line == "authorization: ApiKey aWQ6a2V5"), "{head}");
     }
 }

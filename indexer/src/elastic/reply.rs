@@ -4,7 +4,7 @@ use crate::store::HistoryError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::error::Error;
+use tallystone_model::with_causes;
 
 /// How much of the server's reason an error quotes: a reason can contain a whole document.
 const REASON_CHARS_MAX: usize = 400;
@@ -76,19 +76,9 @@ pub(super) fn describe(status: u16, kind: &str, reason: &str) -> String {
     format!("{status} {kind}: {short}{more}")
 }
 
-/// There was no response. The message includes the causes, which say more than the error itself.
+/// There was no response.
 pub(super) fn no_response(error: &elasticsearch::Error) -> HistoryError {
-    let mut why = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        let text = deeper.to_string();
-        // Some errors repeat their cause.
-        if !why.contains(&text) {
-            why = format!("{why}: {text}");
-        }
-        cause = deeper.source();
-    }
-    HistoryError::Unavailable(why)
+    HistoryError::Unavailable(with_causes(error))
 }
 
 #[cfg(test)]

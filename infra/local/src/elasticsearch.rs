@@ -1,4 +1,4 @@
-//! Elasticsearch as a child process: one node, without security, on 127.0.0.1.
+//! Elasticsearch as a child process: one node on 127.0.0.1, without security if no setting demands it.
 //!
 //! It refuses to run as root. Where we do, it gets another user's id, and root's one capability that it needs to
 //! reach its data and programs wherever they are, even in a home folder that other users may not enter.
@@ -10,12 +10,14 @@ use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
 use crate::running::Running;
 use nix::unistd::geteuid;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::net::TcpStream;
 
 const SERVICE: &str = "elasticsearch-8.19.21";
 /// Two JVMs' start, on a machine that does much else, and the log of what was not yet on the disk.
@@ -33,14 +35,17 @@ pub struct PrivateElasticsearchOptions {
     pub port: Option<u16>,
     /// Its Java heap.
     pub heap_mib: u32,
-    /// More settings of the node: `("http.max_content_length", "10mb")`.
+    /// Settings of the node, in the place of the default ones: `("http.max_content_length", "10mb")`.
     pub settings: Vec<(String, String)>,
+    /// Files for its configuration folder, by name: of certificates and of users, which the settings name.
+    pub files: Vec<(String, String)>,
 }
 
 impl PrivateElasticsearchOptions {
     /// The defaults, in this folder.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        PrivateElasticsearchOptions { data_dir: data_dir.into(), port: None, heap_mib: 512, settings: Vec::new() }
+        let (settings, files) = (Vec::new(), Vec::new());
+        PrivateElasticsearchOptions { data_dir: data_dir.into(), port: None, heap_mib: 512, settings, files }
     }
 }
 
@@ -77,17 +82,20 @@ impl PrivateElasticsearch {
                 stop_wait: STOP_WAIT,
                 explain: |_, _| None,
             };
-            Running::launch(launch, lock, async |_| probe(port).await).await
+            let is_secured = options.settings.iter().any(|(name, value)| name == SECURITY && value == "true");
+            Running::launch(launch, lock, async |_| probe(port, is_secured).await).await
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }
 
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Where it listens: `http://127.0.0.1:PORT`. Settings may have given the port TLS.
     pub fn url(&self) -> String {
         url(self.port())
     }
 }
 
+/// The setting that demands users.
+const SECURITY: &str = "xpack.security.enabled";
 const CONFIG: &str = "config";
 const TEMPORARY: &str = "tmp";
 
@@ -119,27 +127,30 @@ fn configure(options: &PrivateElasticsearchOptions, dir: &Path, port: u16, trans
             chown(folder, Some(NOBODY), Some(NOBODY))?;
         }
     }
-    let mut text = format!(
-        "cluster.name: tallystone
-discovery.type: single-node
-network.host: 127.0.0.1
-http.port: {port}
-transport.port: {transport_port}
-path.data: {}
-path.logs: {}
-xpack.security.enabled: false
-# A disk of this machine that is nearly full must not make indices read-only.
-cluster.routing.allocation.disk.threshold_enabled: false
-# Real memory counts the garbage that the serial collector has not come to yet: requests would be refused for it.
-indices.breaker.total.use_real_memory: false
-",
-        data.display(),
-        dir.join("logs").display()
+    // The node refuses a setting that it finds twice.
+    let mut settings = BTreeMap::from(
+        [
+            ("cluster.name", "tallystone".to_owned()),
+            ("discovery.type", "single-node".to_owned()),
+            ("network.host", "127.0.0.1".to_owned()),
+            ("http.port", port.to_string()),
+            ("transport.port", transport_port.to_string()),
+            ("path.data", data.display().to_string()),
+            ("path.logs", dir.join("logs").display().to_string()),
+            (SECURITY, "false".to_owned()),
+            // A disk of this machine that is nearly full must not make indices read-only.
+            ("cluster.routing.allocation.disk.threshold_enabled", "false".to_owned()),
+            // Real memory counts the garbage that the serial collector has not come to yet: requests would be refused for it.
+            ("indices.breaker.total.use_real_memory", "false".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
     );
-    for (name, value) in &options.settings {
-        let _ = writeln!(text, "{name}: {value}");
-    }
+    settings.extend(options.settings.iter().cloned());
+    let text: String = settings.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
     std::fs::write(config.join("elasticsearch.yml"), text)?;
+    for (name, text) in &options.files {
+        std::fs::write(config.join(name), text)?;
+    }
     let heap_mib = options.heap_mib;
     let jvm = format!(
         "-Xms{heap_mib}m
@@ -166,8 +177,13 @@ logger.telemetry.level=error
     std::fs::write(config.join("log4j2.properties"), logging)
 }
 
-/// Whether every shard there is serves.
-async fn probe(port: u16) -> Readiness {
+/// Whether every shard there is serves. A node with users answers no stranger, so all that it shows is its port, which it opens once it has
+/// started.
+async fn probe(port: u16, is_secured: bool) -> Readiness {
+    if is_secured {
+        let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+        return if connected.is_ok() { Readiness::Ready } else { Readiness::None };
+    }
     let health = format!("{}/_cluster/health?wait_for_status=yellow&timeout=1s", url(port));
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
     let Ok(client) = client else { return Readiness::None };

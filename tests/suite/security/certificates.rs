@@ -3,7 +3,12 @@
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// A CA.
 pub(crate) struct Ca {
@@ -15,6 +20,16 @@ pub(crate) struct Ca {
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+impl Files {
+    /// Ends the TLS of connections with this certificate.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let chain = CertificateDer::pem_file_iter(&self.certificate).expect("PEM").map(|one| one.expect("PEM"));
+        let key = PrivateKeyDer::from_pem_file(&self.key).expect("PEM");
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain.collect(), key);
+        TlsAcceptor::from(Arc::new(config.expect("a certificate")))
+    }
 }
 
 impl Ca {

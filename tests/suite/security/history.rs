@@ -1,143 +1,33 @@
-//! S6: Kafka by TLS with a user or a certificate, and Elasticsearch by TLS with an API key.
+//! S6: Kafka by TLS with a user or a certificate, and Elasticsearch by TLS with a user or an API key.
 
-use super::certificates::{Ca, Files};
+use super::certificates::Ca;
 use super::kafka_acls::Operation::{Describe, Read, Write};
-use super::kafka_acls::Resource::{Group, Topic, TransactionalIds};
+use super::kafka_acls::Resource::{Group, Topic, TransactionalId};
 use super::kafka_acls::{Acl, create_acls};
 use super::secured::{Listening, Secured};
+use super::secured_elasticsearch::{self, INDEX_PREFIX, User};
+use super::secured_kafka::{PASSWORD, SecuredKafka};
 use crate::ingest::topics::{Topics, Written, now_ms};
-use crate::system::program::{self, Running, SOON, until};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::system::program::{self, Ended, Running, SOON, until};
 use tallystone_client::{CounterClient, CounterType, NamespaceConfig, NewMessage};
-use tallystone_local::{PrivateKafka, PrivateKafkaOptions};
-use tallystone_tests::{TestElasticsearch, lasting_port};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-const PASSWORD: &str = "S3cretPW";
+/// One that Elasticsearch does not know.
 const API_KEY: &str = "UzNjcmV0UFc6a2V5";
 
-/// A Kafka with three ports: one for the test, one for users by TLS, one for certificates. The callers of the first, the user `svc` and
-/// the certificate of `tallystone` may do everything, others what ACLs allow.
-struct SecuredKafka {
-    _kafka: PrivateKafka,
-    plain: String,
-    sasl: String,
-    certificates: String,
-}
-
-async fn kafka(place: &Secured) -> SecuredKafka {
-    let [plain, sasl, certificates, controller] = [(); 4].map(|()| lasting_port());
-    let text = |path: &Path| path.display().to_string();
-    let keystore = place.dir.path().join("kafka.pem");
-    let read = |path: &PathBuf| std::fs::read_to_string(path).expect("a file");
-    std::fs::write(&keystore, read(&place.server.key) + &read(&place.server.certificate)).expect("a file");
-    let listeners =
-        format!("PLAINTEXT://127.0.0.1:{plain},USERS://127.0.0.1:{sasl},CERTIFICATES://127.0.0.1:{certificates}");
-    let users = ["svc", "server", "indexer", "ingest"].map(|user| format!(" user_{user}=\"{PASSWORD}\"")).concat();
-    let module = format!("org.apache.kafka.common.security.plain.PlainLoginModule required{users};");
-    let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
-    let properties = [
-        ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
-        ("listeners", format!("{listeners},CONTROLLER://127.0.0.1:{controller}")),
-        ("advertised.listeners", listeners),
-        (
-            "listener.security.protocol.map",
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,USERS:SASL_SSL,CERTIFICATES:SSL".to_owned(),
-        ),
-        ("ssl.keystore.type", "PEM".to_owned()),
-        ("ssl.keystore.location", text(&keystore)),
-        ("ssl.truststore.type", "PEM".to_owned()),
-        ("ssl.truststore.location", text(&place.ca.file)),
-        ("listener.name.certificates.ssl.client.auth", "required".to_owned()),
-        ("listener.name.users.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512".to_owned()),
-        ("listener.name.users.plain.sasl.jaas.config", module),
-        ("listener.name.users.scram-sha-512.sasl.jaas.config", scram.to_owned()),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned()),
-        // The broker and the controller are anonymous to each other, too.
-        ("super.users", "User:ANONYMOUS;User:svc;User:CN=tallystone".to_owned()),
-    ];
-    let kafka = PrivateKafka::start(PrivateKafkaOptions {
-        port: Some(plain),
-        properties: properties.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-        format_args: vec!["--add-scram".to_owned(), format!("SCRAM-SHA-512=[name=svc,password={PASSWORD}]")],
-        ..PrivateKafkaOptions::new(place.dir.path().join("kafka"))
-    });
-    let at = |port| format!("127.0.0.1:{port}");
-    let (plain, sasl, certificates) = (at(plain), at(sasl), at(certificates));
-    SecuredKafka { _kafka: kafka.await.expect("a Kafka"), plain, sasl, certificates }
-}
-
-/// In front of an Elasticsearch without security: ends TLS, and demands the API key of the first request of each connection.
-struct Gate {
-    url: String,
-    admitted: Arc<AtomicUsize>,
-}
-
-impl Gate {
-    async fn open(files: &Files, elasticsearch: String) -> Gate {
-        let chain = CertificateDer::pem_file_iter(&files.certificate).expect("PEM").map(|one| one.expect("PEM"));
-        let key = PrivateKeyDer::from_pem_file(&files.key).expect("PEM");
-        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain.collect(), key);
-        let acceptor = TlsAcceptor::from(Arc::new(config.expect("a certificate")));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("https://{}", listener.local_addr().expect("an address"));
-        let admitted = Arc::new(AtomicUsize::new(0));
-        let target = elasticsearch.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        tokio::spawn({
-            let admitted = admitted.clone();
-            async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    let (acceptor, target, admitted) = (acceptor.clone(), target.clone(), admitted.clone());
-                    tokio::spawn(async move {
-                        if let Ok(stream) = acceptor.accept(stream).await {
-                            let _ = forward(stream, &target, &admitted).await;
-                        }
-                    });
-                }
-            }
-        });
-        Gate { url, admitted }
-    }
-}
-
-async fn forward(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    target: &str,
-    admitted: &AtomicUsize,
-) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
-        }
-    }
-    let has_key = String::from_utf8_lossy(&head).lines().any(|line| {
-        let header = line.split_once(": ");
-        header.is_some_and(|(name, value)| {
-            name.eq_ignore_ascii_case("authorization") && value == format!("ApiKey {API_KEY}")
-        })
-    });
-    if !has_key {
-        stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").await?;
-        return stream.shutdown().await;
-    }
-    admitted.fetch_add(1, Ordering::SeqCst);
-    let mut inner = TcpStream::connect(target).await?;
-    inner.write_all(&head).await?;
-    copy_bidirectional(&mut stream, &mut inner).await.map(drop)
-}
+/// The users of Elasticsearch. The first three have the rights that docs/operations/kafka-and-elasticsearch.md names, and the others one
+/// right less.
+const USERS: [User<'_>; 8] = [
+    User("svc", INDEXER, &["manage", "read", "write"]),
+    User("indexer", INDEXER, &["manage", "read", "write"]),
+    User("server", &[], &["read"]),
+    User("without-templates", &[], &["manage", "read", "write"]),
+    User("without-manage", INDEXER, &["read", "write"]),
+    User("without-read", INDEXER, &["manage", "write"]),
+    User("without-write", INDEXER, &["manage", "read"]),
+    User("server-without-read", &[], &["write"]),
+];
+const INDEXER: &[&str] = &["manage_index_templates"];
 
 /// The sections of the configuration.
 struct Sections<'a> {
@@ -163,14 +53,19 @@ impl Sections<'_> {
         }
     }
 
-    /// An indexer that does not start, and names what is wrong.
-    async fn is_refused(&self, words: &str) {
+    /// An indexer that ends with this status, names what is wrong, and no secret.
+    async fn ends(&self, args: &[&str], code: i32, words: &str) {
         let config = self.write();
-        let ended =
-            program::run(program::command(&["indexer", "--listen", "127.0.0.1:0", "--config", &config]), "").await;
-        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let args = [&["indexer", "--listen", "127.0.0.1:0", "--config", &config], args].concat();
+        let ended = program::run(program::command(&args), "").await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
         assert!(!ended.stderr.contains(PASSWORD) && !ended.stderr.contains(API_KEY), "{ended:?}");
+    }
+
+    /// An indexer that does not start, and names what is wrong.
+    async fn is_refused(&self, words: &str) {
+        self.ends(&[], 2, words).await;
     }
 
     /// An indexer whose log has these words, and no secret.
@@ -206,8 +101,7 @@ async fn is_indexed(server: &Listening, indexer: &Listening, id: &str) {
         .expect("a message");
     let give_up_at = Instant::now() + SOON;
     loop {
-        let url = format!("http://{}", indexer.address);
-        let traced = program::run(program::command(&["msg", "trace", "q", id, "--json", "--server", &url]), "").await;
+        let traced = answered(indexer, &["msg", "trace", "q", id, "--json"]).await;
         if traced.code == Some(0) && traced.stdout.contains("enqueue") {
             return;
         }
@@ -216,30 +110,19 @@ async fn is_indexed(server: &Listening, indexer: &Listening, id: &str) {
     }
 }
 
-/// Creates topics, each with so many partitions.
-async fn create_topics<'a>(broker: &str, topics: &[(&'a str, i32)]) {
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", broker).create().expect("a client");
-    let of = |(name, partitions): &(&'a str, i32)| NewTopic::new(name, *partitions, TopicReplication::Fixed(1));
-    let topics: Vec<NewTopic<'a>> = topics.iter().map(of).collect();
-    for created in admin.create_topics(&topics, &AdminOptions::new()).await.expect("an answer") {
-        created.expect("a topic");
-    }
+/// What a process answers to a command.
+async fn answered(process: &Listening, args: &[&str]) -> Ended {
+    let url = format!("http://{}", process.address);
+    program::run(program::command(&[args, &["--server", &url]].concat()), "").await
 }
 
-/// Whether Kafka shows this topic to this user.
-async fn is_shown(place: &Secured, kafka: &SecuredKafka, user: &str, topic: &str) -> bool {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &kafka.sasl).set("ssl.ca.location", place.ca.file.to_str().expect("text"));
-    config.set("security.protocol", "sasl_ssl").set("sasl.mechanism", "PLAIN");
-    config.set("sasl.username", user).set("sasl.password", PASSWORD);
-    let (client, topic): (BaseConsumer, _) = (config.create().expect("a client"), topic.to_owned());
-    let described = tokio::task::spawn_blocking(move || {
-        let metadata = client.fetch_metadata(Some(&topic), SOON).expect("an answer");
-        metadata.topics()[0].error().is_none()
-    });
-    described.await.expect("no panic")
-}
+/// Each command that reads history, through a server.
+const READS: [&[&str]; 4] = [
+    &["msg", "trace", "q", "with-few-rights", "--json"],
+    &["msg", "search", "--queue", "q", "--json"],
+    &["queue", "stats", "q", "--json"],
+    &["history", "check", "--traces", "--json"],
+];
 
 /// A server, an indexer and ingest, each as a user with the rights that the documents name, and no others. The topics exist. `of_user` is the
 /// configuration of a user, with the topic `t.few`.
@@ -247,8 +130,8 @@ async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_use
     let adds = Topics::create(kafka.plain.clone(), "rights", 1).await;
     let (source, group) = (adds.source.as_str(), adds.group());
     let [late, dead] = [adds.late(), adds.dead()];
-    create_topics(&kafka.plain, &[("t.few", 2), ("t.few.dead", 1), (&late, 1), (&dead, 1)]).await;
-    let (decided, transactions) = (format!("{group}.decided"), format!("{group}."));
+    kafka.create_topics(&[("t.few", 2), ("t.few.dead", 1), (&late, 1), (&dead, 1)]).await;
+    let (decided, transactions) = (format!("{group}.decided"), format!("{group}.*"));
     let acls = [
         // As docs/operations/kafka-and-elasticsearch.md.
         Acl("server", Topic, "t.few", &[Write, Describe]),
@@ -261,16 +144,20 @@ async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_use
         Acl("ingest", Topic, &dead, &[Write, Describe]),
         Acl("ingest", Group, &group, &[Read]),
         Acl("ingest", Group, &decided, &[Read]),
-        Acl("ingest", TransactionalIds, &transactions, &[Write, Describe]),
+        Acl("ingest", TransactionalId, &transactions, &[Write, Describe]),
     ];
     create_acls(&kafka.plain, &acls).await;
-    until("the ACLs are in force", async || is_shown(place, kafka, "ingest", &dead).await).await;
+    until("the ACLs are in force", async || kafka.is_shown(place, "ingest", &dead).await).await;
     for (user, topic) in [("ingest", "t.few"), ("server", "t.few.dead"), ("indexer", source)] {
-        assert!(!is_shown(place, kafka, user, topic).await, "{user} sees {topic}");
+        assert!(!kafka.is_shown(place, user, topic).await, "{user} sees {topic}");
     }
 
     let (server, indexer) = (of_user("server").start("server").await, of_user("indexer").start("indexer").await);
     is_indexed(&server, &indexer, "with-few-rights").await;
+    for read in READS {
+        let ended = answered(&server, read).await;
+        assert_eq!(ended.code, Some(0), "{read:?}: {ended:?}");
+    }
     drop((server, indexer));
 
     let counters = place.start("counters", &["--server", "http://127.0.0.1:1"]).await;
@@ -289,12 +176,27 @@ async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_use
     until("each record is decided", async || adds.are_decided().await).await;
 }
 
+/// Indexers and a server, each as a user of Elasticsearch that has one right less.
+async fn fails_with_a_right_less<'a>(of_user: impl Fn(&'static str) -> Sections<'a>) {
+    for User(user, ..) in USERS.iter().filter(|User(user, ..)| user.starts_with("without")) {
+        // A group of its own reads the topic from its beginning.
+        let unauthorized = format!("is unauthorized for user [{user}]");
+        of_user(user).ends(&["--group", user], 3, &unauthorized).await;
+    }
+    let server = of_user("server-without-read").start("server").await;
+    for read in READS {
+        let ended = answered(&server, read).await;
+        assert!(ended.code != Some(0) && ended.stderr.contains("is unauthorized for user"), "{read:?}: {ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users() {
     let place = Secured::new().await;
-    let (kafka, elasticsearch) = tokio::join!(kafka(&place), TestElasticsearch::shared());
-    let gate = Gate::open(&place.server, elasticsearch.address()).await;
-    let (password, api_key) = (place.token_file("password", PASSWORD), place.token_file("api-key", API_KEY));
+    let (kafka, elasticsearch) =
+        tokio::join!(SecuredKafka::start(&place), secured_elasticsearch::start(&place, &USERS));
+    let [password, of_elastic] = ["password", "elastic"].map(|file| place.token_file(file, PASSWORD));
+    let api_key = place.token_file("api-key", API_KEY);
     let ca = place.ca.file.to_str().expect("text").to_owned();
     let sasl = |mechanism: &str| {
         format!(
@@ -303,12 +205,16 @@ async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users(
             kafka.sasl
         )
     };
-    let index = format!("s6-{}", std::process::id());
-    let key = format!("url = '{}'\napi_key_file = '{api_key}'\nca_file = '{ca}'\nindex_prefix = '{index}'", gate.url);
-    let good = Sections { place: &place, kafka: sasl("SCRAM-SHA-512"), elasticsearch: key };
+    let elastic = |user: &str| {
+        format!(
+            "url = 'https://127.0.0.1:{}'\nca_file = '{ca}'\nindex_prefix = '{INDEX_PREFIX}'\nuser = '{user}'\n\
+             password_file = '{of_elastic}'",
+            elasticsearch.port()
+        )
+    };
+    let good = Sections { place: &place, kafka: sasl("SCRAM-SHA-512"), elasticsearch: elastic("svc") };
     let (server, indexer) = (good.start("server").await, good.start("indexer").await);
     is_indexed(&server, &indexer, "by-scram").await;
-    assert!(gate.admitted.load(Ordering::SeqCst) > 0);
     drop((server, indexer));
 
     let plain = Sections { kafka: sasl("PLAIN"), elasticsearch: good.elasticsearch.clone(), ..good };
@@ -331,12 +237,13 @@ async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users(
     is_indexed(&server, &indexer, "by-certificate").await;
     drop((server, indexer));
 
-    let elasticsearch = &shown.elasticsearch;
     let few = |user: &str| {
         let kafka = sasl("PLAIN").replace("'svc'", &format!("'{user}'")).replace("t.PLAIN", "t.few");
-        Sections { place: &place, kafka, elasticsearch: elasticsearch.clone() }
+        Sections { place: &place, kafka, elasticsearch: elastic(user) }
     };
     works_with_few_rights(&place, &kafka, few).await;
+    let all_of_kafka = |user| Sections { place: &place, kafka: sasl("PLAIN"), elasticsearch: elastic(user) };
+    fails_with_a_right_less(all_of_kafka).await;
 
     // What does not fit is named at the start, what the other side refuses in the log.
     let with = |kafka: String, elasticsearch: String| Sections { place: &place, kafka, elasticsearch };
@@ -348,12 +255,16 @@ async fn s6_history_goes_through_a_kafka_and_an_elasticsearch_that_demand_users(
     with(good_kafka.clone(), good_elastic.replace("https://", "https://svc:S3cretPW@"))
         .is_refused("elasticsearch.user")
         .await;
-    with(good_kafka.clone(), good_elastic.replace(&api_key, "/no/such")).is_refused("elasticsearch.api_key_file").await;
+    with(good_kafka.clone(), good_elastic.replace(&of_elastic, "/no/such"))
+        .is_refused("elasticsearch.password_file")
+        .await;
+    let by_key = good_elastic.replace("user = 'svc'\npassword_file", "api_key_file");
+    with(good_kafka.clone(), by_key.replace(&of_elastic, "/no/such")).is_refused("elasticsearch.api_key_file").await;
     let other = Ca::new(place.dir.path(), "other").file.display().to_string();
     with(good_kafka.replace(&ca, &other), good_elastic.clone()).logs("certificate verify failed").await;
     with(good_kafka.clone(), good_elastic.replace(&ca, &other)).logs("UnknownIssuer").await;
-    std::fs::write(&api_key, "b3RoZXI=").expect("a file");
-    with(good_kafka.clone(), good_elastic).logs("401").await;
-    std::fs::write(&password, "wrong").expect("a file");
-    with(good_kafka, shown.elasticsearch.clone()).logs("uthentication").await;
+    with(good_kafka.clone(), by_key.replace(&of_elastic, &api_key)).logs("401").await;
+    let wrong = place.token_file("wrong", "wrong");
+    with(good_kafka.clone(), good_elastic.replace(&of_elastic, &wrong)).logs("401").await;
+    with(good_kafka.replace(&password, &wrong), good_elastic).logs("uthentication").await;
 }

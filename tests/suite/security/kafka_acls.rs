@@ -18,8 +18,7 @@ const ALLOW: i8 = 3;
 pub(super) enum Resource {
     Topic = 2,
     Group = 3,
-    /// All ids that begin so.
-    TransactionalIds = 5,
+    TransactionalId = 5,
 }
 
 /// The numbers are those of the protocol.
@@ -30,7 +29,7 @@ pub(super) enum Operation {
     Describe = 8,
 }
 
-/// What a user may do with a resource.
+/// What a user may do with a resource, or with all resources whose names begin with what is before a `*`.
 pub(super) struct Acl<'a>(pub(super) &'a str, pub(super) Resource, pub(super) &'a str, pub(super) &'a [Operation]);
 
 fn put_text(request: &mut Vec<u8>, text: &str) {
@@ -49,10 +48,11 @@ pub(super) async fn create_acls(broker: &str, acls: &[Acl<'_>]) {
     let count = i32::try_from(count).expect("a few");
     request.put_i32(count);
     for Acl(user, resource, name, operations) in acls {
+        let (name, pattern) = name.strip_suffix('*').map_or((*name, LITERAL), |prefix| (prefix, PREFIXED));
         for operation in *operations {
             request.put_i8(*resource as i8);
             put_text(&mut request, name);
-            request.put_i8(if matches!(resource, Resource::TransactionalIds) { PREFIXED } else { LITERAL });
+            request.put_i8(pattern);
             put_text(&mut request, &format!("User:{user}"));
             // From any host.
             put_text(&mut request, "*");

@@ -158,6 +158,11 @@ impl Running {
         std::mem::take(&mut self.written.lock().unwrap())
     }
 
+    /// The text so far of the stream that is not read line by line.
+    pub(crate) fn written(&self) -> String {
+        self.written.lock().unwrap().clone()
+    }
+
     /// Whether it has ended, without waiting.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()

@@ -6,7 +6,7 @@ use crate::watched::{Watched, begin_reload_metrics, note_failed_reload};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tallystone_model::ConfigError;
+use tallystone_model::{ConfigError, with_causes};
 use tokio::sync::Notify;
 
 /// When keys are fetched.
@@ -141,7 +141,7 @@ async fn fetch_again(fetched: std::sync::Weak<Fetched>) {
 impl Fetched {
     async fn fetch(&self) -> Result<KeySet, String> {
         // Its errors would show the address, which may have a password.
-        let shown = |error: reqwest::Error| error.without_url().to_string();
+        let shown = |error: reqwest::Error| with_causes(&error.without_url());
         let mut response =
             self.http.get(&self.url).send().await.and_then(reqwest::Response::error_for_status).map_err(shown)?;
         let mut body = Vec::new();
