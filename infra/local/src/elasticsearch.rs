@@ -16,6 +16,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -177,6 +178,12 @@ logger.telemetry.level=error
     std::fs::write(config.join("log4j2.properties"), logging)
 }
 
+/// One for all polls: some features of its crate make a new one read all CAs of the system. It keeps no connection, which would belong to
+/// the runtime of one poll.
+static CLIENT: LazyLock<Option<reqwest::Client>> = LazyLock::new(|| {
+    reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(Duration::from_secs(5)).build().ok()
+});
+
 /// Whether every shard there is serves. A node with users answers no stranger, so all that it shows is its port, which it opens once it has
 /// started.
 async fn probe(port: u16, is_secured: bool) -> Readiness {
@@ -185,8 +192,7 @@ async fn probe(port: u16, is_secured: bool) -> Readiness {
         return if connected.is_ok() { Readiness::Ready } else { Readiness::None };
     }
     let health = format!("{}/_cluster/health?wait_for_status=yellow&timeout=1s", url(port));
-    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
-    let Ok(client) = client else { return Readiness::None };
+    let Some(client) = &*CLIENT else { return Readiness::None };
     match client.get(health).send().await {
         Ok(response) if response.status().is_success() => Readiness::Ready,
         // It answers 408 while it recovers what was not yet on the disk.

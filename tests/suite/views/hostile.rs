@@ -2,8 +2,9 @@
 
 use super::stage::{Http, Stage};
 use super::view;
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use serde_json::json;
+use tallystone_tests::http_client;
 use tallystone_views::ViewNamespace;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ async fn start() -> Stage {
 
 /// Posts these bytes.
 async fn post(http: &Http, path: &str, body: Vec<u8>) -> (StatusCode, String) {
-    let client = Client::builder().no_proxy().build().expect("a client");
+    let client = http_client();
     let request = client.post(format!("{}{path}", http.url)).header("content-type", "application/json").body(body);
     let response = request.send().await.expect("an answer");
     (response.status(), response.text().await.expect("text"))

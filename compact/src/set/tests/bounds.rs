@@ -15,7 +15,7 @@ pub(super) fn hot_tables(set: &CounterSet) -> usize {
 }
 
 /// A set that refuses the first new id, and this id.
-pub(super) fn full(order: Order) -> (CounterSet, u64) {
+fn full(order: Order) -> (CounterSet, u64) {
     let mut set = set(order, 16);
     for id in 0..200_000 {
         match count(&mut set, Mode::Decide, id) {

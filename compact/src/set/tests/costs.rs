@@ -1,11 +1,11 @@
 //! What one command or one step does and takes has a bound (W1, W3).
 
-use super::bounds::{count, full, hot_tables};
+use super::bounds::{count, hot_tables};
 use super::*;
 use crate::Refusal;
+use crate::set::Tables;
 use crate::set::random::Node;
 use crate::set::rising::Body;
-use crate::set::{Random, Tables};
 
 #[test]
 fn w1_a_conversion_does_not_visit_all_tables_for_each_group() {
