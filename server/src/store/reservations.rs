@@ -1,8 +1,8 @@
-//! How many entries the indexes have that filters have created, in all queues of a partition (S1).
+//! The number of entries in undeclared indexes, those that filters have created, in all queues of a partition (S1).
 //!
-//! A sorted set has the shards with such indexes, and how many entries these have. A server writes what it is about to add, and then
-//! sums up: of two servers that add at the same time, the later one sees both. Every minute each server corrects what
-//! it finds: a queue was purged, deleted or has grown, an index was dropped, or a server has died before it added one.
+//! A sorted set has the shards with such indexes, and the number of entries of each. A server first writes the number that its shard will
+//! have, and then sums up: if two servers add at the same time, the later one sees both. Every minute each server corrects the set: a
+//! queue was purged, deleted or has grown, an index was dropped, or a server has died before it added one.
 
 use super::entry::read;
 use super::shared::Shared;
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 use tallystone_lua::record::{self, ShardState};
 use tallystone_model::{IndexKeys, Refusal, Shard};
 
-/// For so long a server decides by what it last read, where that is clear: refusals and small indexes do not read the sum again.
+/// How long a server decides by the set that it last read, if the result is clear: refusals and small indexes need no further read.
 const DECIDES_FOR: Duration = Duration::from_secs(1);
-/// A difference of more than this part of what is recorded is corrected.
+/// A number is corrected if it differs by more than one in this many.
 const CORRECTED_PART: u64 = 8;
 /// Shards that one command reads.
 const READ_AT_ONCE: usize = 100;
 
-/// The entries of a shard with so many more undeclared indexes.
+/// The entries that a shard has with `more` additional undeclared indexes.
 fn entries(stored: &Stored, state: &ShardState, more: usize) -> u64 {
     let messages: u64 = state.counts.iter().sum();
     messages.saturating_mul((stored.undeclared_count() + more) as u64)
 }
 
 impl Shared {
-    /// Records the entries that a shard will have with those of these indexes that it lacks. [`Shared::correct_entries_of`] takes that back.
+    /// Records the entries that a shard will have once it has all of these indexes. [`Shared::correct_entries_of`] takes that back.
     ///
     /// # Errors
     /// [`Refusal::TooManyIndexes`]: the queues together would have too many entries.

@@ -146,7 +146,7 @@ impl Stored {
         is_closed || !spread.closes(number) || self.config.queue_type.index_of_values().is_none_or(is_built)
     }
 
-    /// Whether closed shards know by this index what they keep: nothing drops it.
+    /// Whether this is the index by which closed shards know which values they keep. No server drops it.
     pub(super) fn is_needed(&self, index: &StoredIndex) -> bool {
         self.config.needed_index(self.spread.as_ref()).as_ref() == Some(&index.keys)
     }
@@ -172,7 +172,7 @@ impl Stored {
     }
 
     /// Takes over another configuration of the queue. `false`: the declared indexes do not fit, together with the one that closed shards
-    /// need. That is the same in all shards of the queue, also in those that do not need it: none refuses what the first one took over.
+    /// need. All shards of the queue decide alike, also those that do not need it: none refuses a configuration that the first one took over.
     pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
         if !config.has_room_for_indexes(self.spread.as_ref()) {
             return false;

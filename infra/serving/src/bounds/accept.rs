@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     /// `None` once a request was made.
     quiet: Option<Quiet>,
     head: Head,
-    /// Those of HTTP/2 that were read and written.
+    /// The frames of HTTP/2 that were read and written.
     read: Frames,
     written: Frames,
     /// Runs while the end of a head over HTTP/1 is missing.

@@ -1,8 +1,8 @@
 //! The bytes of requests over HTTP/2 that have arrived and that no call has read (S1).
 //!
-//! The transport holds as many of each connection as its window admits, and says nowhere how many. So they are counted around it:
-//! what its DATA frames bring, less what calls take. Bytes of calls that have ended are taken by none; the transport gives
-//! these back to the window of the connection, together with the others. The count is then corrected, and is too high until then.
+//! The transport holds as many of each connection as its window admits, and does not report how many. So they are counted outside of
+//! it: the bytes that DATA frames bring, less those that calls read. No call reads the bytes of calls that have ended. The transport
+//! gives them back to the window of the connection, together with the others. This corrects the count; until then it is too high.
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_pause};
@@ -21,7 +21,7 @@ const FIRST_WINDOW_BYTES: u64 = 65_535;
 /// A connection with so few unread bytes is read also beyond the bound: the count may be too high.
 const FREE_BYTES: u64 = 4 * 1024;
 
-/// That of this process.
+/// The count of this process.
 pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::default);
 
 /// What all connections of a process hold.
@@ -29,10 +29,10 @@ pub(super) static ARRIVED: LazyLock<Arc<ArrivedOfAll>> = LazyLock::new(Arc::defa
 pub(super) struct ArrivedOfAll {
     bytes: AtomicU64,
     connections: OpenConnections<Arrived>,
-    /// Those that wait until there are fewer.
+    /// The connections that wait until the process holds fewer bytes.
     paused: Mutex<Vec<Weak<Arrived>>>,
     has_paused: AtomicBool,
-    /// Since when there are more than there may be.
+    /// Since when the process has held more than the bound.
     over_since: Mutex<Option<Instant>>,
 }
 
@@ -57,12 +57,12 @@ struct Counts {
     given_back: u64,
     /// What no call will take, as far as it is known.
     lost: u64,
-    /// What is counted in those of all.
+    /// The part of [`ArrivedOfAll::bytes`] that belongs to this connection.
     unread: u64,
     /// Since when it holds more than [`FREE_BYTES`], and no call has read any of them.
     held_since: Option<Instant>,
     is_paused: bool,
-    /// It is among the paused ones of all.
+    /// It is in [`ArrivedOfAll::paused`].
     is_listed: bool,
 }
 
@@ -93,9 +93,10 @@ impl ArrivedOfAll {
         self.bytes.load(Ordering::SeqCst)
     }
 
-    /// Ends connections that hold what others could use, those with the most bytes first: while more than half of the bound is held, those
-    /// of which no call has read anything for their time; and if the process had too many for this time, others too, because a connection
-    /// that pauses may be one whose next bytes would let a call read. Lets the others check again.
+    /// Ends connections that hold bytes, those with the most first. While the process holds more than half of the bound, it ends those
+    /// of which no call has read anything for `time`. If the process has held more than the bound for `time`, it ends others, too: a
+    /// call may wait for the next bytes of a paused connection, and only the end of another one lets it continue. Wakes the
+    /// others, which check again.
     pub(super) fn end_holders(&self) {
         let connections = self.connections.all();
         let Some(first) = connections.first() else { return };

@@ -56,7 +56,8 @@ pub(super) enum Closed {
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
     UnreadTooMuch,
-    /// The process had `unread_request_bytes_max`, and no call has read the connection's requests for `request_ms`.
+    /// The process held more than half of `unread_request_bytes_max`, and no call has read the connection's requests for
+    /// `request_ms`; or it held more than the bound for `request_ms`.
     RequestsUnread,
 }
 
