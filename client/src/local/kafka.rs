@@ -1,9 +1,9 @@
 //! The log of pushes that is a Kafka topic, which `tallystone ingest` reads.
 //!
 //! A push is one transaction: a record for each counter, and the mark of its namespace. The mark is the metadata of an offset in a group
-//! that belongs to the folder and the namespace. The transactional id belongs to the folder, so a process that opens it makes
-//! Kafka refuse the transaction of the one before. After any failure the producer is replaced: before the next one is ready, Kafka ends the transaction of the one
-//! before, so the mark is then final.
+//! that belongs to the folder and the namespace. The transactional id belongs to the folder, so when a process opens the folder,
+//! Kafka refuses the transactions of the process before. After any failure a new producer replaces the old one. Kafka ends the
+//! transaction of the old producer before the new one is ready, so the mark is then final.
 
 use super::error::LocalError;
 use super::folder::Folder;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Kafka aborts a transaction that is pending for longer. A transaction takes some milliseconds.
 const TRANSACTION_MS_MAX: &str = "10000";
-/// Below that.
+/// Less than the longest transaction, so a record is sent or has failed before Kafka aborts.
 const DELIVERY_MS_MAX: &str = "8000";
 /// A mark is replaced when it is older: Kafka forgets an offset that no process has written for `offsets.retention.minutes`.
 const MARK_AGE_MAX: Duration = Duration::from_secs(86_400);
@@ -115,10 +115,10 @@ pub(super) struct KafkaLog {
     groups: HashMap<String, ConsumerGroupMetadata>,
 }
 
-/// A producer, and what it knows.
+/// A producer with the marks that it has written.
 struct Session {
     producer: BaseProducer<Context>,
-    /// Kafka has ended the transactions of those before.
+    /// Kafka has ended the transactions of earlier producers.
     is_ready: bool,
     /// By namespace: the mark that this producer has written, and when. No other producer can have written one since.
     marks: HashMap<String, (String, Instant)>,
@@ -173,7 +173,7 @@ impl KafkaLog {
         format!("{}.{namespace}", self.id)
     }
 
-    /// The producer, after Kafka has ended what those before it have begun.
+    /// The producer, after Kafka has ended the transactions of earlier ones.
     fn ready(&mut self) -> Result<&mut Session, String> {
         let mut session = match self.producer.take() {
             Some(session) => session,
@@ -218,7 +218,7 @@ impl KafkaLog {
                 Ok(())
             }
             (written, producer) => {
-                // The next one ends what this one has begun.
+                // The next producer ends the transaction of this one.
                 *producer = None;
                 written.map_err(|error| format!("the topic {}: {}", self.options.topic, said(error)))
             }
@@ -248,7 +248,7 @@ impl KafkaLog {
 
     /// Gives the records of a push to the producer.
     fn send(&self, producer: &BaseProducer<Context>, push: &Push) -> Result<(), KafkaError> {
-        // Of now, and not of the push: a record that is late is written once more by ingest.
+        // The present time, not that of the push: ingest would have to write a late record once more.
         let at_ms = unix_ms(SystemTime::now()).cast_signed();
         for item in &push.items {
             let value = value(&push.namespace, &item.counter, item.delta);

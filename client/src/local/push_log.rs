@@ -19,7 +19,8 @@ pub(super) enum Put {
 }
 
 /// The log. For each namespace it keeps a *mark*: the token of the last push that it has. A push and its mark are written together or not
-/// at all. So the mark says whether a push is there: it is the push's own token, or the mark of before. All calls wait for the log.
+/// at all. So the mark says whether a push is there: it is the push's own token, or the mark of before. Each call
+/// blocks until the log has answered.
 pub(super) trait PushLog: Send + 'static {
     /// The name of the log. A push can only be resolved in the log in which it may have been written.
     fn name(&self) -> &str;
@@ -27,7 +28,7 @@ pub(super) trait PushLog: Send + 'static {
     /// The longest time from when a push is in the log until all of it has counted.
     fn delay(&self) -> Duration;
 
-    /// The mark of a namespace that has no push that may have been written. It is so new that the log keeps it for long.
+    /// The mark of a namespace without a push whose outcome is unknown. If the log could soon forget the mark, it gets a new one first.
     ///
     /// # Errors
     /// The log does not answer.

@@ -43,10 +43,10 @@ pub(super) struct State {
     pushed: Vec<Pushed>,
     /// How much of the first of them has another time than it had: it was joined with the next one.
     blurred: u64,
-    /// How much of them the pulled count may have already, because nothing says when a push through a topic has counted.
+    /// How much of them the pulled count may already include: the program does not know when a push through a topic has counted.
     uncertain: u64,
-    /// The latest time that an add of a push before the folder was opened may have. A rollup up to then may lack such pushes, and
-    /// `pushed` has none of them. A count of before this time may lack those that went through a topic.
+    /// The latest time that an add may have that an earlier process pushed. A rollup up to this time may lack pushes of that process,
+    /// which are not in `pushed`. A count that was pulled before this time may lack those of them that went through a topic.
     pushed_before_ms: u64,
     /// The service has expired or deleted the counter.
     pub(super) is_gone: bool,
@@ -188,7 +188,7 @@ impl State {
         self.pulled = Some(pulled);
     }
 
-    /// The service was unavailable until now, so what is in a topic may count later than it was due. Returns whether something is.
+    /// The service was unavailable until now, so pushes in a topic may count later than they were due. Returns whether there are any.
     pub(super) fn postpone(&mut self, to: Due) -> bool {
         let mut is_waiting = false;
         for due in self.pushed.iter_mut().filter_map(|push| push.due.as_mut()) {

@@ -81,7 +81,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Of these topics; `undecided` receives how many records of them are not decided yet.
+    /// An observer of these topics. It writes to `undecided` how many of their records are not decided yet.
     pub(crate) fn new(topics: &[String], undecided: Arc<AtomicU64>, steps: Steps) -> Observer {
         Observer { topics: topics.to_vec(), lags: Arc::default(), undecided, steps }
     }

@@ -157,7 +157,8 @@ impl Archive {
             rows.retract(Some(&path)).await?;
             rows.put().await?;
             match self.gapless_from_ms(namespace).await {
-                // It is being deleted, and what deletes its rows may have been here before: a deletion beats a row of its time.
+                // The namespace is being deleted, perhaps by a process that has already deleted the rows of this slice. Of a row and
+                // a deletion with the same time, the deletion holds.
                 Err(no_mark @ ArchiveError::NoMark { .. }) => {
                     rows.take_back().await?;
                     return Err(no_mark);
@@ -278,8 +279,8 @@ impl Archive {
         }
     }
 
-    /// Removes what is left of a folder on a disk or in a database: a process that died may have left what is no object, and a
-    /// folder that stays looks like a slice.
+    /// Removes what is left of a folder on a disk or in a database: a process that died may have left files that are no
+    /// objects, and a folder that stays looks like a slice.
     async fn remove_folder(&self, path: &Path) -> Result<(), ArchiveError> {
         if let Some(tables) = &self.tables {
             return tables.remove_folder(path).await;

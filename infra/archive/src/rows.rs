@@ -46,8 +46,8 @@ impl ArchivedEvent {
     }
 }
 
-/// The tables of such a database. Every call may be repeated. Of two changes of a row, the one of the object that was written
-/// later holds (`written_ms`), in whichever order they come.
+/// The tables of such a database. Every call may be repeated. Of two changes of a row, the one whose object was written
+/// later (`written_ms`) holds, whichever comes first.
 #[async_trait]
 pub(crate) trait Tables: Send + Sync {
     /// Writes the rows of events that an object has. `repeated`: those of which earlier objects may have written other columns.

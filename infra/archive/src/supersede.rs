@@ -1,11 +1,11 @@
-//! Keeps the rows of a slice as its objects are: for each shard and time, what the object says that was written last.
+//! Keeps the rows of a slice equal to its objects: for each shard and time, the object that was written last decides.
 //!
-//! A row is written only after an object with its event is durable. Before a new object is written, the rows go that earlier
-//! objects have of its spans and it has not. After it was written, the objects are compared again: of two processes that write
-//! at the same time, at least one sees the object of the other. If a merge has replaced the new object meanwhile, no rows are
-//! written: the caller writes its times again.
+//! A row is written only after an object with its event is durable. Before a new object is written, its spans are compared with
+//! earlier objects, and rows are deleted whose events the new object lacks. After it was written, the objects are compared again: of
+//! two processes that write at the same time, at least one sees the object of the other. If a merge has replaced the new object
+//! meanwhile, no rows are written: the caller writes its times again.
 //!
-//! A merge that replaces an earlier object hides from the comparisons what the merged object does not have. So if the store has
+//! If a merge replaces an earlier object, the comparisons no longer see the events that the merged object lacks. So if the store has
 //! lost its last writes, and two archivers and a merge run at the same time, rows of lost events may stay.
 
 use crate::encode::key;
@@ -24,11 +24,11 @@ pub(crate) struct NewRows {
     reader: Reader,
     namespace: String,
     object: Written,
-    /// Those of the object that earlier objects have, too.
+    /// The rows of the object that earlier objects have, too.
     repeated: HashSet<RowKey>,
     /// Earlier objects that were compared.
     compared: HashSet<Path>,
-    /// What later objects say instead.
+    /// The spans about which later objects decide.
     later: Vec<ShardSpan>,
 }
 
@@ -63,10 +63,11 @@ impl NewRows {
         }
     }
 
-    /// Deletes the rows that earlier objects have of its spans, and it has not. `path`: where it is, once it was written.
+    /// Deletes rows of earlier objects in the spans of the new object, if the new object lacks their events. `path`: where the new
+    /// object is, once it was written.
     ///
     /// # Errors
-    /// [`ArchiveError::Unavailable`], also if it was written and is no longer there.
+    /// [`ArchiveError::Unavailable`], also if the new object was written and is no longer there.
     pub(crate) async fn retract(&mut self, path: Option<&Path>) -> Result<(), ArchiveError> {
         let mut tries_left = TRIES;
         loop {
@@ -79,7 +80,7 @@ impl NewRows {
         }
     }
 
-    /// Writes its rows. It must be durable.
+    /// Writes the rows of the object, which must be durable.
     pub(crate) async fn put(&self) -> Result<(), ArchiveError> {
         let is_right = |event: &&ArchivedEvent| !self.later.iter().any(|span| span.has(event.shard, event.time_ms));
         let events = self.object.events.iter().filter(is_right).collect();
@@ -97,7 +98,7 @@ impl NewRows {
         let times_ms: Vec<Range<u64>> = times_ms.into_iter().collect();
         let view = self.reader.open(&self.namespace, self.object.slice_ms, |_| &times_ms).await?;
         for unread in view.unread {
-            // What a damaged object has cannot be known, and it must not hold up the archive. The log names it.
+            // The events of a damaged object are unknown, and it must not hold up the archive. The log names it.
             if !matches!(unread.error, ArchiveError::Damaged { .. }) {
                 return Err(unread.error);
             }

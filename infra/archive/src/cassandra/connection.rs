@@ -23,9 +23,9 @@ use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
-/// Of one statement, with retries on other nodes.
+/// How long one statement may take, with retries on other nodes.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Before rows are sent again.
+/// The pauses before rows are sent again.
 const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1_600)];
 /// Rows of one page of an answer.
 const PAGE_ROWS: i32 = 1_000;
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
 pub(crate) struct Cluster {
     session: Session,
     pub(crate) statements: Statements,
-    /// Of reads that end a change that another call has begun.
+    /// The consistency of reads that first complete a change of another call.
     pub(crate) settled: Consistency,
 }
 
@@ -80,11 +80,11 @@ statements! {
     delete_folder = "DELETE FROM KS.folders WHERE parent = ? AND name = ? IF EXISTS";
     versions = "SELECT version, chunks FROM KS.versions WHERE folder = ?";
     create_version = "INSERT INTO KS.versions (folder, version, chunks) VALUES (?, ?, ?)";
-    /// At the latest time there is: the version is never used again, and no clock of its writer keeps it.
+    /// With the latest possible time, so that it also deletes a row of a writer whose clock is ahead. The version is never used again.
     delete_version = "DELETE FROM KS.versions USING TIMESTAMP 9223372036854775807 WHERE folder = ? AND version = ?";
     chunk = "SELECT data FROM KS.chunks WHERE version = ? AND number = ?";
     create_chunk = "INSERT INTO KS.chunks (version, number, data) VALUES (?, ?, ?)";
-    /// As of a version.
+    /// With the latest possible time, as `delete_version`.
     delete_chunk = "DELETE FROM KS.chunks USING TIMESTAMP 9223372036854775807 WHERE version = ? AND number = ?";
     put_event = "INSERT INTO KS.events (namespace, counter, slice, time, shard, event_token, counter_id, delta, source, \
                  event_item_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";

@@ -124,7 +124,8 @@ impl Cluster {
         Err(failed(format!("{folder}/{name} is replaced too often by others")))
     }
 
-    /// What a name leads to. `is_settled`: also after a change without an answer it stays what is returned, until the next change.
+    /// The version that a name leads to. `is_settled`: the read first completes a change without an answer, so the name leads to this
+    /// version until the next change begins.
     async fn named(&self, location: &Location<'_>, is_settled: bool) -> Result<Option<Named>, Error> {
         let mut statement = self.statements.object.clone();
         if is_settled {
