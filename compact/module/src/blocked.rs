@@ -100,7 +100,7 @@ struct Queued {
 
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<VecDeque<Queued>> = Mutex::new(VecDeque::new());
-/// So many commands are in the queue at most; each takes up to some 12 KiB.
+/// The most commands in the queue. Each takes up to some 12 KiB.
 const QUEUE_MAX: usize = 4_096;
 /// Ids of commands in the queue that are located at once.
 const LOCATED_MAX: usize = 1_024;

@@ -328,7 +328,7 @@ const EXTEND_STEP: u32 = 64;
 const OVERLAY_STEP: usize = 16;
 /// Groups of one `scan`.
 const SCAN_STEPS: usize = 256;
-/// A step in a dictionary is as much work as so many groups: each of its entries is copied.
+/// A step in a dictionary is as much work as this many groups: each of its entries is copied.
 const EXTEND_STEPS: usize = 16;
 /// The same of a step in an overlay: each of its ids is searched for in the table.
 const OVERLAY_STEPS: usize = 4;

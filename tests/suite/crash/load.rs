@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) const KEY: &str = "tail";
 /// Producers pause while this number of messages waits.
 const BACKLOG: usize = 150;
-/// Of which there are new ones all the time.
+/// Keys that a producer uses at a time. It replaces the oldest ones by new ones.
 const KEYS: usize = 30;
 /// The messages of a producer after which the oldest key is no longer used.
 const MESSAGES_BY_KEY: usize = 5;

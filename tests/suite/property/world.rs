@@ -225,8 +225,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// What a server does that has an earlier layout in mind is tested in `conformance::shards`. With another layout its guess where
-    /// messages are begins again: with each one, on both sides.
+    /// Lets all servers and their oracles read the present layout of a queue, because `conformance::shards` tests servers that have cached
+    /// an earlier one. Each layout resets a server's guess where messages are, so both sides must read each layout.
     async fn servers_know_the_shards_of(&self, queue: usize) {
         let first = &self.shards[queue];
         let found = self.oracle.get_queue(&first.queue).await;

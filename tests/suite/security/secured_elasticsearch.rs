@@ -5,7 +5,7 @@ use serde_json::json;
 use std::path::Path;
 use tallystone_local::{PrivateElasticsearch, PrivateElasticsearchOptions};
 
-/// What the names of indices begin with on which the users have rights.
+/// The prefix of the indices on which the users have rights.
 pub(super) const INDEX_PREFIX: &str = "s6";
 /// The password of each user, [`PASSWORD`](super::secured_kafka::PASSWORD), by bcrypt.
 const HASH: &str = "$2a$04$abcdefghijklmnopqrstuuOzFlVfGXGZ54mnJRNwhQ6.hDjjFNe5i";

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 pub(crate) const STEPS: [&str; 3] = ["views go to the log", IN_THE_LOG, IS_ACCEPTED];
 const IN_THE_LOG: &str = "views are in the log";
 const IS_ACCEPTED: &str = "a caller has its 202";
-/// It dies when it comes to a step for this time: earlier views have their 202.
+/// How often the process reaches the step. It dies at the last time: earlier views have their 202.
 const TIMES: usize = 12;
 
 const POSTERS: usize = 4;
@@ -116,7 +116,7 @@ fn name(step: &str, video: usize) -> String {
     format!("{}-{video}", step.replace(' ', "-"))
 }
 
-/// Posts until there is no answer, and what is left then has no answer either.
+/// Makes all calls. After the process has died, none of the others gets an answer.
 async fn post(http: Http, step: &'static str, poster: usize, accepted: Arc<Notify>) -> Vec<Posted> {
     let mut calls = Vec::new();
     for user in (0..USERS).map(|user| format!("u{poster}-{user}")) {
@@ -135,7 +135,7 @@ async fn post(http: Http, step: &'static str, poster: usize, accepted: Arc<Notif
     posted
 }
 
-/// Comes to its end when this step is reached for the last of [`TIMES`].
+/// An observer that ends the process when this step is reached for the last of [`TIMES`].
 pub(crate) fn ends_at(step_of_end: String, its_end: End) -> StepObserver {
     let times = AtomicUsize::new(0);
     Arc::new(move |step| {

@@ -38,13 +38,13 @@ pub(crate) struct Work {
     pub(crate) partitions: Vec<Arc<KafkaPartition>>,
     pub(crate) namespaces: Vec<ViewNamespace>,
     pub(crate) memory: Arc<PairsMemory>,
-    /// Adds of this process's partitions of deltas that wait for the counters, as its consumer of them says.
+    /// Adds that wait for the counters in the partitions of deltas of this process. Its consumer of the deltas reports the number.
     pub(crate) waiting_deltas: Arc<AtomicU64>,
 }
 
 impl Work {
-    /// For how long views gather for a commit. A viral video is one add in each commit, and so is each other video of them:
-    /// while adds wait, fewer commits make fewer adds.
+    /// For how long views gather for a commit. Each video with views is one add in each commit, however many views it has. So while adds
+    /// wait, fewer commits make fewer adds.
     pub(super) fn gather_time(&self) -> Duration {
         gather_time(self.waiting_deltas.load(Ordering::Relaxed))
     }

@@ -8,7 +8,7 @@ use tallystone_link::{StreamId, wall_ms};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// A record has no more adds after records were merged into it. One has about 40 bytes in the log and 150 in memory.
+/// The most adds of a record into which others are merged. An add takes about 40 bytes in the log and 150 in memory.
 const MERGED_MAX: usize = 100_000;
 
 /// What the two share.
@@ -86,7 +86,7 @@ impl Unsent {
 }
 
 impl UnsentRecord {
-    /// Whether these deltas, which are not empty, may replace it together with its own.
+    /// Whether a record of these deltas, which are not empty, and of the deltas of this record may replace this record.
     fn fits(&self, deltas: &Deltas) -> bool {
         let adds = self.deltas.len();
         let fits = |(counter, delta): (&(String, String), &u32)| {

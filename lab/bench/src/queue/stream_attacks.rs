@@ -9,7 +9,8 @@ use prost::Message as _;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tokio::net::TcpStream;
 
-/// What each of the two streams of a connection sends that is not read, in frames of which the transport keeps more than their bytes.
+/// The bytes that each of the two streams of a connection sends and that the server does not read. The transport keeps more of such small
+/// frames than their bytes.
 const UNREAD_BYTES: usize = 32 * 1024;
 const FRAME_BYTES: usize = 256;
 

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use std::ops::Range;
 use tallystone_model::{Backoff, QueueConfig, QueueName, QueueType, Shard};
 
-/// One of so many seeds in a row makes an episode in which numbers of shards change.
+/// Of this many successive seeds, one makes an episode in which numbers of shards change.
 const CHANGES_EVERY: u64 = 8;
 /// Calls of scripts in an episode.
 const SCRIPT_CALLS: u64 = 200;
@@ -29,7 +29,8 @@ pub(super) struct Plan {
     /// The positions of the queues whose numbers of shards change.
     pub(super) changing: &'static [usize],
     pub(super) script_calls: u64,
-    /// Faults are rarer by this factor. A change of a number of shards takes dozens of commands: where each is likely to fail, none ends.
+    /// Faults are rarer by this factor. A change of a number of shards takes dozens of commands: if each were likely to fail, no
+    /// change would end.
     pub(super) calm: u32,
 }
 
@@ -56,7 +57,7 @@ impl Plan {
         Plan { queues, changing, script_calls, calm }
     }
 
-    /// Of which lengths leases are (in s), and how long ended messages are retained (in ms), by a change of a configuration.
+    /// The lengths of leases (in s), and the retentions of ended messages (in ms), from which a change of a configuration chooses.
     pub(super) fn ranges(&self) -> (Range<u64>, Range<u64>) {
         if self.changing.is_empty() { (1..30, 0..5_000) } else { (1..4, 0..RETAINED_MS_MAX) }
     }

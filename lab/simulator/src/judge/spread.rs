@@ -2,9 +2,10 @@
 //!
 //! They read the events that survive, in the order in which Redis wrote them: so after each of them the state is one that Redis had.
 //!
-//! A server sends a message to a new shard after a closed one has answered that it has none of its value, or id, or when it has read that the
-//! closed one is removed. If a failover then loses what had emptied the closed shard, both shards have some. A server that waits for all
-//! replicas is safe from that (docs/scale.md); those of an episode do not wait, so a shard that got something back is excused for it.
+//! A server sends a message to a new shard after a closed one has answered that it has no message of its value, or id, or when it has read
+//! that the closed one is removed. If a failover then loses the writes that emptied the closed shard, both shards have messages of the value.
+//! A server that waits for all replicas is safe from this (docs/scale.md). The servers of an episode do not wait, so the rules excuse a
+//! shard that got messages back.
 
 use super::history::{History, QueueMessage, is_seen_grant, message_of, value_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -79,8 +80,8 @@ pub(super) fn values_in_one_shard(history: &History) -> Vec<String> {
     found
 }
 
-/// Of the leases that a caller saw. Where a failover has lost a change of the number of shards, later tokens of earlier shards are lower
-/// than those that were lost with it.
+/// Judges only leases that a caller saw: where a failover has lost a change of the number of shards, later tokens of earlier shards are
+/// lower than those that were lost with it.
 pub(super) fn value_tokens_rise(history: &History) -> Vec<String> {
     let (returned, seen) = (Returned::of(history), history.seen_leases());
     let mut last = HashMap::new();
