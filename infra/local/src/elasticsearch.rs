@@ -178,8 +178,8 @@ logger.telemetry.level=error
     std::fs::write(config.join("log4j2.properties"), logging)
 }
 
-/// The HTTP client of all polls: some features of its crate make a new one read all CAs of the system. It keeps no connection, which would belong to
-/// the runtime of one poll.
+/// The HTTP client of all polls: some features of its crate make a new one read all CAs of the system. It keeps no connection, which
+/// would belong to the runtime of one poll.
 static CLIENT: LazyLock<Option<reqwest::Client>> = LazyLock::new(|| {
     reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(Duration::from_secs(5)).build().ok()
 });

@@ -172,7 +172,8 @@ impl Stored {
     }
 
     /// Takes over another configuration of the queue. `false`: the declared indexes do not fit, together with the one that closed shards
-    /// need. All shards of the queue decide alike, also those that do not need it: none refuses a configuration that the first one took over.
+    /// need. All shards of the queue decide alike, also those that do not need it: none refuses a configuration that the first one took
+    /// over.
     pub(super) fn configure(&mut self, config: QueueConfig) -> bool {
         if !config.has_room_for_indexes(self.spread.as_ref()) {
             return false;

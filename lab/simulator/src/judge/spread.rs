@@ -3,8 +3,8 @@
 //! They read the events that survive, in the order in which Redis wrote them: so after each of them the state is one that Redis had.
 //!
 //! A server sends a message to a new shard after a closed one has answered that it has no message of its value, or id, or when it has read
-//! that the closed one is removed. If a failover then loses the writes that emptied the closed shard, both shards have messages of the value.
-//! A server that waits for all replicas is safe from this (docs/scale.md). The servers of an episode do not wait, so the rules excuse a
+//! that the closed one is removed. If a failover then loses the writes that emptied the closed shard, both shards have messages of the
+//! value. A server that waits for all replicas is safe from this (docs/scale.md). The servers of an episode do not wait, so the rules excuse a
 //! shard that got messages back.
 
 use super::history::{History, QueueMessage, is_seen_grant, message_of, value_of};
