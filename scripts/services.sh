@@ -233,7 +233,7 @@ install_service() {
   fi
 }
 
-# What runs on Java. A subshell: of two at once one waits for the other, and its lock ends with it.
+# Installs the services that run on Java. It is a subshell, so that its lock ends with it: if two run at once, one waits for the other.
 install_services() (
   set -e
   install_java

@@ -84,7 +84,7 @@ pub(super) async fn run(args: ImportArgs, session: &mut CompactSession) -> Resul
     })
 }
 
-/// Reads a file to its end, so that one that is damaged or was cut changes nothing: what says so is at its end.
+/// Reads a file to its end before anything is changed: only its end shows whether it is damaged or was cut.
 fn check(file: &Path) -> Result<(), CliError> {
     let mut reader = Reader::new(open(file)?).map_err(|error| error.in_file(file))?;
     while reader.next().map_err(|error| error.in_file(file))?.is_some() {}

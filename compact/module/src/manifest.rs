@@ -1,10 +1,10 @@
 //! The manifest of the engine's log names the files that a start replays. It has no checksum, and the engine checks little of it: a flipped
 //! bit can turn a log into history, which is not replayed and then deleted, or name another file that exists. A module is loaded before
-//! the engine reads the manifest, so a module that refuses ends the start in time. The event of loading would be too late: an engine whose base
-//! is empty, and whose only log has become history, loads nothing.
+//! the engine reads the manifest, so a module that refuses to load ends the start in time. The engine's event of loading would not help:
+//! an engine whose base is empty, and whose only log has become history, loads nothing.
 //!
-//! What the engine refuses itself (`aofLoadManifestFromFile` in its `aof.c`) is left to it. Where the engine may have written the manifest, or an
-//! operator, it is accepted.
+//! The module does not check what the engine refuses itself (`aofLoadManifestFromFile` in its `aof.c`). It accepts each manifest that an
+//! engine or an operator may have written.
 
 use crate::args::unsigned;
 use crate::context::{Context, Level, log};

@@ -176,7 +176,7 @@ impl CounterSet {
             }
             Home::Hot(..) | Home::Nowhere => self.insert(mode, id, hash)?,
             Home::Part(place) => {
-                // A bit for each number: to search the values for each field would take as long as the square of a wide schema.
+                // A bit for each number: a search of the values for each field would take a time of the square of the fields.
                 let mut named = [0_u64; FIELD_NUMBERS_MAX / 64];
                 values.iter().for_each(|(number, _)| named[usize::from(number / 64)] |= 1 << (number % 64));
                 let is_named = |number: &u8| named[usize::from(number / 64)] >> (number % 64) & 1 != 0;

@@ -82,8 +82,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that a shard can be closed: that of an exclusive queue needs a complete index of its values
-    /// (docs/decisions/0270).
+    /// Prepares a shard to be closed: a shard of an exclusive queue needs a complete index of its values (docs/decisions/0270).
     ///
     /// # Errors
     /// [`Refusal::IndexBuilding`]: it has many messages. The build continues in the background.

@@ -114,8 +114,8 @@ impl<'a> Whole<'a> {
         spread.current.numbers().try_for_each(|number| self.of(&first.sibling(number)).options.room.check())
     }
 
-    /// Sees to it that these shards of a queue can be closed. The first one is closed with the change itself, so it cannot wait for its
-    /// index then.
+    /// Prepares these shards of a queue to be closed. The change itself closes the first one, so the index of the first one must be
+    /// complete before.
     ///
     /// # Errors
     /// [`Refusal::IndexBuilding`]: some of them build it in the background.

@@ -124,8 +124,8 @@ async fn finish(client: &Client, store: &RedisStore, queue: &str) {
     }
 }
 
-/// Every acknowledged message has been completed once, by the events of all shards that there were; no two workers had it, or
-/// messages of one key, at one time.
+/// The events of all shards that ever existed show that every acknowledged message was completed once, and that no two workers had the
+/// same message, or messages of one key, at the same time.
 async fn judge(load: &Load, store: &RedisStore) {
     let first = Shard::first(&QueueName::parse("queue", &load.queue).expect("a valid name"));
     let mut completions: BTreeMap<String, Vec<u16>> = BTreeMap::new();

@@ -3,9 +3,10 @@
 //! What lives here: what callers see over HTTP (`http`, `hostile`), borders of windows in the log (`borders`, with an `oracle`), processes that are
 //! killed, stopped and away (`crashes`, `away`, `availability` on two `sites`; on `machines`, with `load`; `steps`, in a `life`; `ingest`), who
 //! owns a partition (`takeover`), clocks that are wrong (`clocks`), which delta counts (`tokens`), counters that are
-//! deleted (`deleted`), the bounds of pairs (`memory`) and of what waits for slow counters (`slow`), how far counts are behind (`lag`), a log that was emptied
-//! (`emptied`) or is opened with another configuration (`changed`) and `tallystone dev` (`dev`). What may not: the log in Kafka (`kafka::views`, so that its long tests do not come last), and
-//! the windows by themselves, which the crate tests against its oracle.
+//! deleted (`deleted`), the bounds of pairs (`memory`) and of deltas that wait for slow counters (`slow`), how far counts are behind
+//! (`lag`), a log that was emptied (`emptied`) or is opened with another configuration (`changed`) and `tallystone dev` (`dev`). What may
+//! not: the log in Kafka (`kafka::views`, so that its long tests do not come last), and the windows by themselves, which the crate tests
+//! against its oracle.
 
 mod availability;
 mod away;

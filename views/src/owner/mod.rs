@@ -38,12 +38,12 @@ const IDLE: Duration = Duration::from_millis(200);
 const COMMIT_IDLE_EVERY: Duration = Duration::from_secs(1);
 /// How often the sender reads whether deltas wait, if no commit notifies it.
 const SEND_EVERY: Duration = Duration::from_secs(1);
-/// An owner renews its lease so many times while it lasts.
+/// How often an owner renews its lease while the lease lasts.
 const RENEWALS: u32 = 5;
 /// How often an owner of pairs advances the time of a log that gets no views: only that ends their windows, and so frees them.
 const ADVANCE_EVERY: Duration = Duration::from_secs(5);
-/// While deltas wait that the sender has not taken, a commit follows another one when it takes them, or after this time. Until then
-/// an earlier commit would make no count visible.
+/// While the sender has not taken deltas that wait, the next commit comes when the sender takes them, or after this time. An earlier
+/// commit would make no count visible.
 const COMMIT_BEHIND: Duration = Duration::from_secs(1);
 /// The pause before a failed call is repeated, and between two attempts to take a partition over.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -176,7 +176,7 @@ impl Owner {
     }
 
     /// Commits what views between two positions have added. While the sender has not taken the records of earlier commits, the new one
-    /// replaces them: however slow the counters are, one add of each counter waits, and not one for each commit.
+    /// replaces them: however slow the counters are, a few adds of each counter wait, and not one for each commit.
     async fn commit(
         &self,
         owner: &Ownership,

@@ -78,7 +78,7 @@ impl Command for MIncrBy {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
-            // First: to find the fields of a command that is too large would take as long as to carry it out.
+            // This check comes first: to find the fields of a command that is too large would take as long as to execute it.
             check_records(count, set.schema())?;
             // The field that was named last, which most increments name again.
             let mut named: Option<(&[u8], u8)> = None;

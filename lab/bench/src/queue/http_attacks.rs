@@ -102,8 +102,8 @@ pub(super) async fn sample(plan: &QueuePlan, rig: &Rig, attack: HttpAttack, meas
     program.stop().await
 }
 
-/// Adds at a steady rate, from a separate address: an address has a share of the connections, and a stall of the machine lets the
-/// attacker use up its own.
+/// Adds at a steady rate, from a separate address: each address has a share of the connections, and when the machine stalls, the
+/// attacker can use up the share of its address.
 async fn p99(url: &str, begins: Instant, lasts: Duration) -> Result<Sample> {
     let http = Client::builder().no_proxy().local_address(INNOCENT).build()?;
     let calls = Schedule { begins, lasts }.calls(|_| {
