@@ -57,12 +57,12 @@ struct Counts {
     given_back: u64,
     /// What no call will take, as far as it is known.
     lost: u64,
-    /// The part of [`ArrivedOfAll::bytes`] that belongs to this connection.
+    /// The part of the bytes of all connections that belongs to this one.
     unread: u64,
     /// Since when it holds more than [`FREE_BYTES`], and no call has read any of them.
     held_since: Option<Instant>,
     is_paused: bool,
-    /// It is in [`ArrivedOfAll::paused`].
+    /// It is in the list of paused connections.
     is_listed: bool,
 }
 
