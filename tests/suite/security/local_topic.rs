@@ -36,7 +36,7 @@ async fn l2_pushes_go_through_a_kafka_with_the_rights_that_the_documents_name_an
     let counters = LocalCounters::open_with_topic(place.path("local"), client.clone(), topic, LocalOptions::default());
     let counters = counters.await.expect("a new folder");
     counters.counter("few", "c").expect("room").add(5);
-    // As docs/local-counters.md. Each is granted when a push has failed for the want of it.
+    // As docs/local-counters.md. Each is granted when a push without it has failed.
     let acls = [
         ("Transactional Id", Acl("local", TransactionalId, "tallystone-local.*", &[Write, Describe])),
         ("Group", Acl("local", Group, "tallystone-local.*", &[Read, Describe])),
