@@ -179,7 +179,7 @@ async fn works_with_few_rights<'a>(place: &Secured, kafka: &SecuredKafka, of_use
 /// Indexers and a server, each as a user of Elasticsearch that has one right less.
 async fn fails_with_a_right_less<'a>(of_user: impl Fn(&'static str) -> Sections<'a>) {
     for User(user, ..) in USERS.iter().filter(|User(user, ..)| user.starts_with("without")) {
-        // A group of its own reads the topic from its beginning.
+        // A separate group reads the topic from its beginning.
         let unauthorized = format!("is unauthorized for user [{user}]");
         of_user(user).ends(&["--group", user], 3, &unauthorized).await;
     }
