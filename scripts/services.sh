@@ -23,10 +23,13 @@ CASSANDRA=5.0.5
 DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
 SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
 
-# The major number of the Java that will be used; 0 without one.
+# The Java that will be used.
+java_program() { if [ -n "${JAVA_HOME:-}" ]; then echo "$JAVA_HOME/bin/java"; else echo java; fi; }
+
+# Its major number; 0 without one.
 java_major() {
-  local java=java version
-  if [ -n "${JAVA_HOME:-}" ]; then java="$JAVA_HOME/bin/java"; fi
+  local java version
+  java=$(java_program)
   have "$java" || { echo 0; return; }
   version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
   echo "${version:-0}"
@@ -107,9 +110,8 @@ fetch_kafka() {
 # A file with the classes that Kafka loads at its start: a JVM that maps them starts Kafka with two thirds of the work. Kafka works
 # without it, and ignores one that another Java has written.
 share_classes() {
-  local libs="$SERVICES_DIR/kafka-$KAFKA/libs/*" classes="$SERVICES_DIR/kafka-$KAFKA/classes.jsa" java=java aside port=$((20000 + RANDOM % 10000)) pid
-  [ ! -e "$classes" ] || return 0
-  if [ -n "${JAVA_HOME:-}" ]; then java="$JAVA_HOME/bin/java"; fi
+  local kafka="$SERVICES_DIR/kafka-$KAFKA" port=$((20000 + RANDOM % 10000)) aside pid
+  [ ! -e "$kafka/classes.jsa" ] || return 0
   say "Preparing Kafka's classes ..."
   aside=$(mktemp -d "$SERVICES_DIR/.aside.XXXXXX")
   cat >"$aside/server.properties" <<TEXT
@@ -128,7 +130,8 @@ appender.console.name=console
 rootLogger.level=info
 rootLogger.appenderRef.console.ref=console
 TEXT
-  local call=("$java" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFile=$aside/log4j2.properties" -cp "$libs")
+  local call=("$(java_program)" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFile=$aside/log4j2.properties"
+    -cp "$kafka/libs/*")
   "${call[@]}" kafka.tools.StorageTool format -t dGFsbHlzdG9uZS1sb2NhbA -c "$aside/server.properties" >"$aside/log" 2>&1 || true
   "${call[@]}" "-XX:ArchiveClassesAtExit=$aside/classes.jsa" kafka.Kafka "$aside/server.properties" >>"$aside/log" 2>&1 </dev/null &
   pid=$!
@@ -138,7 +141,11 @@ TEXT
   done
   kill $pid 2>/dev/null || true
   wait $pid || true
-  if chmod a+r "$aside/classes.jsa" 2>/dev/null; then mv "$aside/classes.jsa" "$classes"; else say "Not prepared, so Kafka starts more slowly: $(tail -n 1 "$aside/log")"; fi
+  if chmod a+r "$aside/classes.jsa" 2>/dev/null; then
+    mv "$aside/classes.jsa" "$kafka/classes.jsa"
+  else
+    say "Not prepared, so Kafka starts more slowly: $(tail -n 1 "$aside/log")"
+  fi
   rm -rf "$aside"
 }
 

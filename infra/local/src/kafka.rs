@@ -164,10 +164,7 @@ impl Java {
     /// Up to the name of the class.
     fn arguments(&self, options: &[&str]) -> Vec<OsString> {
         let logging = format!("-Dlog4j2.configurationFile={}", self.dir.join(LOGGING).display());
-        let classes = self
-            .classes
-            .exists()
-            .then(|| [OsString::from("-XX:SharedArchiveFile="), self.classes.clone().into()].into_iter().collect());
+        let classes = self.classes.exists().then(|| format!("-XX:SharedArchiveFile={}", self.classes.display()).into());
         let options = options.iter().map(OsString::from).chain(classes);
         options.chain([logging.into(), "-cp".into(), self.libs.clone().into_os_string()]).collect()
     }

@@ -402,7 +402,8 @@ async fn thousands_of_workers_share_streams_that_break() {
     world.wire.cut();
     fill_all("after").await;
     until("all completed", || completed(&workers, 2)).await;
-    assert!(workers.iter().all(|running| running.worker.stats().reconnects == 1));
+    // Two streams broke at the same time. A worker of the first can join the second before that is known to be broken, too.
+    assert!(workers.iter().all(|running| (1..=2).contains(&running.worker.stats().reconnects)));
     let mut stops: JoinSet<WorkerStats> = workers.into_iter().map(Running::stop).collect();
     while let Some(stats) = stops.join_next().await {
         let stats = stats.unwrap();

@@ -70,7 +70,7 @@ impl Measured {
     pub(super) fn row(&self, what: String) -> Row {
         let reference = Reference::Measured("before the attack", &self.before);
         let row = Row::new(what, "ms", &self.during, reference, Goal::RatioAtMost(RATIO_MAX));
-        let row = row.with("per_s", PER_S).with("growth_mib", self.growth_mib);
+        let row = row.with("per_s", PER_S).with_shown("growth_mib", self.growth_mib);
         row.with("redis_growth_mib", self.redis_growth_mib).with("redis_cores", median(&self.redis_cores))
     }
 }

@@ -1,12 +1,9 @@
 //! The attacks: what callers may send that costs the server more than them. Each continues until it is dropped.
 
-use super::stream_attacks;
+use super::stream_attacks::{connect, hold, silent, unfinished, unread};
 use crate::load::{Traffic, pair, priority};
 use crate::ours::channel_to;
 use anyhow::Result;
-use bytes::Bytes;
-use h2::client::SendRequest;
-use http::Request;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tallystone_proto::queue::v1::queue_client::QueueClient;
@@ -24,8 +21,6 @@ const VALUES: u64 = 1_000;
 const STREAMS: usize = 1_000;
 /// Below the share of an address.
 const WORK_STREAMS: usize = 4_900;
-/// The prefix of a gRPC message of 4 MiB.
-const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
 /// Below the bound of connections per address, which the innocent callers share.
 const SILENT: usize = 900;
 /// The limit of open files. The server uses four fifths of it for connections, and half of these for one address.
@@ -108,9 +103,8 @@ impl Attack {
         let mut tasks = JoinSet::new();
         match self {
             Attack::Unfinished => {
-                let url = url.to_owned();
-                let calls = stream_attacks::connect(&url).await?;
-                (0..STREAMS).for_each(|_| drop(tasks.spawn(unfinished(calls.clone(), url.clone()))));
+                let calls = connect(url).await?;
+                (0..STREAMS).for_each(|_| drop(tasks.spawn(unfinished(calls.clone(), url.to_owned()))));
             }
             Attack::Silent | Attack::Files | Attack::HalfOpen => {
                 let address = url.trim_start_matches("http://").to_owned();
@@ -118,19 +112,15 @@ impl Attack {
                 for _ in 0..SILENT {
                     let mut connection = TcpStream::connect(&address).await?;
                     connection.write_all(first).await?;
-                    tasks.spawn(async move {
-                        let _open = connection;
-                        std::future::pending().await
-                    });
+                    tasks.spawn(hold(connection));
                 }
             }
             Attack::Unread => {
                 for _ in 0..SILENT {
-                    let connection = stream_attacks::unread(url).await?;
-                    tasks.spawn(connection);
+                    tasks.spawn(unread(url).await?);
                 }
             }
-            Attack::Streams => drop(tasks.spawn(stream_attacks::silent(url, POOL, WORK_STREAMS).await?)),
+            Attack::Streams => drop(tasks.spawn(silent(url, POOL, WORK_STREAMS).await?)),
             Attack::Filters => {
                 let calls = QueueClient::new(channel_to(url).await?);
                 for keys in 1..8_usize {
@@ -178,20 +168,6 @@ async fn channels(url: &str) -> Result<Vec<Channel>> {
         channels.push(channel_to(url).await?);
     }
     Ok(channels)
-}
-
-/// Opens a stream that sends the prefix of a message; another one when the server has ended it.
-async fn unfinished(calls: SendRequest<Bytes>, url: String) {
-    let path = format!("{url}/tallystone.queue.v1.Queue/Enqueue");
-    while let Ok(mut ready) = calls.clone().ready().await {
-        let request = Request::post(&path).header("content-type", "application/grpc").header("te", "trailers");
-        let Ok(request) = request.body(()) else { return };
-        let Ok((response, mut body)) = ready.send_request(request, false) else { return };
-        if body.send_data(Bytes::from_static(PREFIX), false).is_err() {
-            return;
-        }
-        let _ = response.await;
-    }
 }
 
 /// Dequeues with a wait, again and again.

@@ -33,13 +33,18 @@ impl ViewClient {
         Ok(())
     }
 
-    /// The views of a video.
-    pub(super) async fn view_count(&self, video: &str) -> Result<u64> {
+    /// The views of a video; `None`: the counters did not answer in time, and no earlier count is known (`NO_COUNT`).
+    pub(super) async fn view_count(&self, video: &str) -> Result<Option<u64>> {
         let request = Request::get(format!("{}/v1/videos/{video}/views", self.url)).body(())?;
         let (status, answer) = self.call(request, None).await?;
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let refused: Value = serde_json::from_slice(&answer)?;
+            ensure!(refused["error"]["reason"] == "NO_COUNT", "{status}: {refused}");
+            return Ok(None);
+        }
         ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&answer));
         let answer: Value = serde_json::from_slice(&answer)?;
-        answer["viewCount"].as_u64().context("a read without viewCount")
+        answer["viewCount"].as_u64().context("a read without viewCount").map(Some)
     }
 
     async fn call(&self, request: Request<()>, body: Option<Bytes>) -> Result<(StatusCode, Bytes)> {

@@ -122,7 +122,7 @@ async fn sample(
 async fn until_counted(client: &ViewClient, video: &str, views: u64) -> Result<()> {
     let give_up_at = Instant::now() + COUNTED_LIMIT;
     loop {
-        let count = client.view_count(video).await?;
+        let count = client.view_count(video).await?.unwrap_or(0);
         ensure!(count <= views, "{views} views were posted, {count} are counted");
         if count == views {
             return Ok(());
