@@ -8,7 +8,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use tallystone_client::*;
 use tallystone_tests::lasting_port;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
@@ -104,7 +106,7 @@ async fn a_lost_redis_is_reported_and_heals() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
-    const KEYS: usize = 5_000;
+    const KEYS: usize = 20_000;
     let mut redis = Redis::start().await;
     let mut commands = redis::pipe();
     for number in 0..KEYS {
@@ -113,9 +115,18 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
     let mut connection = redis.connection().await;
     commands.query_async::<()>(&mut connection).await.expect("keys");
     redis.kill().await;
-    // It takes 5 s to load them.
+    // It takes 20 s to load them, or less if both programs have noticed it before.
     redis.add_args(&["--key-load-delay", "1000"]);
     let (port, url) = (redis.port(), redis.url());
+    let both_wait = Barrier::new(3);
+    let hurry = async {
+        both_wait.wait().await;
+        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("a Redis that listens");
+        connection.write_all(b"CONFIG SET key-load-delay 0\r\n").await.expect("a connection");
+        let mut reply = [0; 5];
+        connection.read_exact(&mut reply).await.expect("a reply");
+        assert_eq!(&reply, b"+OK\r\n");
+    };
     let programs = async {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
             sleep(Duration::from_millis(10)).await;
@@ -125,12 +136,13 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
             let args = [verb, "--redis-url", &url, "--listen", &listen, "--log", "info"];
             let mut process = Running::start_logged(program::command(&args));
             while !process.line().await.contains("Redis is loading its data") {}
+            both_wait.wait().await;
             while !process.line().await.contains("serving") {}
             process.stop().await;
         });
         futures::future::join_all(waits).await
     };
-    tokio::join!(redis.restart(), programs);
+    tokio::join!(redis.restart(), hurry, programs);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
