@@ -106,7 +106,7 @@ async fn a_lost_redis_is_reported_and_heals() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
-    const KEYS: usize = 20_000;
+    const KEYS: usize = 100_000;
     let mut redis = Redis::start().await;
     let mut commands = redis::pipe();
     for number in 0..KEYS {
@@ -115,8 +115,8 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
     let mut connection = redis.connection().await;
     commands.query_async::<()>(&mut connection).await.expect("keys");
     redis.kill().await;
-    // It takes 20 s to load them, or less if both programs have noticed it before.
-    redis.add_args(&["--key-load-delay", "1000"]);
+    // It takes more than 10 s to load them, or less if both programs have noticed it before. It answers after each 1,024 keys.
+    redis.add_args(&["--key-load-delay", "100"]);
     let (port, url) = (redis.port(), redis.url());
     let both_wait = Barrier::new(3);
     let hurry = async {

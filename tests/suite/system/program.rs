@@ -108,6 +108,8 @@ pub(crate) struct Running {
     child: Child,
     /// What it writes on the stream that the test reads.
     lines: Lines<BufReader<Pipe>>,
+    /// The last of these lines.
+    last: Option<String>,
     /// Reads the other stream to its end, so that the program never blocks on a full pipe.
     other: JoinHandle<()>,
     /// What it has read of it. If the test fails, its end is printed.
@@ -140,15 +142,18 @@ impl Running {
                 text.lock().unwrap().extend([line.as_str(), "\n"]);
             }
         });
-        Running { child, lines: BufReader::new(read).lines(), other, written }
+        Running { child, lines: BufReader::new(read).lines(), last: None, other, written }
     }
 
-    /// The next line that it writes. If it ends instead, this panics with the text of the other stream.
+    /// The next line that it writes. If it ends instead, this panics with the line before and the text of the other stream.
     pub(crate) async fn line(&mut self) -> String {
         let line = timeout(SOON, self.lines.next_line()).await.expect("a line in time").expect("text");
         match line {
-            Some(line) => line,
-            None => panic!("ended: {}", self.last_words().await),
+            Some(line) => {
+                self.last = Some(line.clone());
+                line
+            }
+            None => panic!("ended after {:?}: {}", self.last.take(), self.last_words().await),
         }
     }
 
