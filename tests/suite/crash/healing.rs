@@ -7,8 +7,7 @@ use crate::system::program::{self, Running, SOON};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tallystone_client::*;
-use tallystone_tests::lasting_port;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tallystone_tests::{lasting_port, patient_connection};
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep, timeout};
@@ -118,14 +117,13 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
     // It takes more than 10 s to load them, or less if both programs have noticed it before. It answers after each 1,024 keys.
     redis.add_args(&["--key-load-delay", "100"]);
     let (port, url) = (redis.port(), redis.url());
-    let both_wait = Barrier::new(3);
+    let (both_wait, redis_client) = (Barrier::new(3), redis::Client::open(redis.url()).expect("a good URL"));
     let hurry = async {
         both_wait.wait().await;
-        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("a Redis that listens");
-        connection.write_all(b"CONFIG SET key-load-delay 0\r\n").await.expect("a connection");
-        let mut reply = [0; 5];
-        connection.read_exact(&mut reply).await.expect("a reply");
-        assert_eq!(&reply, b"+OK\r\n");
+        let mut connection = patient_connection(&redis_client).await.expect("a Redis that listens");
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("key-load-delay").arg(0);
+        command.query_async::<()>(&mut connection).await.expect("no delay any more");
     };
     let programs = async {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {

@@ -37,13 +37,11 @@ impl ViewClient {
     pub(super) async fn view_count(&self, video: &str) -> Result<Option<u64>> {
         let request = Request::get(format!("{}/v1/videos/{video}/views", self.url)).body(())?;
         let (status, answer) = self.call(request, None).await?;
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            let refused: Value = serde_json::from_slice(&answer)?;
-            ensure!(refused["error"]["reason"] == "NO_COUNT", "{status}: {refused}");
+        let answer: Value = serde_json::from_slice(&answer).with_context(|| format!("{status}: no JSON"))?;
+        if answer["error"]["reason"] == "NO_COUNT" {
             return Ok(None);
         }
-        ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&answer));
-        let answer: Value = serde_json::from_slice(&answer)?;
+        ensure!(status == StatusCode::OK, "{status}: {answer}");
         answer["viewCount"].as_u64().context("a read without viewCount").map(Some)
     }
 
