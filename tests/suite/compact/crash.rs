@@ -2,11 +2,12 @@
 //! (W4). Some kills come while the engine rewrites its log, or while tables move to files.
 
 use super::load::{Load, SCHEMA, judge};
-use super::{is_long, random};
+use super::random;
 use rand::Rng;
 use std::fs::File;
 use std::process::Command;
 use std::time::Duration;
+use tallystone_tests::amount;
 use tallystone_tests::compact::{Engine, Setup, eventually};
 
 /// The kills of each test. Each engine has two tests: with and without cold tables.
@@ -21,7 +22,7 @@ fn kill_at_random_moments(name: &str, engine: Engine, options: &str) {
     let mut node = Setup::new(engine).args(rewrites).start();
     node.wire().done(&format!("CT.CREATE k {options} {SCHEMA}"));
     let load = Load::new(node.port());
-    let rounds = if is_long() { 10 * ROUNDS } else { ROUNDS };
+    let rounds = amount(ROUNDS, 10 * ROUNDS);
     let mut rewriting = 0;
     let sums = load.run(4, &mut random, |random| {
         for round in 0..rounds {

@@ -2,11 +2,12 @@
 //! `TALLYSTONE_TEST_LONG`: a million and more.
 
 use super::cold::until_cold;
-use super::{is_long, now_ms, random};
+use super::{now_ms, random};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use std::ops::Range;
+use tallystone_tests::amount;
 use tallystone_tests::compact::{Engine, Setup, Wire};
 
 const COMMANDS: usize = 12_000;
@@ -280,7 +281,7 @@ fn fuzz(engine: Engine) {
     let payloads = ["rising", "cold", "hash"].map(|key| payload(&mut wire, key, &pieces)).to_vec();
     let mut fuzzer = Fuzzer { random: random("fuzz"), pieces, payloads };
     assert!(fuzzer.pieces.len() >= 3);
-    let batches = if is_long() { 90 * COMMANDS } else { COMMANDS } / BATCH;
+    let batches = amount(COMMANDS, 90 * COMMANDS) / BATCH;
     let keys = ["rising", "cold", "hash", "new"];
     for batch in 0..batches {
         let commands: Vec<Vec<Vec<u8>>> = (0..BATCH).map(|_| fuzzer.command()).collect();

@@ -45,11 +45,6 @@ fn random(test: &str) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Whether `TALLYSTONE_TEST_LONG` is set.
-fn is_long() -> bool {
-    std::env::var_os("TALLYSTONE_TEST_LONG").is_some()
-}
-
 /// Unix milliseconds.
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis()).expect("a time")

@@ -1,11 +1,12 @@
 //! Random commands on a set and on a plain map: each reply is equal, on both engines, while tables roll, spill to files and change their
 //! fields (W1 to W3).
 
-use super::{is_long, random};
+use super::random;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use std::collections::BTreeMap;
+use tallystone_tests::amount;
 use tallystone_tests::compact::{Engine, Node, Setup, Wire};
 
 const STEPS: u32 = 6_000;
@@ -255,7 +256,7 @@ fn against_a_map(name: &str, engine: Engine, options: &str) {
         fields.map(|(name, number, is_signed, width)| Field { name: name.to_owned(), number, is_signed, width });
     let plain = Plain { fields: fields.into(), next_number: 3, values: BTreeMap::new() };
     let mut player = Player { random: random(name), plain, top: 1_000_000, ids: Vec::new(), added: 0 };
-    let steps = if is_long() { 50 * STEPS } else { STEPS };
+    let steps = amount(STEPS, 50 * STEPS);
     for batch in 0..steps / BATCH {
         play(&mut wire, &mut player, BATCH);
         if batch % 20 == 19 {

@@ -87,11 +87,14 @@ pub(super) async fn counts(client: &CounterClient, namespace: &str, ids: impl It
 }
 
 /// Adds to counters without tokens: on a busy machine the time of a token may be too old when it arrives.
-pub(super) async fn add_all(counters: &mut CountersClient<Channel>, namespace: &str, deltas: &[(u64, i64)]) {
+pub(super) async fn add_all(counters: &mut CountersClient<Channel>, namespace: &str, deltas: &[(impl ToString, i64)]) {
     for deltas in deltas.chunks(500) {
-        let add =
-            |(id, delta): &(u64, i64)| wire::AddCount { counter: id.to_string(), delta: *delta, ..Default::default() };
-        let (namespace, adds) = (namespace.to_owned(), deltas.iter().map(add).collect());
+        let adds = deltas.iter().map(|(counter, delta)| wire::AddCount {
+            counter: counter.to_string(),
+            delta: *delta,
+            ..Default::default()
+        });
+        let (namespace, adds) = (namespace.to_owned(), adds.collect());
         let results =
             counters.add_counts(wire::AddCountsRequest { namespace, adds }).await.expect("adds").into_inner().results;
         let refused =

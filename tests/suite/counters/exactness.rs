@@ -23,30 +23,29 @@ use tallystone_counters::rollup::COUNT_SOFT_MAX;
 use tallystone_counters::{Deletions, Settlement};
 use tallystone_link::ScanPosition;
 use tallystone_lua::counter::HOLD_MAX_MS;
+use tallystone_tests::amount;
 
-const PROGRAMS: u64 = 60;
+const PROGRAMS: u64 = 30;
 const PROGRAMS_LONG: u64 = 2_000;
 /// On a Redis Cluster.
-const CLUSTER_PROGRAMS: u64 = 10;
+const CLUSTER_PROGRAMS: u64 = 5;
 const CLUSTER_PROGRAMS_LONG: u64 = 200;
 const STEPS: usize = 60;
 
 #[tokio::test]
 async fn n5_random_programs_count_what_the_model_counts() {
     // Not the shared one: the programs flush its scripts.
-    run_programs(Arc::new(TestRedis::start().await), [PROGRAMS, PROGRAMS_LONG]).await;
+    run_programs(Arc::new(TestRedis::start().await), amount(PROGRAMS, PROGRAMS_LONG)).await;
 }
 
 #[tokio::test]
 async fn q17_n5_random_programs_count_what_the_model_counts_on_a_cluster() {
-    run_programs(Arc::new(TestRedis::cluster().await), [CLUSTER_PROGRAMS, CLUSTER_PROGRAMS_LONG]).await;
+    run_programs(Arc::new(TestRedis::cluster().await), amount(CLUSTER_PROGRAMS, CLUSTER_PROGRAMS_LONG)).await;
 }
 
-/// `programs`: how many, and how many in the long mode.
-async fn run_programs(redis: Arc<TestRedis>, programs: [u64; 2]) {
-    let is_long = std::env::var_os("TALLYSTONE_TEST_LONG").is_some();
+async fn run_programs(redis: Arc<TestRedis>, programs: u64) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    for seed in (first_seed..).take(programs[usize::from(is_long)] as usize) {
+    for seed in (first_seed..).take(programs as usize) {
         println!("TALLYSTONE_PROPERTY_SEED={seed}");
         let mut program = Program::new(seed, redis.clone()).await;
         for _ in 0..STEPS {

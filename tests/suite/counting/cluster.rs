@@ -30,6 +30,7 @@ const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis(
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long counters are watched.
 const WATCHED: Duration = Duration::from_secs(8);
+const BETWEEN_ADDS: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x3_n3_n8_failovers_of_a_cluster_leave_every_total_exact() {
@@ -94,11 +95,13 @@ async fn x3_partitions_that_hang_hold_up_no_adds_of_others() {
     let waiting = async {
         while Instant::now() < end {
             assert!(add_to_each(&client, &away).await.is_empty());
+            sleep(BETWEEN_ADDS).await;
         }
     };
     let adding = async {
         while Instant::now() < end {
             assert_eq!(add_to_each(&client, &served).await, served);
+            sleep(BETWEEN_ADDS).await;
         }
     };
     tokio::join!(waiting, adding);
@@ -140,7 +143,7 @@ async fn rollups<R>(machines: &Machines<R>, client: &CounterClient, counters: &[
     let (before, end) = (committed(machines), Instant::now() + WATCHED);
     while Instant::now() < end {
         assert_eq!(add_to_each(client, counters).await, counters);
-        sleep(Duration::from_millis(100)).await;
+        sleep(BETWEEN_ADDS).await;
     }
     let after = committed(machines);
     counters.iter().map(|counter| after.get(counter).unwrap_or(&0) - before.get(counter).unwrap_or(&0)).collect()

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 const NAMESPACE: &str = "crowd";
 const HOT: &str = "hot";
-const COLD: usize = 100_000;
+const COLD: usize = 25_000;
 const BATCH: usize = 500;
 /// Adds to the hot counter in each batch: enough that it is in every one.
 const HOT_IN_BATCH: usize = 100;
@@ -22,7 +22,7 @@ const CLIENTS: usize = 8;
 /// A batch can be sent twice within this on a machine that has much to do. A rollup's lease lasts as long.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(4);
 /// How long there are adds to the hot counter, while the cold ones are rolled up.
-const HOT_FOR: Duration = Duration::from_secs(10);
+const HOT_FOR: Duration = Duration::from_secs(5);
 
 /// Sends a batch through one server, and every third one once more through the other: it counts once.
 async fn send(clients: &[CounterClient], number: usize, adds: Vec<NewAdd>) {

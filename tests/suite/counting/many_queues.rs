@@ -10,7 +10,7 @@ use tallystone_client::{CounterClient, CounterEntry, NamespaceConfig, NewAdd};
 const NAMESPACES: usize = 3;
 const QUEUES: u32 = 1_000;
 /// Several for each queue.
-const COUNTERS: usize = 5_000;
+const COUNTERS: usize = 2_000;
 const BATCH: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
 //! kill -9 of Redis, servers and workers at random moments under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a
-//! run, `TALLYSTONE_TEST_LONG` makes it ten times as long.
+//! run, `TALLYSTONE_TEST_LONG` makes it twenty times as long.
 
 use super::judge::{all_rollups, check_none_overlap};
 use super::load::Load;
@@ -13,12 +13,14 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{CounterClient, NamespaceConfig};
+use tallystone_tests::amount;
 use tallystone_workers::RollupStage;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
-const ROUNDS: u32 = 24;
+const ROUNDS: u32 = 12;
+const ROUNDS_LONG: u32 = 240;
 pub(super) const NAMESPACE: &str = "rounds";
 /// A rollup's lease lasts as long.
 pub(super) const ACCEPT_LIMIT: Duration = Duration::from_secs(1);
@@ -83,7 +85,7 @@ async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
         Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
         Err(_) => rand::random::<u32>(),
     };
-    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
+    let rounds = amount(ROUNDS, ROUNDS_LONG);
     println!("TALLYSTONE_CRASH_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(u64::from(seed));
     let config = NamespaceConfig { thresholds: Some(crossings::thresholds()), ..config() };

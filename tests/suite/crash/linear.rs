@@ -1,6 +1,6 @@
 //! Short histories of a small exclusive queue behind two servers, judged by two linearizability checkers, of which one is not ours
 //! (Q13): with everything in order, while Redis is killed, and while a server is killed. `TALLYSTONE_CRASH_SEED` repeats the
-//! choices of a run, `TALLYSTONE_TEST_LONG` makes it ten times as long.
+//! choices of a run, `TALLYSTONE_TEST_LONG` makes it twenty times as long.
 
 use super::load::{KEY, queue_config};
 use super::machines::Machines;
@@ -11,11 +11,13 @@ use rand::{Rng, SeedableRng};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tallystone_client::*;
+use tallystone_tests::amount;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// Rounds of each kind.
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 30;
+const ROUNDS_LONG: u64 = 600;
 const CALLERS: u64 = 4;
 /// Calls of a caller, by turns. Those of a long round outlast the outage. The checker of stateright tries orders again and again that
 /// lead to the same state, so it judges the short ones.
@@ -31,7 +33,7 @@ type Shared = Arc<Mutex<(History, Vec<(u8, u64)>)>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q13_short_histories_are_linearizable_whatever_is_killed() {
-    let (seed, rounds) = (super::seed(), super::rounds(ROUNDS));
+    let (seed, rounds) = (super::seed(), amount(ROUNDS, ROUNDS_LONG));
     // A call that the client repeats may be carried out twice, which is two calls for the checker.
     let mut machines = Machines::start_with("", Duration::ZERO).await;
     let (mut unheard, mut judged_twice) = (0, 0);

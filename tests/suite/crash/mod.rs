@@ -49,8 +49,3 @@ pub(crate) fn seed() -> u32 {
     println!("TALLYSTONE_CRASH_SEED={seed}");
     seed
 }
-
-/// So many rounds, or ten times as many with `TALLYSTONE_TEST_LONG`.
-pub(crate) fn rounds<N: From<u8> + std::ops::Mul<Output = N>>(rounds: N) -> N {
-    if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { N::from(10) * rounds } else { rounds }
-}

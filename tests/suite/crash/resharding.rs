@@ -50,12 +50,12 @@ async fn change_under_load(faults: [Option<(usize, Fault)>; 4], retention_ms: u6
     let store = RedisStore::connect(options).await.expect("a durable Redis");
     let (phase, phases) = watch::channel(Phase::Load);
     let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
-    for (name, is_exclusive) in QUEUES {
+    for (via, (name, is_exclusive)) in QUEUES.into_iter().enumerate() {
         let terminal_retention_ms = Some(retention_ms);
         let queue = QueueConfig { shards: Some(4), terminal_retention_ms, ..queue_config(is_exclusive) };
         clients[0].create_queue(name, queue).await.expect("a queue");
         let load = Load::new(name, is_exclusive, &clients, &phases).retention(Duration::from_millis(retention_ms));
-        (0..2).for_each(|via| load.spawn_spread(via, &mut tasks));
+        load.spawn_spread(via, &mut tasks);
         loads.push(load);
     }
     let changes = async {

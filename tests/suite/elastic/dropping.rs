@@ -85,7 +85,7 @@ async fn q19_an_index_with_a_live_message_is_unblocked_again() {
 
 #[tokio::test]
 async fn q19_no_event_is_lost_while_programs_drop_its_index() {
-    for round in 0..15 {
+    for round in 0..amount(4, 40) {
         let indices = TestIndices::new("dropped").await;
         let (one, two, writer) = (store(&indices), store(&indices), store(&indices));
         record(&writer, &[gone(1), gone(2)]).await;

@@ -104,7 +104,7 @@ async fn q19_an_index_ends_by_age_or_by_bytes() {
 
 #[tokio::test]
 async fn q19_programs_that_roll_over_at_once_agree() {
-    for round in 0..6 {
+    for round in 0..amount(2, 20) {
         let indices = TestIndices::new("race").await;
         let events: Vec<Recorded> =
             (0..8).flat_map(|hour| (0..3).flat_map(move |n| in_hour(hour, hour * 10 + n))).collect();

@@ -16,16 +16,19 @@ use tallystone_indexer::{SearchQuery, fold};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{Message, Recorded, Refusal, Shard, State, Store};
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
+use tallystone_tests::amount;
 use tallystone_tests::{Clock, HistoryFixture, HistoryUnderTest};
 
 over_history_stores!(q19_random_lives_fold_to_the_oracles_messages);
 
-const PROGRAMS: u64 = 12;
+const PROGRAMS: u64 = 6;
+const PROGRAMS_LONG: u64 = 60;
 
 async fn q19_random_lives_fold_to_the_oracles_messages<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let mut events = 0;
-    for number in 0..PROGRAMS {
+    let programs = amount(PROGRAMS, PROGRAMS_LONG);
+    for number in 0..programs {
         let seed = first_seed.wrapping_add(number);
         let seed_on_panic = SeedOnPanic(seed);
         let shards = shards(&format!("{}/{number}", history.queue));
@@ -40,7 +43,7 @@ async fn q19_random_lives_fold_to_the_oracles_messages<S: HistoryUnderTest>(hist
         }
         drop(seed_on_panic);
     }
-    assert!(events > 50 * PROGRAMS as usize, "only {events} events: too few");
+    assert!(events > 50 * programs as usize, "only {events} events: too few");
 }
 
 /// Prints the seed of the program if the test panics.

@@ -3,7 +3,7 @@
 
 use super::service::Service;
 use super::spender::{self, GRANT_MAX, NS, client, options, units};
-use super::{POLL, is_long, namespace, seed};
+use super::{POLL, namespace, seed};
 use crate::counting::house::{House, until};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
@@ -15,6 +15,7 @@ use tallystone_client::budget::{Budget, BudgetStats, TakeError};
 use tallystone_client::local::{LocalCounters, LocalOptions};
 use tallystone_client::{CounterClient, CounterType, NamespaceConfig, NewAdd};
 use tallystone_tests::Network;
+use tallystone_tests::amount;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
@@ -80,7 +81,7 @@ fn watch(client: CounterClient, limit: i64, is_over: Arc<AtomicBool>) -> JoinHan
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l4_n18_takes_of_processes_that_are_killed_never_pass_the_limit() {
-    let (mut rng, kills) = (StdRng::seed_from_u64(seed()), if is_long() { 10 * KILLS } else { KILLS });
+    let (mut rng, kills) = (StdRng::seed_from_u64(seed()), amount(KILLS, 10 * KILLS));
     // So much that it is reached while processes are killed.
     let limit = 4_000 * kills.cast_signed();
     let (service, dir) = (service().await, TempDir::new().expect("a temporary folder"));
@@ -125,7 +126,7 @@ async fn l4_n18_takes_of_processes_that_are_killed_never_pass_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l4_n18_after_all_have_closed_what_is_granted_is_what_was_taken_though_the_service_was_killed() {
-    let (mut rng, outages) = (StdRng::seed_from_u64(seed()), if is_long() { 10 * OUTAGES } else { OUTAGES });
+    let (mut rng, outages) = (StdRng::seed_from_u64(seed()), amount(OUTAGES, 10 * OUTAGES));
     let limit = 1_000_000_000;
     let mut service = service().await;
     let (url, is_over) = (service.counters.url(), Arc::new(AtomicBool::new(false)));

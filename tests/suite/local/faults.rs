@@ -4,7 +4,7 @@
 use super::adder;
 use super::folder::{Folder, until_counted, until_pushed};
 use super::service::Service;
-use super::{ACCEPT_LIMIT, is_long, seed};
+use super::{ACCEPT_LIMIT, seed};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_client::local::{LocalCounters, Steps};
+use tallystone_tests::amount;
 use tokio::time::sleep;
 
 const ROUNDS: u64 = 6;
@@ -31,7 +32,7 @@ enum Victim {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l2_nothing_is_lost_or_doubled_while_the_service_and_its_redis_are_killed() {
-    let (mut rng, rounds) = (StdRng::seed_from_u64(seed()), if is_long() { 10 * ROUNDS } else { ROUNDS });
+    let (mut rng, rounds) = (StdRng::seed_from_u64(seed()), amount(ROUNDS, 10 * ROUNDS));
     let mut service = Service::start().await;
     let url = service.counters.url();
     let mut folder = Folder::new("faults");

@@ -1,8 +1,8 @@
 //! A folder whose processes are killed: what they have certainly added, what they may have added, and what the service has counted.
 
+use super::POLL;
 use super::adder::options;
 use super::ledger::{Key, keys, read};
-use super::{POLL, is_long};
 use crate::ingest::topics::Topics;
 use crate::system::program::SOON;
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use tallystone_client::CounterClient;
 use tallystone_client::local::{LocalCounters, LocalError, LocalOptions, TopicOptions};
 use tallystone_link::wall_ms;
+use tallystone_tests::is_long;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 

@@ -3,12 +3,13 @@
 
 use super::folder::Folder;
 use super::service::Service;
-use super::{adder, is_long, seed};
+use super::{adder, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use tallystone_client::CounterClient;
 use tallystone_client::local::{LocalCounters, LocalError};
+use tallystone_tests::is_long;
 use tokio::time::{sleep, timeout};
 
 /// Kills, at steps or at random moments.

@@ -25,11 +25,6 @@ const POLL: Duration = Duration::from_millis(10);
 /// Short, so that a stopped service makes pushes too old.
 const ACCEPT_LIMIT: Duration = Duration::from_millis(800);
 
-/// Whether `TALLYSTONE_TEST_LONG` is set.
-fn is_long() -> bool {
-    std::env::var_os("TALLYSTONE_TEST_LONG").is_some()
-}
-
 /// The seed of the choices of a test, which `TALLYSTONE_CRASH_SEED` repeats.
 fn seed() -> u64 {
     let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {

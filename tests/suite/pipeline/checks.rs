@@ -5,13 +5,14 @@ use futures::StreamExt;
 use rand::seq::SliceRandom as _;
 use std::time::Duration;
 use tallystone_client::{Client, DepthQuery, Queues};
+use tallystone_tests::is_long;
 use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
 const CATCH_UP: Duration = Duration::from_secs(300);
 const TRACES_AT_ONCE: usize = 8;
 /// Traces that are read of each queue; `TALLYSTONE_TEST_LONG`: all. `history check` compares every message anyway.
-const TRACES: usize = 1_000;
+const TRACES: usize = 200;
 
 /// Waits until the watermark is past the time of the call; outages in between are tolerated. The error says what was
 /// found last.
@@ -32,7 +33,7 @@ pub(super) async fn catches_up(client: &Client) -> Result<(), String> {
 /// Every message has its whole trace, each version once. A message that the queue no longer has is gone in the index.
 pub(super) async fn traces_are_whole(client: &Client, queue: &str, mut ids: Vec<String>) {
     let all = ids.len();
-    if std::env::var_os("TALLYSTONE_TEST_LONG").is_none() {
+    if !is_long() {
         ids.shuffle(&mut rand::rng());
         ids.truncate(TRACES);
     }

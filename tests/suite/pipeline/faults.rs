@@ -1,5 +1,5 @@
 //! kill -9 of every process, one after the other and at random, under load. `TALLYSTONE_CRASH_SEED` repeats the choices
-//! of a run, `TALLYSTONE_TEST_LONG` makes the random test ten times as long.
+//! of a run, `TALLYSTONE_TEST_LONG` makes the random test much longer.
 
 use super::checks::{catches_up, index_equals_redis, traces_are_whole};
 use super::indexer::any_ended;
@@ -11,6 +11,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use tallystone_client::QueueConfig;
+use tallystone_tests::amount;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -20,9 +21,10 @@ const SOON: Duration = Duration::from_secs(240);
 /// The outage that Q19 promises to survive; no client buffers for this long.
 const KAFKA_DOWN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
+const ROUNDS_LONG: usize = 50;
 /// The services start for most of the time. A load without pauses would use the processors that they need.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(600);
 /// Longer than a client retries a call while its server is down: a completed message must not be collected before the
 /// client has the response.
 const COLLECTED_AFTER_MS: u64 = 20_000;
@@ -182,7 +184,7 @@ enum Victim {
 async fn q19_random_kills_leave_every_transition_exactly_once() {
     use Victim::*;
     let mut rng = rng();
-    let rounds = crate::crash::rounds(ROUNDS);
+    let rounds = amount(ROUNDS, ROUNDS_LONG);
     // Clients retry calls of a killed server until it is back.
     let mut installation = Installation::start(SOON).await;
     installation.indexers[1].start().await;

@@ -19,7 +19,7 @@ const SETTLED: Duration = Duration::from_secs(120);
 /// A group without these properties takes a member for dead whose process needs 8 s to start, as on a slow machine.
 const PATIENT: (&str, &str) = ("TALLYSTONE_KAFKA_PROPERTIES", "[\"session.timeout.ms=60000\"]");
 const POLL: Duration = Duration::from_millis(50);
-const KILLS: usize = 4;
+const KILLS: usize = 2;
 
 /// Two indexers of one group, and a relay that writes watermarks into their topic.
 struct Group {

@@ -19,12 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::state::ARROWS;
 use tallystone_tests::TestRedis;
+use tallystone_tests::amount;
 use tokio::task::JoinSet;
 use world::{PATIENCE, World};
 
-const STEPS: u64 = 50_000;
+const STEPS: u64 = 25_000;
 const STEPS_SIMULATED: u64 = 15_000;
-const STEPS_OF_SHARDS: u64 = 6_000;
+const STEPS_OF_SHARDS: u64 = 4_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two comparisons of everything.
 const STEPS_BETWEEN_COMPARISONS: usize = 50;
@@ -59,8 +60,7 @@ async fn x8_random_programs_answer_alike_on_the_oracle_and_on_the_simulator() {
 }
 
 fn steps(default_steps: u64, long_steps: u64) -> u64 {
-    let steps = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { long_steps } else { default_steps };
-    setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(steps)
+    setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(amount(default_steps, long_steps))
 }
 
 async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64, shards: u16) {

@@ -6,6 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use tallystone_client::CounterType;
+use tallystone_tests::amount;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -28,7 +29,7 @@ async fn n12_every_region_has_the_exact_sum_whatever_is_killed() {
     for region in 0..3 {
         tasks.spawn(load(stage.adder(), region, random.random(), until.clone()));
     }
-    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
+    let rounds = amount(ROUNDS, 10 * ROUNDS);
     for round in 0..rounds {
         // Some moment of the work.
         sleep(Duration::from_millis(random.random_range(0..600))).await;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-const READERS: usize = 6;
+const READERS: usize = 2;
 const VIDEOS: usize = 20;
 /// How long a reader waits for one server before it tries the other one.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_secs(2);
 const READS_OF_ONE: u64 = 10_000;
 /// How long a component is away. It is longer than a count is answered without a call of the counters.
 const AWAY: Duration = Duration::from_millis(1_500);
-const READS_MIN: u64 = 20_000;
+const READS_MIN: u64 = 10_000;
 /// Between two posts of views.
 const POST_EVERY: Duration = Duration::from_millis(10);
 /// How long a poster waits for one server before it tries the other one.
@@ -164,7 +164,7 @@ async fn until_answered(site: &impl Site, shared: &Shared) {
     }
 }
 
-/// Kills each component in turn, while six clients read and one posts.
+/// Kills each component in turn, while two clients read and one posts.
 async fn reads_are_answered(site: &mut impl Site) {
     let shared = Arc::new(Shared::new());
     for video in 0..VIDEOS {
