@@ -31,7 +31,7 @@ pub struct HistoryArgs {
     /// What all verbs take.
     #[command(flatten)]
     pub run: RunArgs<HistoryFigure>,
-    /// Events through Kafka; other sizes scale with it [default: 1000000; 100000 with --against, 10000 with --quick]
+    /// Events through Kafka; other sizes scale with it [default: 1000000; 100000 with --against, 4000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=10_000_000))]
     pub events: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub(super) struct HistoryPlan {
 
 impl HistoryPlan {
     pub(super) fn new(args: HistoryArgs) -> HistoryPlan {
-        let events = args.events.unwrap_or(args.run.size(EVENTS, 100_000, 10_000));
+        let events = args.events.unwrap_or(args.run.size(EVENTS, 100_000, 4_000));
         let warm_up_rounds = if args.run.quick { 0 } else { 2 };
         HistoryPlan { runs: args.run.samples(), sizes: HistorySizes::new(events), warm_up_rounds, args }
     }
