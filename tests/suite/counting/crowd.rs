@@ -22,7 +22,7 @@ const CLIENTS: usize = 8;
 /// A batch can be sent twice within this on a machine that has much to do. A rollup's lease lasts as long.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(4);
 /// How long there are adds to the hot counter, while the cold ones are rolled up.
-const HOT_FOR: Duration = Duration::from_secs(5);
+const HOT_FOR: Duration = Duration::from_secs(10);
 
 /// Sends a batch through one server, and every third one once more through the other: it counts once.
 async fn send(clients: &[CounterClient], number: usize, adds: Vec<NewAdd>) {

@@ -3,13 +3,13 @@
 use super::judge::all_rollups;
 use super::machines::{Machines, listed};
 use super::now_ms;
+use super::rounds::MOMENT;
 use crate::system::program::SOON;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{CounterEntry, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
 use tallystone_counters::{Checkpoint, Checkpoints, CounterName};
 use tallystone_workers::{Rollup, RollupStage};
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 const NAMESPACE: &str = "paused";
@@ -97,7 +97,7 @@ async fn stop_amid_rollups(
         add(machines, *round, expected).await;
         let next_round_at = Instant::now() + ROUND;
         while !is_amid_a_batch(machines) && Instant::now() < next_round_at {
-            yield_now().await;
+            sleep(MOMENT).await;
         }
         machines.workers[0].stop();
         let begun_rollups = begun_rollups(machines, store).await;

@@ -16,7 +16,7 @@ use tallystone_client::{CounterClient, NamespaceConfig};
 use tallystone_tests::amount;
 use tallystone_workers::RollupStage;
 use tokio::sync::watch;
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 const ROUNDS: u32 = 12;
@@ -26,6 +26,9 @@ pub(super) const NAMESPACE: &str = "rounds";
 pub(super) const ACCEPT_LIMIT: Duration = Duration::from_secs(1);
 /// All counts are exact this time after the last restart.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 2_000);
+
+/// Between two reads of what a worker has written.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 /// What dies in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +185,7 @@ async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
         let give_up_at = Instant::now() + SOON;
         while !machines.workers[which].is_at_it() {
             assert!(Instant::now() < give_up_at, "worker {which} has nothing to do");
-            yield_now().await;
+            sleep(MOMENT).await;
         }
     }
     if redis {

@@ -12,7 +12,7 @@ use tallystone_counters::{
 use tallystone_link::{Clock, wall_ms};
 use tallystone_model::{QueueName, Shard, Store};
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_tests::volatile;
+use tallystone_tests::{Polling, volatile};
 use tokio::time::Instant;
 
 /// Enough that each hash takes many calls, and that a walk with an earlier cursor would certainly skip some.
@@ -22,12 +22,13 @@ const PAGE: usize = 50;
 
 /// The answer of the first call that reaches the Redis that runs now.
 async fn until_answered<T, E: std::fmt::Debug>(call: impl AsyncFn() -> Result<T, E>) -> T {
-    let give_up_at = Instant::now() + SOON;
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
     loop {
         match call().await {
             Ok(answer) => return answer,
             Err(refusal) => assert!(Instant::now() < give_up_at, "{refusal:?}"),
         }
+        polling.pause().await;
     }
 }
 

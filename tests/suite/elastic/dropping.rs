@@ -96,10 +96,11 @@ async fn q19_no_event_is_lost_while_programs_drop_its_index() {
             }
         };
         let write = async {
+            let polling = Polling::begin();
             for sequence in 10..14 {
                 // A blocked index is unavailable for a moment.
                 while writer.record(&[event(&format!("late{sequence}"), sequence, 1)]).await.is_err() {
-                    tokio::task::yield_now().await;
+                    polling.pause().await;
                 }
             }
         };

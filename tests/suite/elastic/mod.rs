@@ -24,7 +24,7 @@ use std::sync::Arc;
 use tallystone_indexer::{Elastic, ElasticOptions, HistoryStore, SearchQuery, Source};
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
 use tallystone_proto::history::v1::IndexedMessage;
-use tallystone_tests::{TestElasticsearch, amount};
+use tallystone_tests::{Polling, TestElasticsearch, amount};
 
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;

@@ -5,7 +5,7 @@ use futures::StreamExt;
 use rand::seq::SliceRandom as _;
 use std::time::Duration;
 use tallystone_client::{Client, DepthQuery, Queues};
-use tallystone_tests::is_long;
+use tallystone_tests::{Polling, is_long};
 use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
@@ -17,7 +17,7 @@ const TRACES: usize = 200;
 /// Waits until the watermark is past the time of the call; outages in between are tolerated. The error says what was
 /// found last.
 pub(super) async fn catches_up(client: &Client) -> Result<(), String> {
-    let give_up_at = Instant::now() + CATCH_UP;
+    let (give_up_at, polling) = (Instant::now() + CATCH_UP, Polling::begin());
     let mut last_error = None;
     while Instant::now() < give_up_at {
         match client.history_caught_up(give_up_at - Instant::now()).await {
@@ -25,6 +25,7 @@ pub(super) async fn catches_up(client: &Client) -> Result<(), String> {
             Ok(false) => {}
             Err(error) => last_error = Some(error),
         }
+        polling.pause().await;
     }
     let depth = client.indexed_depth(DepthQuery::of(Queues::One("any".to_owned()))).await;
     Err(format!("the index does not catch up: {depth:?}; last error: {last_error:?}"))

@@ -138,7 +138,7 @@ async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_r
     let indexes = Some(vec![KEYS.map(str::to_owned).to_vec()]);
     innocent.update_queue("attacked", QueueConfig { indexes, ..QueueConfig::default() }).await.expect("an index");
     let by_all = by(&KEYS.map(str::to_owned), "v");
-    let give_up_at = Instant::now() + SOON;
+    let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
     let found = loop {
         match innocent.depth("attacked", Some(by_all.clone())).await {
             Ok(found) => break found,
@@ -146,6 +146,7 @@ async fn s1_filters_by_undeclared_keys_take_neither_the_time_nor_the_memory_of_r
             Err(error) => {
                 assert_eq!(error.refused().map(|refused| refused.reason.as_str()), Some("INDEX_BUILDING"), "{error}");
                 assert!(Instant::now() < give_up_at, "the operator's index is not built");
+                polling.pause().await;
             }
         }
     };

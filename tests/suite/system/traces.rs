@@ -14,6 +14,7 @@ use tallystone_client::{Client, Dequeue};
 use tallystone_proto::TraceContext;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_proto::queue::v1::{EnqueueRequest, NewMessage};
+use tallystone_tests::Polling;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -129,10 +130,11 @@ async fn o2_the_token_of_a_collector_is_read_from_its_file_for_each_batch() {
     let dev = Dev::start_in(dir.path(), &["--config", config.to_str().expect("a plain path")]).await;
     for token in ["Bearer first", "Bearer second"] {
         std::fs::write(&headers, format!("authorization: {token}\n")).expect("a file");
-        let give_up_at = Instant::now() + SOON;
+        let (give_up_at, polling) = (Instant::now() + SOON, Polling::begin());
         while !collector.tokens.lock().expect("no panic").contains(token) {
             assert!(Instant::now() < give_up_at, "no batch has {token}");
             dev.ok(&["msg", "enqueue", "q"]).await;
+            polling.pause().await;
         }
     }
     dev.stop().await;
