@@ -236,9 +236,9 @@ impl Rising {
     /// serial `SERIALS_LOWER` on, a set no longer does so, and these ids stay strays: the other serials are for tables of later ids.
     fn begin_lower(&mut self, may_roll: bool, shape: &Shape) {
         let may_begin = may_roll && self.next_serial < SERIALS_LOWER;
-        let Some(late) = self.below.excess.checked_sub(shape.strays_max).filter(|_| may_begin) else { return };
+        let Some(late) = self.below.excess.checked_sub(shape.below_max).filter(|_| may_begin) else { return };
         let table = self.hot(self.parts.len() - 1);
-        let has_few = table.used.max(table.extend.len() as u64) <= shape.known_max as u64;
+        let has_few = table.used.max(table.extend.len() as u64) <= shape.first_max;
         let waiting = table.waiting_ids().map_or(0, Dictionary::len) as u64;
         // A first table without memory is replaced by another one: until memory were ready, more wild ids would come than may move.
         let is_starting = table.is_starting();
@@ -272,7 +272,7 @@ impl Rising {
     pub(crate) fn wanted_spares(&self, preallocated: usize, shape: &Shape) -> usize {
         let is_full = match self.parts.last() {
             Some(Part { body: Body::Hot(table), .. }) => {
-                let is_left = self.above.excess.max(self.below.excess) >= shape.strays_max;
+                let is_left = self.above.excess >= shape.strays_max || self.below.excess >= shape.below_max;
                 (table.used >= shape.fill_slots || is_left || self.wild.excess >= shape.wild_max)
                     && self.may_roll(shape)
             }

@@ -28,6 +28,10 @@ pub(crate) struct Shape {
     pub(crate) strays_max: u64,
     /// The same of ids that are far from all others.
     pub(crate) wild_max: u64,
+    /// Ids below the last table, by how many they outnumber those above before the table begins again.
+    pub(crate) below_max: u64,
+    /// Ids that this table has then, at most. All of both move at once, so these bounds are half of the others.
+    pub(crate) first_max: u64,
     /// The greatest ids of the last table that are known.
     pub(crate) known_max: usize,
     /// Ids with slots that a roll may move.
@@ -50,6 +54,7 @@ impl Shape {
         let geometry = Geometry::new(options.table_slots, key_bytes, options.segment_bytes);
         let slots = geometry.slots();
         let strays_max = (slots / 256).clamp(1, STRAYS_MAX);
+        let known_max = (slots / 4).clamp(16, KNOWN_MAX);
         Shape {
             seed,
             geometry,
@@ -60,7 +65,9 @@ impl Shape {
             candidates: (slots / 64).clamp(1, RECENT as u64) as usize,
             strays_max,
             wild_max: strays_max.max(slots / WILD_PART),
-            known_max: (slots / 4).clamp(16, KNOWN_MAX) as usize,
+            below_max: strays_max.div_ceil(2),
+            first_max: known_max / 2,
+            known_max: known_max as usize,
             tables_max: options.tables_max,
             probe_max: options.probe_max.min(options.probes_max()) as u32,
             numbers: schema.live().map(|(number, _)| number).collect(),
