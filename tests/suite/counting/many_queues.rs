@@ -9,7 +9,7 @@ use tallystone_client::{CounterClient, CounterEntry, NamespaceConfig, NewAdd};
 
 const NAMESPACES: usize = 3;
 const QUEUES: u32 = 1_000;
-/// Several for each queue.
+/// Of each namespace: two for each queue, on average.
 const COUNTERS: usize = 2_000;
 const BATCH: usize = 1_000;
 

@@ -84,13 +84,8 @@ async fn all_events(client: &CounterClient, counter: &str) -> Vec<i64> {
 }
 
 async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
-    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
-        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
-        Err(_) => rand::random::<u32>(),
-    };
     let rounds = amount(ROUNDS, ROUNDS_LONG);
-    println!("TALLYSTONE_CRASH_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(u64::from(seed));
+    let mut rng = StdRng::seed_from_u64(u64::from(crate::crash::seed()));
     let config = NamespaceConfig { thresholds: Some(crossings::thresholds()), ..config() };
     machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
     let (done, until) = watch::channel(false);

@@ -16,8 +16,7 @@ use tallystone_indexer::{SearchQuery, fold};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{Message, Recorded, Refusal, Shard, State, Store};
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
-use tallystone_tests::amount;
-use tallystone_tests::{Clock, HistoryFixture, HistoryUnderTest};
+use tallystone_tests::{Clock, HistoryFixture, HistoryUnderTest, amount};
 
 over_history_stores!(q19_random_lives_fold_to_the_oracles_messages);
 

@@ -27,12 +27,7 @@ const ACCEPT_LIMIT: Duration = Duration::from_millis(800);
 
 /// The seed of the choices of a test, which `TALLYSTONE_CRASH_SEED` repeats.
 fn seed() -> u64 {
-    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
-        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
-        Err(_) => rand::random::<u32>(),
-    };
-    println!("TALLYSTONE_CRASH_SEED={seed}");
-    u64::from(seed)
+    u64::from(crate::crash::seed())
 }
 
 /// A namespace that is rolled up soon.

@@ -18,8 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::state::ARROWS;
-use tallystone_tests::TestRedis;
-use tallystone_tests::amount;
+use tallystone_tests::{TestRedis, amount};
 use tokio::task::JoinSet;
 use world::{PATIENCE, World};
 
