@@ -10,6 +10,8 @@ use tokio::time::Instant;
 
 /// The accept limit of the counters, and some time for their clock.
 const TOO_OLD_MS: u64 = 7_000;
+/// The smallest number of counts that a process may be configured to keep.
+const KEPT_MAX: usize = 1_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_v5_views_accepted_while_the_counters_are_unavailable_count_and_reads_go_on() {
@@ -94,4 +96,25 @@ async fn v5_reads_are_answered_at_once_while_redis_and_the_counters_are_unavaila
     }
     println!("{reads} reads, the slowest took {slowest:?}");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+}
+
+/// A video has three counts. At least half of `counts_kept_max` are those that were read last.
+#[tokio::test(flavor = "multi_thread")]
+async fn v5_a_server_keeps_as_many_counts_as_configured_and_those_that_were_read_last() {
+    let mut machines = Machines::start_with(&format!("counts_kept_max = {KEPT_MAX}"), 1).await;
+    let http = machines.http(0);
+    let path = |video: usize| format!("/v1/videos/v{video}/views");
+    // So that the counters have the namespaces.
+    http.accepted("/v1/views", &view("v0", "u")).await;
+    http.until_counts(&path(0), 1, 1, 1).await;
+    for video in 1..KEPT_MAX {
+        http.until_counts(&path(video), 0, 0, 0).await;
+    }
+    machines.counters.kill().await;
+    for video in KEPT_MAX - KEPT_MAX / 6..KEPT_MAX {
+        let (status, counts) = http.get(&path(video)).await;
+        assert_eq!((status, &counts["dailyVisitors"]), (200, &json!(0)), "{video}: {counts}");
+    }
+    let (status, answer) = http.get(&path(0)).await;
+    assert_eq!((status, &answer["error"]["reason"]), (503, &json!("NO_COUNT")));
 }

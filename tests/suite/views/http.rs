@@ -2,10 +2,12 @@
 
 use super::stage::{Http, Stage};
 use super::view;
+use crate::counting::house::House;
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tallystone_views::{ViewNamespace, WindowKind};
+use tallystone_tests::http_client;
+use tallystone_views::{ViewNamespace, ViewsConfig, WindowKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -74,6 +76,24 @@ async fn v1_bad_input_gets_one_clear_error_and_changes_nothing() {
     }
     http.accepted("/v1/views", &view("v", "u")).await;
     http.until_counts("/v1/videos/v/views", 1, 1, 1).await;
+}
+
+#[tokio::test]
+async fn v1_only_the_path_selects_the_namespace() {
+    let house = House::without_rollups().await;
+    let log = house.redis.url();
+    let shop = "shop.example";
+    let namespaces =
+        vec![ViewNamespace::default(), ViewNamespace { name: shop.to_owned(), ..ViewNamespace::default() }];
+    let views = ViewsConfig { namespaces, http_hosts: vec![shop.to_owned()], ..ViewsConfig::default() };
+    let Stage { http, .. } = &Stage::start_on(house, &log, views).await;
+    let request = http_client().post(format!("{}/v1/views", http.url)).header("host", shop).json(&view("v", "u"));
+    assert_eq!(request.send().await.expect("an answer").status(), 202);
+    http.until_count("/v1/videos/v/views", 1).await;
+    assert_eq!(http.get(&format!("/{shop}/v1/videos/v/views")).await.1["viewCount"], 0);
+    http.accepted(&format!("/{shop}/v1/views"), &view("v", "tom")).await;
+    http.until_count(&format!("/{shop}/v1/videos/v/views"), 1).await;
+    http.until_count("/v1/videos/v/views", 1).await;
 }
 
 #[tokio::test]

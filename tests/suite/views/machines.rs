@@ -51,7 +51,7 @@ impl Machines {
         let (redis, counters) = (self.redis.url(), self.counters.url());
         let config = self.config.to_str().expect("a plain path");
         let args = ["views", "--config", config, "--redis-url", &redis, "--counters", &counters, "--log", "error"];
-        self.views.push(Server::start_as(&args).await);
+        self.views.push(Server::start_with_metrics(&args).await);
     }
 
     /// A client of one of them.

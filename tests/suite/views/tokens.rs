@@ -1,14 +1,18 @@
 //! A delta counts once: its token names its log and its record (V3).
 
+use super::machines::Machines;
 use super::stage::{Stage, serve};
 use super::view;
 use crate::counting::house::{House, until};
+use redis::aio::ConnectionLike;
 use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
 use tallystone_link::wall_ms;
 use tallystone_tests::{TestConnection, TestRedis};
 use tallystone_views::ViewsConfig;
 
 const NAMESPACE: &str = "views-default";
+/// Longer than the counters know which tokens have counted (`close_after_ms`).
+const FORGOTTEN_MS: u64 = 7 * 86_400_000;
 
 /// A record of deltas that adds to the counter of a video. An earlier version did not begin it with a mark.
 fn record(has_mark: bool, video: &str, delta: u32) -> Vec<u8> {
@@ -22,7 +26,7 @@ fn record(has_mark: bool, video: &str, delta: u32) -> Vec<u8> {
 }
 
 /// Writes a record that waits for the counters, and returns its id.
-async fn write(redis: &mut TestConnection, at: &str, record: &[u8]) -> String {
+async fn write(redis: &mut impl ConnectionLike, at: &str, record: &[u8]) -> String {
     let mut command = redis::cmd("XADD");
     command.arg("tc:views:{0}:deltas").arg(at).arg("d").arg(record);
     command.query_async(redis).await.expect("a record")
@@ -107,4 +111,18 @@ async fn v3_a_long_backlog_of_old_records_counts() {
     }
     assert_eq!(counted, RECORDS as i64);
     drop(stage);
+}
+
+/// Nobody can say whether they have counted: they are reported, and do not delay the next ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_adds_that_wait_for_longer_than_the_counters_know_their_tokens_are_unresolved() {
+    let mut machines = Machines::start(0).await;
+    let at = format!("{}-0", wall_ms() - FORGOTTEN_MS);
+    write(&mut machines.redis.connection().await, &at, &record(true, "v", 5)).await;
+    machines.add_views().await;
+    let is_reported = |page: &String| page.lines().any(|line| line == "tallystone_views_unresolved_total 5");
+    until(async || machines.views[0].metrics().await, is_reported).await;
+    machines.http(0).accepted("/v1/views", &view("v", "u")).await;
+    machines.http(0).until_count("/v1/videos/v/views", 1).await;
+    machines.until_nothing_waits().await;
 }

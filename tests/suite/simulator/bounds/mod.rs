@@ -15,11 +15,14 @@ use budget::{Case, Excess};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tallystone_lua::Script;
 use tallystone_lua::counter::CounterScript;
+use tallystone_tests::amount;
 
 /// The amounts of data that the store holds in addition to what a call needs, as factors.
 const SIZES: [usize; 2] = [1, 10];
 /// The same for queues, whose indexes take long to fill.
-const SIZES_OF_QUEUES: [usize; 2] = [1, 4];
+fn sizes_of_queues() -> [usize; 2] {
+    [1, amount(2, 4)]
+}
 
 /// What is known to exceed the budget: calls read all windows of a counter that no rollup has settled, and all records in the
 /// slots of one window, however many these are (docs/decisions/0085). The test fails if an entry has become wrong.
@@ -78,7 +81,7 @@ fn check(runs: Vec<Box<dyn Fn() -> Vec<Case> + Sync + Send>>) {
 fn x5_a_call_of_each_script_of_the_queues_is_bounded() {
     let mut runs: Vec<Box<dyn Fn() -> Vec<Case> + Sync + Send>> = Vec::new();
     for script in Script::ALL {
-        for size in SIZES_OF_QUEUES {
+        for size in sizes_of_queues() {
             runs.push(Box::new(move || block_on(queue::cases(*script, size))));
         }
     }
