@@ -3,10 +3,10 @@
 use crate::ConnectError;
 use crate::address::Address;
 use crate::cluster::Cluster;
-use crate::informant::Informant;
 use crate::nodes::{FileFault, NodeAccess, TlsFiles};
 use crate::primary::Primary;
 use crate::sentinels::Sentinels;
+use crate::topology::TopologyNode;
 use redis::{ConnectionInfo, RedisError};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -105,12 +105,12 @@ impl RedisAccess {
         let node = of_node(address.node().clone());
         node.check_files().map_err(unreadable)?;
         node.client(None).map_err(bad_address)?;
-        let informants = |all: Vec<NodeAccess>| all.into_iter().map(Informant::new).collect::<Vec<_>>();
+        let topology_nodes = |all: Vec<NodeAccess>| all.into_iter().map(TopologyNode::new).collect::<Vec<_>>();
         match address {
             Address::One(_) => Ok(Primary::at(node)),
             Address::Cluster { seeds } => {
                 let seeds = seeds.into_iter().map(of_node).collect();
-                Ok(Primary::of_slot(Arc::new(Cluster::new(informants(seeds), Arc::new(node))), 0))
+                Ok(Primary::of_slot(Arc::new(Cluster::new(topology_nodes(seeds), Arc::new(node))), 0))
             }
             Address::Sentinels { sentinels, name, .. } => {
                 let (key, user) = ("sentinel_password_file", &self.sentinel_user);
@@ -120,7 +120,7 @@ impl RedisAccess {
                     sentinel.check_files().map_err(unreadable)?;
                     sentinel.client(None).map_err(bad_address)?;
                 }
-                Ok(Primary::named_by(Sentinels::new(informants(sentinels), &name), node))
+                Ok(Primary::named_by(Sentinels::new(topology_nodes(sentinels), &name), node))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which node of a Redis Cluster has a slot (Q17; decision 0084).
 
-use crate::informant::{Claimed, Informant};
 use crate::nodes::NodeAccess;
+use crate::topology::{Claimed, TopologyNode};
 use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const QUERIED_MAX: usize = 16;
 /// A Redis Cluster. One serves all slots of a process.
 pub(crate) struct Cluster {
     /// The nodes of the address.
-    seeds: Vec<Arc<Informant>>,
+    seeds: Vec<Arc<TopologyNode>>,
     access: Arc<NodeAccess>,
     view: Mutex<View>,
 }
@@ -27,7 +27,7 @@ type Address = (String, u16);
 struct View {
     read_at: Option<Instant>,
     /// The primaries that they have named, without those of the address.
-    primaries: BTreeMap<Address, Arc<Informant>>,
+    primaries: BTreeMap<Address, Arc<TopologyNode>>,
     claims: Vec<Claim>,
     moves: BTreeSet<Move>,
     /// The slots that this process uses.
@@ -62,7 +62,7 @@ struct Claim {
 }
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Informant>, access: Arc<NodeAccess>) -> Cluster {
+    pub(crate) fn new(seeds: Vec<TopologyNode>, access: Arc<NodeAccess>) -> Cluster {
         Cluster { seeds: seeds.into_iter().map(Arc::new).collect(), access, view: Mutex::default() }
     }
 
@@ -95,11 +95,11 @@ impl Cluster {
 
     async fn read(&self, view: &mut View) -> RedisResult<()> {
         let mut reads = JoinSet::new();
-        for informant in self.seeds.iter().chain(view.primaries.values().take(QUERIED_MAX)) {
-            let informant = Arc::clone(informant);
+        for node in self.seeds.iter().chain(view.primaries.values().take(QUERIED_MAX)) {
+            let node = Arc::clone(node);
             reads.spawn(async move {
-                let answer = informant.query(redis::cmd("CLUSTER").arg("NODES")).await?;
-                knowledge(answer, informant.host())
+                let answer = node.query(redis::cmd("CLUSTER").arg("NODES")).await?;
+                knowledge(answer, node.host())
             });
         }
         let (mut found, mut moves, mut failures) = (Vec::new(), BTreeSet::new(), Vec::new());
@@ -126,7 +126,7 @@ impl Cluster {
                 primaries.insert(address.clone(), known.clone());
             } else {
                 primaries
-                    .insert(address.clone(), Arc::new(Informant::new(self.access.at(address.0.clone(), address.1))));
+                    .insert(address.clone(), Arc::new(TopologyNode::new(self.access.at(address.0.clone(), address.1))));
             }
         }
         let used = std::mem::take(&mut view.used);

@@ -98,8 +98,8 @@ impl Connection {
                 }
                 // It has refused the command: it may be busy with a script.
                 Ok(now) if now.current == Lineage::default().current => {}
-                Ok(_) => self.ends_reign(),
-                Err(error) if is_of_a_replica(error.code()) => self.ends_reign(),
+                Ok(_) => self.ends_generation(),
+                Err(error) if is_of_a_replica(error.code()) => self.ends_generation(),
                 // It is closed, or lost: that says nothing of the node.
                 Err(_) => {}
             }
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// The node is a replica, or was one since this connection was opened: all that were opened before are of no more use.
-    pub(crate) fn ends_reign(&self) {
+    pub(crate) fn ends_generation(&self) {
         if let Connection::Network { lost, .. } = self {
             lost.primary.ends(&lost.lead);
         }

@@ -2,7 +2,7 @@
 //! failed write took effect.
 //!
 //! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`, `address`), which Redis is the primary
-//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), the wait for
+//! (`primary`, `sentinels`, `cluster`, `topology`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), the wait for
 //! replicas (`replicas`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
@@ -23,7 +23,6 @@ mod demands;
 mod error;
 mod format;
 mod identity;
-mod informant;
 mod link;
 mod loading;
 mod mark;
@@ -45,6 +44,7 @@ mod source;
 mod state;
 mod stream_id;
 mod timeline;
+mod topology;
 mod transaction;
 mod witness;
 

@@ -29,7 +29,7 @@ pub(crate) struct Sight {
 
 /// The primary that a process knows, and the one before.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reign {
+pub(crate) struct KnownPrimaries {
     current: KnownPrimary,
     before: KnownPrimary,
     /// The primaries before those that it knows may have been other machines.
@@ -82,7 +82,7 @@ impl Offset {
     }
 }
 
-impl Reign {
+impl KnownPrimaries {
     /// The timeline of the primary.
     pub(crate) fn timeline(&self) -> Timeline {
         self.current.timeline
@@ -137,60 +137,64 @@ mod tests {
 
     #[test]
     fn q17_the_difference_of_two_clocks_is_measured_through_the_steady_one() {
-        let mut reign = Reign::default();
-        reign.saw(sight(1, None, Some(Offset::measured(0, 100_000, 2))));
-        assert_eq!((reign.timeline(), reign.ahead(MOST_MS)), (Timeline(1), ahead(0, 0, 0)), "the first that it knows");
+        let mut primaries = KnownPrimaries::default();
+        primaries.saw(sight(1, None, Some(Offset::measured(0, 100_000, 2))));
+        assert_eq!(
+            (primaries.timeline(), primaries.ahead(MOST_MS)),
+            (Timeline(1), ahead(0, 0, 0)),
+            "the first that it knows"
+        );
         // It is ahead by 99,997 ms at least.
-        reign.measured(Timeline(1), Offset::measured(5_000, 105_000, 5_002));
-        reign.measured(Timeline(2), Offset::measured(5_000, 900_000, 5_002));
+        primaries.measured(Timeline(1), Offset::measured(5_000, 105_000, 5_002));
+        primaries.measured(Timeline(2), Offset::measured(5_000, 900_000, 5_002));
         // And the next one by 105,001 ms at most.
         let next = Some(Offset::measured(10_000, 115_000, 10_004));
-        reign.saw(sight(2, Some(1), next));
-        assert_eq!(reign.ahead(MOST_MS), ahead(1, 5_004, MOST_MS));
-        assert_eq!(reign.ahead(3_000), ahead(1, 3_000, 3_000), "no more than is possible");
+        primaries.saw(sight(2, Some(1), next));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(1, 5_004, MOST_MS));
+        assert_eq!(primaries.ahead(3_000), ahead(1, 3_000, 3_000), "no more than is possible");
         // An old connection leads to the first one again, and then to the second.
-        reign.saw(sight(1, None, Some(Offset::measured(0, 700_000, 2))));
-        assert_eq!(reign.ahead(MOST_MS), ahead(2, 0, MOST_MS), "it is behind");
-        reign.saw(sight(2, Some(1), next));
-        assert_eq!(reign.ahead(MOST_MS), ahead(1, 5_004, MOST_MS));
+        primaries.saw(sight(1, None, Some(Offset::measured(0, 700_000, 2))));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(2, 0, MOST_MS), "it is behind");
+        primaries.saw(sight(2, Some(1), next));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(1, 5_004, MOST_MS));
     }
 
     #[test]
     fn q17_a_measurement_that_took_long_replaces_no_better_one() {
-        let mut reign = Reign::default();
-        reign.saw(sight(1, None, Some(Offset::measured(0, 100_000, 2))));
+        let mut primaries = KnownPrimaries::default();
+        primaries.saw(sight(1, None, Some(Offset::measured(0, 100_000, 2))));
         // The primary was frozen for ten seconds, and nothing else is known of its clock meanwhile.
-        reign.measured(Timeline(1), Offset::measured(5_000, 115_000, 15_000));
+        primaries.measured(Timeline(1), Offset::measured(5_000, 115_000, 15_000));
         let next = Some(Offset::measured(20_000, 120_000, 20_002));
-        reign.saw(sight(2, Some(1), next));
-        assert_eq!(reign.ahead(MOST_MS), ahead(1, 2, MOST_MS));
+        primaries.saw(sight(2, Some(1), next));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(1, 2, MOST_MS));
         // The clock was set by more than the measurement took.
-        reign.measured(Timeline(2), Offset::measured(25_000, 124_000, 26_000));
-        reign.saw(sight(3, Some(2), Some(Offset::measured(30_000, 130_000, 30_002))));
-        assert_eq!(reign.ahead(MOST_MS), ahead(2, 2_002, MOST_MS));
+        primaries.measured(Timeline(2), Offset::measured(25_000, 124_000, 26_000));
+        primaries.saw(sight(3, Some(2), Some(Offset::measured(30_000, 130_000, 30_002))));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(2, 2_002, MOST_MS));
         // The machine stood still for ten seconds, and its clock too. The next quick measurement finds that.
         let slow = Offset::measured(35_000, 135_000, 45_000);
-        reign.measured(Timeline(3), slow);
+        primaries.measured(Timeline(3), slow);
         assert!(!slow.is_quick());
         let quick = Offset::measured(45_100, 135_100, 45_102);
-        reign.measured(Timeline(3), quick);
+        primaries.measured(Timeline(3), quick);
         assert!(quick.is_quick());
-        reign.saw(sight(4, Some(3), Some(Offset::measured(50_000, 150_000, 50_002))));
-        assert_eq!(reign.ahead(MOST_MS), ahead(3, 10_004, MOST_MS));
+        primaries.saw(sight(4, Some(3), Some(Offset::measured(50_000, 150_000, 50_002))));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(3, 10_004, MOST_MS));
     }
 
     #[test]
     fn q17_a_restart_changes_no_clock_and_an_unknown_one_may_be_anything() {
-        let mut reign = Reign::default();
-        reign.saw(sight(1, None, None));
-        reign.saw(sight(2, None, Some(Offset::measured(0, 100_000, 2))));
-        assert_eq!(reign.ahead(MOST_MS), ahead(1, 0, 0), "it was no replica");
-        reign.saw(sight(3, Some(9), None));
-        assert_eq!(reign.ahead(MOST_MS), ahead(2, MOST_MS, MOST_MS));
-        reign.saw(sight(4, None, None));
-        assert_eq!(reign.ahead(MOST_MS), ahead(3, MOST_MS, MOST_MS), "leases may be of before the failover");
-        let mut reign = Reign::default();
-        reign.saw(Sight { is_of_several: true, ..sight(1, None, None) });
-        assert_eq!(reign.ahead(MOST_MS), ahead(0, MOST_MS, MOST_MS), "another node may have been the primary");
+        let mut primaries = KnownPrimaries::default();
+        primaries.saw(sight(1, None, None));
+        primaries.saw(sight(2, None, Some(Offset::measured(0, 100_000, 2))));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(1, 0, 0), "it was no replica");
+        primaries.saw(sight(3, Some(9), None));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(2, MOST_MS, MOST_MS));
+        primaries.saw(sight(4, None, None));
+        assert_eq!(primaries.ahead(MOST_MS), ahead(3, MOST_MS, MOST_MS), "leases may be of before the failover");
+        let mut primaries = KnownPrimaries::default();
+        primaries.saw(Sight { is_of_several: true, ..sight(1, None, None) });
+        assert_eq!(primaries.ahead(MOST_MS), ahead(0, MOST_MS, MOST_MS), "another node may have been the primary");
     }
 }

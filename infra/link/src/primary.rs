@@ -1,9 +1,9 @@
 //! Where the primary of a store is: at one address, or where its Sentinels (X2) or the nodes of its Redis Cluster (Q17) say.
 
 use crate::cluster::Cluster;
-use crate::informant::Claimed;
 use crate::nodes::NodeAccess;
 use crate::sentinels::Sentinels;
+use crate::topology::Claimed;
 use redis::{Client, RedisResult};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
@@ -21,9 +21,9 @@ const NAMED_FOR: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Primary {
     leads: Arc<Leads>,
-    /// How many primaries there have been before this one, as far as is known. One that becomes the primary again counts again: it
-    /// has another timeline then, at the same address.
-    reign: Arc<AtomicU64>,
+    /// How many primaries there have been before this one, as far as is known. A node that becomes the primary again begins another
+    /// generation: it has another timeline then, at the same address.
+    generation: Arc<AtomicU64>,
 }
 
 enum Leads {
@@ -36,7 +36,7 @@ enum Leads {
 #[derive(Clone)]
 pub(crate) struct Lead {
     pub(crate) client: Client,
-    reign: u64,
+    generation: u64,
 }
 
 /// A primary that others name.
@@ -70,7 +70,7 @@ impl From<Client> for Primary {
 
 impl Primary {
     fn new(leads: Leads) -> Primary {
-        Primary { leads: Arc::new(leads), reign: Arc::default() }
+        Primary { leads: Arc::new(leads), generation: Arc::default() }
     }
 
     pub(crate) fn at(node: NodeAccess) -> Primary {
@@ -133,8 +133,8 @@ impl Primary {
             Leads::At(node) => return Ok(self.leads_to(node.client(None)?)),
             Leads::By(named) => named,
         };
-        named.watched.call_once(|| drop(tokio::spawn(watch(Arc::downgrade(&self.leads), self.reign.clone()))));
-        let found = match named.find(Duration::ZERO, &self.reign).await {
+        named.watched.call_once(|| drop(tokio::spawn(watch(Arc::downgrade(&self.leads), self.generation.clone()))));
+        let found = match named.find(Duration::ZERO, &self.generation).await {
             Ok(client) => client,
             // A primary outlives those who name it.
             Err(error) => named.current.borrow().clone().ok_or(error)?,
@@ -144,7 +144,7 @@ impl Primary {
 
     /// No connection is open yet: whatever changes from here on, it will not be current.
     fn leads_to(&self, client: Client) -> Lead {
-        Lead { client, reign: self.reign.load(Ordering::Acquire) }
+        Lead { client, generation: self.generation.load(Ordering::Acquire) }
     }
 
     /// Whether a connection that was opened with this leads to the primary, as far as is known, and no other node was the primary
@@ -154,14 +154,14 @@ impl Primary {
             Leads::To(_) | Leads::At(_) => true,
             Leads::By(named) => named.current.borrow().as_ref().is_none_or(|current| is_same(current, &lead.client)),
         };
-        is_named && self.reign.load(Ordering::Acquire) == lead.reign
+        is_named && self.generation.load(Ordering::Acquire) == lead.generation
     }
 
     /// The node has answered as a replica does: no connection that was opened before that is current any more. Of many such answers,
     /// the first one does that.
     pub(crate) fn ends(&self, lead: &Lead) {
-        let (before, after) = (lead.reign, lead.reign + 1);
-        let _ = self.reign.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
+        let (before, after) = (lead.generation, lead.generation + 1);
+        let _ = self.generation.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Whether this process would know if another node had been the primary. Of a node at a plain address, only its timeline says so.
@@ -198,19 +198,19 @@ impl Named {
     }
 
     /// `age_max`: of what the nodes of a Redis Cluster have said.
-    async fn find(&self, age_max: Duration, reign: &AtomicU64) -> RedisResult<Client> {
+    async fn find(&self, age_max: Duration, generation: &AtomicU64) -> RedisResult<Client> {
         let claimed = match &self.by {
             By::Sentinels(sentinels, _) => sentinels.primary().await?,
             By::Slot(cluster, slot) => cluster.primary(*slot, age_max).await?,
         };
-        self.take(claimed, reign)
+        self.take(claimed, generation)
     }
 
-    /// The client of the primary that they name. `reign` grows if another node was the primary since the last answer.
-    fn take(&self, Claimed { host, port, epoch }: Claimed, reign: &AtomicU64) -> RedisResult<Client> {
+    /// The client of the primary that they name. `generation` grows if another node was the primary since the last answer.
+    fn take(&self, Claimed { host, port, epoch }: Claimed, generation: &AtomicU64) -> RedisResult<Client> {
         let access = self.access();
         let address = access.address(host, port);
-        // Held to the end: the client, the epoch and the reign belong together.
+        // Held to the end: the client, the epoch and the generation belong together.
         let mut answered = self.answered();
         let current = self.current.borrow().clone();
         if let Some(current) = current.filter(|current| current.get_connection_info().addr() == &address) {
@@ -218,14 +218,14 @@ impl Named {
             // One who has missed the last failover may answer alone: its epoch is earlier.
             if epoch > answered.epoch {
                 answered.epoch = epoch;
-                reign.fetch_add(1, Ordering::AcqRel);
+                generation.fetch_add(1, Ordering::AcqRel);
             }
             return Ok(current);
         }
         let client = access.client(Some(address))?;
         (answered.at, answered.epoch) = (Some(Instant::now()), epoch);
         let before = self.current.send_replace(Some(client.clone()));
-        reign.fetch_add(1, Ordering::AcqRel);
+        generation.fetch_add(1, Ordering::AcqRel);
         if before.is_some() {
             let slot = match &self.by {
                 By::Slot(_, slot) => Some(*slot),
@@ -242,12 +242,12 @@ fn is_same(a: &Client, b: &Client) -> bool {
 }
 
 /// Reads what they say, until the primary has no users: a connection to a primary that was cut off stays open.
-async fn watch(primary: Weak<Leads>, reign: Arc<AtomicU64>) {
+async fn watch(primary: Weak<Leads>, generation: Arc<AtomicU64>) {
     loop {
         sleep(READ_EVERY).await;
         let Some(leads) = primary.upgrade() else { return };
         if let Leads::By(named) = &*leads
-            && let Err(error) = named.find(READ_EVERY / 2, &reign).await
+            && let Err(error) = named.find(READ_EVERY / 2, &generation).await
         {
             tracing::debug!(%error, "it is unknown whether the connection still leads to the primary");
         }
@@ -278,7 +278,7 @@ mod tests {
         let primary = Primary::of_slot(Arc::new(Cluster::new(Vec::new(), access)), 0);
         let Leads::By(named) = &*primary.leads else { panic!("a slot is named by the nodes") };
         assert!(!primary.is_watched(), "no node has answered");
-        for (host, epoch, reign) in [
+        for (host, epoch, generation) in [
             ("a", 1, 1),
             ("a", 1, 1),
             // This process has missed the one in between.
@@ -290,8 +290,8 @@ mod tests {
             ("a", 5, 4),
         ] {
             let claimed = Claimed { host: host.to_owned(), port: 1, epoch };
-            named.take(claimed, &primary.reign).expect("a client");
-            assert_eq!(primary.reign.load(Ordering::Acquire), reign, "{host} {epoch}");
+            named.take(claimed, &primary.generation).expect("a client");
+            assert_eq!(primary.generation.load(Ordering::Acquire), generation, "{host} {epoch}");
         }
         assert!(primary.is_watched());
     }

@@ -1,6 +1,6 @@
 //! Which Redis is the primary, by its Sentinels (X2; decision 0077).
 
-use crate::informant::{Claimed, Informant};
+use crate::topology::{Claimed, TopologyNode};
 use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use tokio::task::JoinSet;
 
 /// The Sentinels of one primary.
 pub(crate) struct Sentinels {
-    sentinels: Vec<Arc<Informant>>,
+    sentinels: Vec<Arc<TopologyNode>>,
     /// Their name of the primary.
     name: Arc<str>,
 }
 
 impl Sentinels {
-    pub(crate) fn new(sentinels: Vec<Informant>, name: &str) -> Sentinels {
+    pub(crate) fn new(sentinels: Vec<TopologyNode>, name: &str) -> Sentinels {
         Sentinels { sentinels: sentinels.into_iter().map(Arc::new).collect(), name: name.into() }
     }
 

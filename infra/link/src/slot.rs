@@ -68,7 +68,7 @@ impl Open<'_> {
     /// A call has failed: the next one opens another connection, if this one is of no more use. To a replica, no connection is of use.
     pub(crate) async fn failed(&self, error: &LinkError) {
         if is_of_a_replica(error.source.code()) {
-            self.connection.ends_reign();
+            self.connection.ends_generation();
         }
         if error.lost {
             self.abandon().await;

@@ -3,7 +3,7 @@
 
 use crate::Link;
 use crate::error::begin_disk_errors;
-use crate::offset::{Ahead, Offset, Reign, Sight};
+use crate::offset::{Ahead, KnownPrimaries, Offset, Sight};
 use crate::own_clock::{OwnClock, steady_ms};
 use crate::timeline::Timeline;
 use metrics::{Unit, describe_gauge, gauge};
@@ -28,7 +28,7 @@ pub struct Witness {
     is_warned: AtomicBool,
     logged_at: Mutex<Option<Instant>>,
     /// The primary, as the last call found it.
-    reign: Mutex<Reign>,
+    primaries: Mutex<KnownPrimaries>,
     /// Since the first time that was read.
     own: Mutex<Option<OwnClock>>,
     /// The last comparison has found that the clocks differ.
@@ -59,7 +59,7 @@ impl Witness {
 
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
         let (is_warned, differs, logged_at) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
-        Witness { what, skew_max_ms, is_warned, logged_at, reign: Mutex::default(), own: Mutex::default(), differs }
+        Witness { what, skew_max_ms, is_warned, logged_at, primaries: Mutex::default(), own: Mutex::default(), differs }
     }
 
     /// This process's time, with which Redis's is compared, in Unix ms. A step of this machine's clock beyond the bound is accepted only
@@ -79,22 +79,22 @@ impl Witness {
         self.skew_max_ms
     }
 
-    fn reign(&self) -> MutexGuard<'_, Reign> {
-        self.reign.lock().unwrap_or_else(PoisonError::into_inner)
+    fn primaries(&self) -> MutexGuard<'_, KnownPrimaries> {
+        self.primaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timeline of the primary, and how far its clock may be ahead of that of the one before.
     pub(crate) fn timeline(&self) -> (Timeline, Ahead) {
         // One clock may be behind by the bound, and the other one ahead.
         let bound_ms = if self.skew_max_ms > 0 { self.skew_max_ms } else { Witness::SKEW_MAX_MS };
-        let reign = self.reign();
-        (reign.timeline(), reign.ahead(bound_ms.saturating_mul(2)))
+        let primaries = self.primaries();
+        (primaries.timeline(), primaries.ahead(bound_ms.saturating_mul(2)))
     }
 
     /// A connection leads to this primary.
     pub(crate) fn saw(&self, sight: Sight) {
         let offset = sight.offset.filter(|offset| self.is_plausible(*offset));
-        self.reign().saw(Sight { offset, ..sight });
+        self.primaries().saw(Sight { offset, ..sight });
     }
 
     /// While one of the clocks is wrong, no script accepts a time, and the difference says nothing of later.
@@ -160,7 +160,7 @@ impl Witness {
                 let received_ms = self.now_ms();
                 let offset = Offset::measured(steady_sent_ms, store_ms, steady_ms());
                 if self.is_plausible(offset) {
-                    self.reign().measured(timeline, offset);
+                    self.primaries().measured(timeline, offset);
                 }
                 if !offset.is_quick() {
                     pause = PROBE_AGAIN;

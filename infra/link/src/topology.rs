@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// The longest wait for an answer. A process waits for all of its informants: the last one may be the only one that knows of a
+/// The longest wait for an answer. A process waits for all of these nodes: the last one may be the only one that knows of a
 /// failover.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// One informant, and a connection to it.
-pub(crate) struct Informant {
+/// A node that says which one is the primary, and a connection to it.
+pub(crate) struct TopologyNode {
     access: NodeAccess,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// The primary, as informants know it.
+/// The primary, as such nodes know it.
 pub(crate) struct Claimed {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -25,14 +25,14 @@ pub(crate) struct Claimed {
     pub(crate) epoch: u64,
 }
 
-impl Informant {
-    pub(crate) fn new(access: NodeAccess) -> Informant {
-        Informant { access, connection: Mutex::default() }
+impl TopologyNode {
+    pub(crate) fn new(access: NodeAccess) -> TopologyNode {
+        TopologyNode { access, connection: Mutex::default() }
     }
 
     /// Its answer to a command. An error begins with its address.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, String> {
-        // The wait for the callers before this one counts, too: otherwise each would wait for an informant that hangs after the
+        // The wait for the callers before this one counts, too: otherwise each would wait for a node that hangs after the
         // other.
         let answer = timeout(ANSWER_TIMEOUT, Box::pin(self.read(command)));
         let answer = answer.await.unwrap_or_else(|_| Err(unusable("it does not answer in time")));

@@ -1,5 +1,5 @@
 //! A primary that becomes a replica and then the primary again, while a process has sent it nothing (X1, X2, Q17): its connection has
-//! the address of the primary, and the timeline of its former reign.
+//! the address of the primary, and the timeline of an earlier generation.
 
 use super::machines::Redis;
 use super::replication::{command, follows};
@@ -38,17 +38,17 @@ async fn x2_a_primary_that_is_named_again_is_another_one() {
     let before = timeline().await;
     assert_eq!(timeline().await, before);
 
-    let reign = async |node: &Redis| {
+    let becomes_primary = async |node: &Redis| {
         command(node, &["REPLICAOF", "NO", "ONE"]).await;
         sentinel.names(node.port()).await;
         primary.client().await.expect("an answer");
     };
     follows(&second, &first).await;
-    reign(&second).await;
+    becomes_primary(&second).await;
     follows(&first, &second).await;
-    reign(&first).await;
+    becomes_primary(&first).await;
     let after = timeline().await;
-    assert_ne!(after, before, "the connection is that of the former reign");
+    assert_ne!(after, before, "the connection is that of the earlier generation");
     assert_eq!(timeline().await, after);
 }
 
@@ -67,7 +67,7 @@ async fn x1_a_server_that_was_idle_meanwhile_gives_higher_tokens_than_the_lost_o
     idle.put((0..3).map(|number| message(&format!("m{number}"), number))).await;
     let earlier = idle.take_one().await.fencing_token;
 
-    // The first one has the whole reign of the second but for its last writes.
+    // The first one has all writes of the second but its last ones.
     follows(&second, &first).await;
     command(&second, &["REPLICAOF", "NO", "ONE"]).await;
     follows(&first, &second).await;
