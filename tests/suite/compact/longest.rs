@@ -4,6 +4,7 @@
 
 use super::cold::until_cold;
 use super::fuzz::pieces;
+use tallystone_link::wall_ms;
 use tallystone_tests::compact::{Engine, Node, Reply, Setup, Turns, Wire, eventually};
 
 pub(super) const RUNS: usize = 15;
@@ -135,6 +136,21 @@ fn w1_no_command_takes_the_engine_a_millisecond() {
             };
             let took = (1_000..).take(RUNS).map(|time| took_us(&mut wire, &newer(time))).min().expect("a run");
             longest.push((took, "CT.PSETNEWER wide".to_owned()));
+            // All count or none: the last one is refused, and all others are taken back, ids that were there and new ones.
+            let now_ms = wall_ms();
+            for (name, first) in [("taken back", 100_000), ("new ids taken back", 200_000)] {
+                let took = (0..RUNS as u64).map(|run| {
+                    let ids = first + run * 512..first + run * 512 + 511;
+                    let refused = [&0_u64.to_le_bytes()[..], &[2], &i32::MIN.to_le_bytes()].concat();
+                    let token = format!("TOKEN {first}-{run} TIME {now_ms}");
+                    let command =
+                        [words("CT.PINCRBY four"), vec![[packed(ids), refused].concat()], words(&token)].concat();
+                    let (took, reply) = logged(&mut wire, &command);
+                    assert_eq!((reply.items()[0].int(), reply.items().len()), (0, 513), "{reply:.200}");
+                    took
+                });
+                longest.push((took.min().expect("a run"), format!("CT.PINCRBY four, {name}")));
+            }
             println!("{engine:?} {order}, in µs: {longest:?}");
             assert!(longest.iter().all(|(took, _)| *took < MOST_US), "{longest:?}");
         }

@@ -113,7 +113,7 @@ async fn v3_a_long_backlog_of_old_records_counts() {
     drop(stage);
 }
 
-/// Nobody can say whether they have counted: they are reported, and do not delay the next ones.
+/// The counters can no longer say whether they have counted. They are reported, and do not delay the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_adds_that_wait_for_longer_than_the_counters_know_their_tokens_are_unresolved() {
     let mut machines = Machines::start(0).await;

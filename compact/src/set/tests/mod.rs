@@ -130,6 +130,31 @@ fn figure(figures: &Figures, name: &str) -> i64 {
 
 const TABLES: usize = 2_000;
 
+/// Ids for which a table has no slot: their search would be too long, or they are late and it is full.
+#[test]
+fn w2_ids_without_a_slot_are_in_the_extend_dictionary() {
+    const SLOTS: u64 = 1 << 10;
+    let reads_all = |set: &mut CounterSet, end: u64| {
+        (0..end).all(|id| set.read_field(id, 0, &Fetched::none()) == Ok(1 + id.cast_signed()))
+    };
+    for order in [Order::Rising, Order::Random] {
+        let options = Options { order, table_slots: SLOTS, probe_max: 1, ..Options::default() };
+        let schema = Schema::new(vec![Field::parse(b"a", b"20").unwrap()]).unwrap();
+        let mut set = CounterSet::new(schema, options, 7).unwrap();
+        fill(&mut set, 0..SLOTS * 3 / 4);
+        let extend = set.totals().extend;
+        assert!(extend > 0 && extend < SLOTS / 4, "{order:?}: {extend}, with a quarter of the slots free");
+        assert!(reads_all(&mut set, SLOTS * 3 / 4), "{order:?}");
+    }
+    let mut set = set(Order::Rising, SLOTS);
+    (0..SLOTS).for_each(|id| fill(&mut set, 2 * id..2 * id + 1));
+    assert_eq!((set.tables(0, 3).len(), set.totals().extend), (2, 0), "the first table is full");
+    (0..SLOTS / 2).for_each(|id| fill(&mut set, 2 * id + 1..2 * id + 2));
+    assert_eq!(set.tables(0, 3).len(), 2, "late ids begin no table");
+    assert!(set.totals().extend > SLOTS / 4, "{}", set.totals().extend);
+    assert!(reads_all(&mut set, SLOTS));
+}
+
 #[test]
 fn w2_tables_are_shown_without_visiting_the_others() {
     let mut disk = Disk::default();
