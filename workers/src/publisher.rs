@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Counts that wait at most, about 10 MB of memory. Those beyond are dropped.
 const WAITING_MAX: usize = 100_000;
-/// Counts that are sent together. What they go to divides them into commands.
+/// Counts of one call of `CounterSets`, which divides them into commands.
 const BATCH_MAX: usize = 1_000;
 /// Rollups that end within this time are published together.
 const TOGETHER: Duration = Duration::from_millis(5);

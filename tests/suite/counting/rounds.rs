@@ -85,7 +85,7 @@ async fn all_events(client: &CounterClient, counter: &str) -> Vec<i64> {
 
 async fn kill_and_count(mut machines: Machines) -> (Machines, Load) {
     let rounds = amount(ROUNDS, ROUNDS_LONG);
-    let mut rng = StdRng::seed_from_u64(u64::from(crate::crash::seed()));
+    let mut rng = StdRng::seed_from_u64(crate::crash::seed());
     let config = NamespaceConfig { thresholds: Some(crossings::thresholds()), ..config() };
     machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
     let (done, until) = watch::channel(false);

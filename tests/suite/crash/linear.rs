@@ -39,7 +39,7 @@ async fn q13_short_histories_are_linearizable_whatever_is_killed() {
     let (mut unheard, mut judged_twice) = (0, 0);
     for (number, victim) in [None, Some(Victim::Redis), Some(Victim::Server(0))].into_iter().enumerate() {
         for round in 0..rounds {
-            let mut rng = StdRng::seed_from_u64(u64::from(seed) << 20 | (number as u64) << 16 | round);
+            let mut rng = StdRng::seed_from_u64(seed << 20 | (number as u64) << 16 | round);
             let queue = format!("{number}-{round}");
             let history = Shared::default();
             let creator = machines.clients[1].with_retry_for(Duration::from_secs(60));

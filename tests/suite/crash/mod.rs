@@ -41,11 +41,11 @@ mod unloadable;
 mod walks;
 
 /// The seed of the choices of a run: `TALLYSTONE_CRASH_SEED`, else a random one. Prints it.
-pub(crate) fn seed() -> u32 {
+pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
         Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
         Err(_) => rand::random::<u32>(),
     };
     println!("TALLYSTONE_CRASH_SEED={seed}");
-    seed
+    u64::from(seed)
 }

@@ -41,7 +41,7 @@ async fn q17_nothing_acknowledged_is_lost_where_queues_have_shards() {
 }
 
 async fn kill_in_rounds(shards: u32, rounds: u32) {
-    let mut rng = StdRng::seed_from_u64(u64::from(super::seed()));
+    let mut rng = StdRng::seed_from_u64(super::seed());
     let mut machines = Machines::start().await;
     let (phase, phases) = watch::channel(Phase::Load);
     let mut tasks = JoinSet::new();

@@ -14,7 +14,7 @@ const KILLS: usize = 16;
 const DAY_MS: i64 = 86_400_000;
 
 pub(super) fn rng() -> StdRng {
-    StdRng::seed_from_u64(u64::from(crate::crash::seed()))
+    StdRng::seed_from_u64(crate::crash::seed())
 }
 
 /// Records of all ages: of now, late, older than any namespace accepts, and of the future.

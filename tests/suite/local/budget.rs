@@ -3,8 +3,9 @@
 
 use super::service::Service;
 use super::spender::{self, GRANT_MAX, NS, client, options, units};
-use super::{POLL, namespace, seed};
+use super::{POLL, namespace};
 use crate::counting::house::{House, until};
+use crate::crash::seed;
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

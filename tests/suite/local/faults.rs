@@ -1,10 +1,11 @@
 //! The service, its Redis and the process that adds, killed and stopped under pushes (L2). `TALLYSTONE_TEST_LONG` makes the random test ten
 //! times as long.
 
+use super::ACCEPT_LIMIT;
 use super::adder;
 use super::folder::{Folder, until_counted, until_pushed};
 use super::service::Service;
-use super::{ACCEPT_LIMIT, seed};
+use crate::crash::seed;
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -1,9 +1,10 @@
 //! kill -9 of a process that adds, at the steps of its pushes and at random moments (L2). `TALLYSTONE_TEST_LONG`: a
 //! thousand kills at steps, and about as many at random moments.
 
+use super::adder;
 use super::folder::Folder;
 use super::service::Service;
-use super::{adder, seed};
+use crate::crash::seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;

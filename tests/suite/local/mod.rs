@@ -25,11 +25,6 @@ const POLL: Duration = Duration::from_millis(10);
 /// Short, so that a stopped service makes pushes too old.
 const ACCEPT_LIMIT: Duration = Duration::from_millis(800);
 
-/// The seed of the choices of a test, which `TALLYSTONE_CRASH_SEED` repeats.
-fn seed() -> u64 {
-    u64::from(crate::crash::seed())
-}
-
 /// A namespace that is rolled up soon.
 fn namespace(counter_type: CounterType) -> NamespaceConfig {
     NamespaceConfig {

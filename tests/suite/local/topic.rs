@@ -1,10 +1,11 @@
 //! Pushes through a Kafka topic that a real ingest reads (L2): the process that adds, the broker and the service are killed, and each
 //! add counts once.
 
+use super::adder;
 use super::folder::{Folder, until_counted, until_pushed};
 use super::service::Service;
-use super::{adder, seed};
 use crate::crash::machines::Server;
+use crate::crash::seed;
 use crate::ingest::topics::{Topics, header, now_ms};
 use crate::system::program::SOON;
 use rand::rngs::StdRng;

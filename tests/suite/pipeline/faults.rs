@@ -95,7 +95,7 @@ impl Loads {
 }
 
 fn rng() -> StdRng {
-    StdRng::seed_from_u64(u64::from(crate::crash::seed()))
+    StdRng::seed_from_u64(crate::crash::seed())
 }
 
 async fn check_history(installation: &mut Installation, via: usize, queues: Vec<(String, Vec<String>)>) {

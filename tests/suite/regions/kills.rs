@@ -16,7 +16,7 @@ const COUNTERS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n12_every_region_has_the_exact_sum_whatever_is_killed() {
-    let mut random = StdRng::seed_from_u64(crate::crash::seed().into());
+    let mut random = StdRng::seed_from_u64(crate::crash::seed());
     let mut stage = Stage::start(random.random()).await;
     stage.namespace(CounterType::Eventual).await;
     let (done, until) = watch::channel(false);

@@ -88,9 +88,12 @@ impl Disk {
 }
 
 fn set(order: Order, table_slots: u64) -> CounterSet {
+    set_with(Options { order, table_slots, ..Options::default() })
+}
+
+fn set_with(options: Options) -> CounterSet {
     let fields =
         [("a", "20"), ("b", "i12")].map(|(name, width)| Field::parse(name.as_bytes(), width.as_bytes()).unwrap());
-    let options = Options { order, table_slots, ..Options::default() };
     CounterSet::new(Schema::new(fields.into()).unwrap(), options, 7).unwrap()
 }
 
@@ -138,9 +141,7 @@ fn w2_ids_without_a_slot_are_in_the_extend_dictionary() {
         (0..end).all(|id| set.read_field(id, 0, &Fetched::none()) == Ok(1 + id.cast_signed()))
     };
     for order in [Order::Rising, Order::Random] {
-        let options = Options { order, table_slots: SLOTS, probe_max: 1, ..Options::default() };
-        let schema = Schema::new(vec![Field::parse(b"a", b"20").unwrap()]).unwrap();
-        let mut set = CounterSet::new(schema, options, 7).unwrap();
+        let mut set = set_with(Options { order, table_slots: SLOTS, probe_max: 1, ..Options::default() });
         fill(&mut set, 0..SLOTS * 3 / 4);
         let extend = set.totals().extend;
         assert!(extend > 0 && extend < SLOTS / 4, "{order:?}: {extend}, with a quarter of the slots free");
