@@ -5,6 +5,7 @@ use crate::names::{MessageId, Metadata};
 use crate::refusal::Refusal;
 use crate::state::State;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// A message as its sender describes it. All but `coalesce` and the trace context is its *content*: the same id with the
 /// same content is the same message (Q10).
@@ -102,6 +103,15 @@ pub struct Lease {
     pub expires_at_ms: u64,
     /// The message's version.
     pub version: u32,
+}
+
+impl Lease {
+    /// Says that so much of it has passed: workers take the difference of its times for what is left. Returns whether anything is left.
+    pub fn begin_later(&mut self, by: Duration) -> bool {
+        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.leased_at_ms = self.leased_at_ms.saturating_add(by_ms);
+        self.leased_at_ms < self.expires_at_ms
+    }
 }
 
 /// A message in the store.

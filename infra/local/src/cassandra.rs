@@ -4,7 +4,7 @@ use crate::LocalError;
 use crate::child::{Launch, Readiness};
 use crate::installed::{cassandra, java, java_home};
 use crate::lock::{lock, make_dir, unusable};
-use crate::ports::{free_port, on_a_port};
+use crate::ports::{free_port_except, on_a_port};
 use crate::running::Running;
 use std::ffi::OsString;
 use std::io;
@@ -86,7 +86,7 @@ impl PrivateCassandra {
         let start = async |port: u16| {
             // Before anything is written: another may be running there.
             let lock = lock("cassandra", &dir).await?;
-            let storage_port = free_port().map_err(unusable(&dir))?;
+            let storage_port = free_port_except(&[port]).map_err(unusable(&dir))?;
             configure(&options, &dir, port, storage_port).map_err(unusable(&dir))?;
             let mut command = vec!["--".into(), java(&java_home).into_os_string()];
             command.extend(arguments(&options, &dir, &service.join("libs")));

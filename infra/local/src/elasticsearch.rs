@@ -7,7 +7,7 @@ use crate::LocalError;
 use crate::child::{Launch, Readiness};
 use crate::installed::{java_home, service};
 use crate::lock::{lock, make_dir, unusable};
-use crate::ports::{free_port, on_a_port};
+use crate::ports::{free_port_except, on_a_port};
 use crate::running::Running;
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl PrivateElasticsearch {
         let start = async |port: u16| {
             // Before anything is written: another may be running there.
             let lock = lock("elasticsearch", &dir).await?;
-            let transport_port = free_port().map_err(unusable(&dir))?;
+            let transport_port = free_port_except(&[port]).map_err(unusable(&dir))?;
             configure(&options, &dir, port, transport_port).map_err(unusable(&dir))?;
             let mut command = other_user();
             command.extend(["--".into(), service.join("bin/elasticsearch").into_os_string()]);

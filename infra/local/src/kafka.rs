@@ -4,7 +4,7 @@ use crate::LocalError;
 use crate::child::{Launch, Readiness};
 use crate::installed::{java, java_home, service};
 use crate::lock::{lock, make_dir, unusable};
-use crate::ports::{free_port, on_a_port};
+use crate::ports::{free_port_except, on_a_port};
 use crate::running::Running;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -66,7 +66,7 @@ impl PrivateKafka {
         let start = async |port: u16| {
             // Before anything is written: another may be running there.
             let lock = lock("kafka", &dir).await?;
-            let controller_port = free_port().map_err(unusable(&dir))?;
+            let controller_port = free_port_except(&[port]).map_err(unusable(&dir))?;
             configure(&options, &dir, port, controller_port).map_err(unusable(&dir))?;
             let java = Java {
                 program: java(&java_home),

@@ -27,7 +27,7 @@ pub use error::LocalError;
 pub use installed::{duckdb, moto, redis_py, valkey_server};
 pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
 pub use module::{MODULE_FILE, compact_module};
-pub use ports::free_port;
+pub use ports::{free_port, free_port_except};
 pub use private::private_dir;
 pub use private_cluster::PrivateCluster;
 pub use redis::{Fsync, Password, PrivateRedis, PrivateRedisOptions, REDIS_CONF, Redis};

@@ -15,6 +15,19 @@ pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
+/// The same, and none of these, which services will bind later.
+///
+/// # Errors
+/// The system has none.
+pub fn free_port_except(taken: &[u16]) -> io::Result<u16> {
+    loop {
+        let port = free_port()?;
+        if !taken.contains(&port) {
+            return Ok(port);
+        }
+    }
+}
+
 /// Starts on the port given, or on a free one, and once more if a process took a port meanwhile.
 pub(crate) async fn on_a_port<T>(
     port: Option<u16>,

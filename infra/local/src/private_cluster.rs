@@ -2,7 +2,7 @@
 
 use crate::cluster::{ClusterNode, make_cluster, meet_again};
 use crate::lock::{make_dir, unusable};
-use crate::ports::free_port;
+use crate::ports::free_port_except;
 use crate::private::new_password;
 use crate::redis::{Password, PrivateRedis, PrivateRedisOptions};
 use crate::{LocalError, REDIS_CONF};
@@ -42,14 +42,17 @@ impl PrivateCluster {
         let (folder, unusable) = (make_dir(dir)?, unusable(dir));
         let password = new_password().map_err(&unusable)?;
         let is_made = folder.join(MADE).exists();
-        let (mut options, mut members) = (Vec::new(), Vec::new());
+        let (mut options, mut members, mut taken) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=NODES {
             let node_dir = folder.join(format!("node-{number}"));
             if !is_made && node_dir.exists() {
                 // An earlier start has ended before the nodes were a cluster: they have no data.
                 std::fs::remove_dir_all(&node_dir).map_err(&unusable)?;
             }
-            let (port, bus_port) = (free_port().map_err(&unusable)?, free_port().map_err(&unusable)?);
+            let port = free_port_except(&taken).map_err(&unusable)?;
+            taken.push(port);
+            let bus_port = free_port_except(&taken).map_err(&unusable)?;
+            taken.push(bus_port);
             let member = ClusterNode { port, bus_port, password: Some(password.clone()) };
             let mut extra_args = member.arguments(NODE_TIMEOUT_MS);
             extra_args.extend(["--cluster-require-full-coverage", "no"].map(str::to_owned));

@@ -37,8 +37,8 @@ pub(super) struct Outcome {
     pub(super) cancel: Option<(Parts<Transition>, Items<Transition>)>,
     pub(super) enqueue: Option<(Parts<Enqueued>, Items<Enqueued>)>,
     pub(super) dequeue: Option<(DequeueBatch, Result<Dequeued, Refusal>)>,
-    /// When the store answered the dequeue: the other calls of the flush may take longer, and the leases run.
-    pub(super) dequeued_at: Instant,
+    /// When the dequeue was sent: its leases run from then on at the earliest.
+    pub(super) dequeue_sent_at: Instant,
     /// The messages that the dequeue has leased.
     pub(super) leased: Load,
     /// The dequeue was executed before a part of the other calls: the enqueue had to create its queue first, or a call had
@@ -157,16 +157,16 @@ pub(super) async fn perform<S: Store>(
     let dequeue = flush.dequeue.map(|batch| {
         let call = async {
             let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.ticket)).await;
-            ((batch, answer), Instant::now())
+            (batch, answer)
         };
         call.boxed()
     });
     let (complete, release, extend, cancel, enqueue, dequeue) =
         futures::join!(complete, release, extend, cancel, OptionFuture::from(enqueue), OptionFuture::from(dequeue),);
-    let (dequeue, dequeued_at) = dequeue.map_or((None, began), |(dequeue, at)| (Some(dequeue), at));
     let leased = dequeue.as_ref().map_or(Load::default(), |(_, answer)| leased(answer));
     permit.leased(leased.cost());
-    let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, dequeued_at, leased, overtaken };
+    let outcome =
+        Outcome { complete, release, extend, cancel, enqueue, dequeue, dequeue_sent_at: began, leased, overtaken };
     let is_store_away = outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. }));
     permit.set_store_away(is_store_away);
     if let Some(flow) = permit.slow_flow(began.elapsed()).filter(|_| !is_store_away) {

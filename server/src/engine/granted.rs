@@ -15,8 +15,8 @@ pub(crate) trait LeaseReturn: Send + Sync {
 /// caller between the store's reply and its own, no message stays leased without a worker.
 pub(crate) struct Granted {
     leases: Vec<Lease>,
-    /// When this server got them from the store.
-    pub(crate) arrived_at: Instant,
+    /// When this server requested them from the store: they run from then on at the earliest.
+    pub(crate) requested_at: Instant,
     /// `None`: dropped leases are not released.
     returns: Option<(Arc<dyn LeaseReturn>, Shard)>,
 }
@@ -25,17 +25,17 @@ impl Granted {
     /// Leases that are released if they are not taken.
     pub(super) fn returning(
         leases: Vec<Lease>,
-        arrived_at: Instant,
+        requested_at: Instant,
         returns: Arc<dyn LeaseReturn>,
         shard: &Shard,
     ) -> Self {
         let returns = (!leases.is_empty()).then(|| (returns, shard.clone()));
-        Granted { leases, arrived_at, returns }
+        Granted { leases, requested_at, returns }
     }
 
     /// Leases that stay with their request id: a retry of the call gets them, and without a retry they expire (Q10).
-    pub(super) fn kept(leases: Vec<Lease>, arrived_at: Instant) -> Self {
-        Granted { leases, arrived_at, returns: None }
+    pub(super) fn kept(leases: Vec<Lease>, requested_at: Instant) -> Self {
+        Granted { leases, requested_at, returns: None }
     }
 
     /// No leases: nothing was runnable.

@@ -283,7 +283,8 @@ impl<S: Store> Lane<S> {
         let now = Instant::now();
         self.absent |= outcome.finds_queue() == Some(false);
         count(&outcome, &self.tally);
-        let Outcome { complete, release, extend, cancel, enqueue, dequeue, dequeued_at, leased, overtaken } = outcome;
+        let Outcome { complete, release, extend, cancel, enqueue, dequeue, dequeue_sent_at, leased, overtaken } =
+            outcome;
         let wrote = complete.is_some() || release.is_some() || cancel.is_some() || enqueue.is_some();
         self.answer(complete, |event| Some(&mut event.completed));
         self.answer(release, |event| Some(&mut event.released));
@@ -301,8 +302,8 @@ impl<S: Store> Lane<S> {
             }
             let (lanes, shard) = (&self.lanes, &self.shard);
             let retry = self.waiting.settle(batch, answer, now, |leases, has_request_id| match has_request_id {
-                true => Granted::kept(leases, dequeued_at),
-                false => Granted::returning(leases, dequeued_at, lanes.clone(), shard),
+                true => Granted::kept(leases, dequeue_sent_at),
+                false => Granted::returning(leases, dequeue_sent_at, lanes.clone(), shard),
             });
             self.timers.retry(retry, now);
         }

@@ -129,9 +129,9 @@ impl<'a, S: Store> Dequeue<'a, S> {
         if self.is_repeat() {
             return;
         }
-        let mut known = self.queue.known();
+        let (mut known, now) = (self.queue.known(), Instant::now());
         for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(open, _)| !open.has_id) {
-            open.gets(known.found().take(request, open.left));
+            open.gets(known.found().take(request, open.left, now));
         }
     }
 

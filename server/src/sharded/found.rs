@@ -33,6 +33,8 @@ impl Lost {
 pub(super) struct Found {
     request: DequeueRequest,
     leases: Vec<Lease>,
+    /// When the shard was requested to repeat them: what it says is left of them ran from then on at the earliest.
+    repeated_at: Instant,
 }
 
 /// What was found in silent shards of one queue.
@@ -63,21 +65,21 @@ impl AllFound {
         self.revoked.push_back((now, lease.clone()));
     }
 
-    /// Adds what a lost call had got.
-    pub(super) fn add(&mut self, lost: &Lost, answer: Dequeued) {
+    /// Adds what a lost call had got, which the shard was requested to repeat at `repeated_at`.
+    pub(super) fn add(&mut self, lost: &Lost, answer: Dequeued, repeated_at: Instant) {
         let now_ms = answer.outlook.now_ms;
         for (request, leases) in lost.requests.iter().zip(answer.leases) {
             let Ok(mut leases) = leases else { continue };
             // Workers take the difference of its times for what is left of a lease.
             leases.iter_mut().for_each(|lease| lease.leased_at_ms = now_ms.max(lease.leased_at_ms));
             if !leases.is_empty() {
-                self.found.push(Found { request: request.clone(), leases });
+                self.found.push(Found { request: request.clone(), leases, repeated_at });
             }
         }
     }
 
-    /// Gives a request what another one like it had got.
-    pub(super) fn take(&mut self, request: &DequeueRequest, limit: usize) -> Vec<Lease> {
+    /// Gives a request what another one like it had got, as far as it has not ended.
+    pub(super) fn take(&mut self, request: &DequeueRequest, limit: usize, now: Instant) -> Vec<Lease> {
         let mut taken = Vec::new();
         if self.is_in_doubt {
             return taken;
@@ -87,9 +89,12 @@ impl AllFound {
             revoked.iter().any(|(_, other)| other.fencing_token == lease.fencing_token && other.id == lease.id)
         };
         for found in found.iter_mut().filter(|found| found.is_like(request)) {
+            let age = now.saturating_duration_since(found.repeated_at);
             found.leases.retain(|lease| !is_revoked(lease));
             let count = found.leases.len().min(limit - taken.len());
-            taken.extend(found.leases.drain(..count));
+            let mut leases: Vec<Lease> = found.leases.drain(..count).collect();
+            leases.retain_mut(|lease| lease.begin_later(age));
+            taken.extend(leases);
         }
         self.found.retain(|found| !found.leases.is_empty());
         taken

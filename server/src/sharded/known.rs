@@ -196,11 +196,12 @@ impl ShardEstimates {
         self.of_number(number)?.silent.as_ref()?.front()
     }
 
-    /// A silent shard has answered the repetition of the first of these Dequeues. `answer`: `None` if it refuses it.
-    pub(super) fn finds(&mut self, number: u16, answer: Option<Dequeued>) {
+    /// A silent shard has answered the repetition of the first of these Dequeues, which was sent at `repeated_at`. `answer`: `None` if
+    /// it refuses it.
+    pub(super) fn finds(&mut self, number: u16, answer: Option<Dequeued>, repeated_at: Instant) {
         let silent = self.of_number_mut(number).and_then(|shard| shard.silent.as_mut());
         if let (Some(lost), Some(answer)) = (silent.and_then(VecDeque::pop_front), answer) {
-            self.found.add(&lost, answer);
+            self.found.add(&lost, answer, repeated_at);
         }
     }
 

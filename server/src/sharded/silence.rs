@@ -13,7 +13,7 @@ use std::time::Duration;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::Release;
 use tallystone_model::{Refusal, Shard, Store};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Between two calls of a shard that does not answer.
 const RETRY: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ impl<S: Store> Silent<S> {
     pub(super) async fn until_it_answers(self) {
         let number = self.shard.number;
         while let Some(store) = self.store.upgrade() {
-            let next = lock(&self.known).lost(number).cloned();
+            let (next, called_at) = (lock(&self.known).lost(number).cloned(), Instant::now());
             let answer = match &next {
                 Some(lost) => store.dequeue(&self.shard, &lost.requests, false, Some(lost.ticket)).await.map(Some),
                 None => store.ages(&self.shard).await.map(|_| None),
@@ -53,7 +53,7 @@ impl<S: Store> Silent<S> {
                 continue;
             }
             if next.is_some() {
-                lock(&self.known).finds(number, answer.ok().flatten());
+                lock(&self.known).finds(number, answer.ok().flatten(), called_at);
             }
             if lock(&self.known).ends_silence(number) {
                 break;

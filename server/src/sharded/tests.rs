@@ -133,6 +133,21 @@ async fn q10_a_reply_that_one_shard_has_lost_is_found_by_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn q11_a_lease_that_waited_for_its_caller_says_what_is_left_of_it() {
+    let world = World::new(10).await;
+    world.store.lose.store(1, Ordering::SeqCst);
+    let first = ids(&world.first_try(&[3, 3, 3, 3], 2).await.unwrap());
+    let given = world.running().await as usize - first.len();
+    assert!(given > 0, "one has given leases without an answer");
+    // It is repeated at once. The store's clock stands still, the server's does not.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let rest = world.first_try(&[40], 4).await.unwrap();
+    let left_ms = rest.leases.iter().flatten().flatten().map(|lease| lease.expires_at_ms - lease.leased_at_ms);
+    let (waited, others): (Vec<u64>, Vec<u64>) = left_ms.partition(|left_ms| *left_ms < 30_000);
+    assert_eq!((waited, others), (vec![29_300; given], vec![30_000; 28 - given]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn x4_a_shard_that_hangs_leaves_the_leases_of_the_others() {
     let world = World::new(10).await;
     let began = Instant::now();

@@ -63,7 +63,15 @@ mod tests {
     fn leased(begin_ms: u64, fencing_token: u64, version: u32) -> Op {
         op(
             begin_ms,
-            What::Leased { id: "a".to_owned(), key: None, fencing_token, lease_ms: 1_000, version, kept: false },
+            What::Leased {
+                id: "a".to_owned(),
+                key: None,
+                fencing_token,
+                lease_ms: 1_000,
+                left_ms: 1_000,
+                version,
+                kept: false,
+            },
         )
     }
 

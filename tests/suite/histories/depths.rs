@@ -98,7 +98,15 @@ mod tests {
             op(
                 20,
                 30,
-                What::Leased { id: id(), key: None, fencing_token: 1, lease_ms: 1_000, version: 2, kept: false },
+                What::Leased {
+                    id: id(),
+                    key: None,
+                    fencing_token: 1,
+                    lease_ms: 1_000,
+                    left_ms: 1_000,
+                    version: 2,
+                    kept: false,
+                },
             ),
             op(5_000, 5_010, What::Ended { id: id(), fencing_token: 1, end: End::To(State::Completed, 3) }),
         ]

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tallystone_client::{Depth, State};
+use tallystone_client::{Depth, Lease, State};
 
 /// From the invocation of an operation to its response, in µs since the history began. Whatever the operation did, it
 /// did at one moment within.
@@ -37,8 +37,17 @@ pub(crate) struct Op {
 pub(crate) enum What {
     /// Accepted by an Enqueue.
     Enqueued { id: String, origin: String },
-    /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue.
-    Leased { id: String, key: Option<String>, fencing_token: u64, lease_ms: u64, version: u32, kept: bool },
+    /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue. `left_ms`: what is
+    /// left of `lease_ms`, by the lease's own times.
+    Leased {
+        id: String,
+        key: Option<String>,
+        fencing_token: u64,
+        lease_ms: u64,
+        left_ms: u64,
+        version: u32,
+        kept: bool,
+    },
     /// Extended; `ok` is false where the lease was found lost.
     Extended { id: String, fencing_token: u64, lease_ms: u64, ok: bool },
     /// Completed or released by the holder of a lease.
@@ -108,4 +117,9 @@ impl Recorder {
     pub(crate) fn history(&self) -> Vec<Op> {
         self.ops.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// What is left of a lease that has arrived, counted from its Dequeue. If a reply was lost, that is less than its length.
+pub(crate) fn left_ms(lease: &Lease) -> u64 {
+    lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms)
 }

@@ -1,7 +1,7 @@
 //! No message and no key is leased twice at once, fencing tokens rise, and no call ends a lost lease (Q4, Q11, Q13).
 //!
 //! A lease is known only by what its worker saw, so each has two bounds: it lived *at least* until `alive_until_us`,
-//! counted from the invocation of its Dequeue or last extension, and it was *certainly* over from `over_from_us` on,
+//! counted with what was left of it from the invocation of its Dequeue or last extension, and it was *certainly* over from `over_from_us` on,
 //! counted from the response. Every judgement uses the bound that cannot accuse a queue that is right. After a failover leases may end
 //! later, never earlier (decision 248).
 
@@ -49,13 +49,13 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
     let mut holds: BTreeMap<(&str, u64), Hold> = BTreeMap::new();
     let mut twice = Vec::new();
     for op in history {
-        if let What::Leased { id, key, fencing_token, lease_ms, kept, .. } = &op.what {
+        if let What::Leased { id, key, fencing_token, lease_ms, left_ms, kept, .. } = &op.what {
             let hold = Hold {
                 id,
                 key: key.as_deref(),
                 fencing_token: *fencing_token,
                 granted: op.span,
-                alive_until_us: until(op.span.begin_us, *lease_ms).saturating_sub(CLOCK_SLACK_US),
+                alive_until_us: until(op.span.begin_us, *left_ms).saturating_sub(CLOCK_SLACK_US),
                 over_from_us: (!kept).then(|| until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US),
             };
             // The same token given out twice stays visible as two leases.
@@ -219,7 +219,11 @@ mod tests {
     /// A lease of a second.
     fn leased(begin_ms: u64, end_ms: u64, id: &str, key: &str, fencing_token: u64) -> Op {
         let (id, key) = (id.to_owned(), (!key.is_empty()).then(|| key.to_owned()));
-        op(begin_ms, end_ms, What::Leased { id, key, fencing_token, lease_ms: 1_000, version: 1, kept: false })
+        op(
+            begin_ms,
+            end_ms,
+            What::Leased { id, key, fencing_token, lease_ms: 1_000, left_ms: 1_000, version: 1, kept: false },
+        )
     }
 
     fn ended(begin_ms: u64, end_ms: u64, id: &str, fencing_token: u64, end: End) -> Op {
@@ -296,6 +300,12 @@ mod tests {
         ] {
             assert_eq!(check(&history, 0), Vec::<String>::new());
         }
+        // It had waited in a server: its own times say what was left of it.
+        let mut waited = leased(0, 10, "a", "", 1);
+        if let What::Leased { left_ms, .. } = &mut waited.what {
+            *left_ms = 400;
+        }
+        assert_eq!(check(&[waited, leased(405, 410, "a", "", 2)], 0), Vec::<String>::new());
         let late = [leased(0, 10, "a", "", 1), ended(1_060, 1_070, "a", 1, COMPLETED)];
         assert_eq!(check(&late, 50), Vec::<String>::new());
         assert_ne!(check(&late, 40), Vec::<String>::new());

@@ -96,7 +96,15 @@ mod tests {
         op(
             begin_us,
             end_us,
-            What::Leased { id: id(), key: None, fencing_token: 1, lease_ms: 1_000, version, kept: false },
+            What::Leased {
+                id: id(),
+                key: None,
+                fencing_token: 1,
+                lease_ms: 1_000,
+                left_ms: 1_000,
+                version,
+                kept: false,
+            },
         )
     }
 

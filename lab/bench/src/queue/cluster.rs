@@ -12,7 +12,7 @@ use crate::shape::BATCH;
 use anyhow::{Context, Result, ensure};
 use std::time::Instant;
 use tallystone_assembly::Config;
-use tallystone_local::{ClusterNode, PrivateRedis, PrivateRedisOptions, free_port, make_cluster};
+use tallystone_local::{ClusterNode, PrivateRedis, PrivateRedisOptions, free_port, free_port_except, make_cluster};
 use tempfile::TempDir;
 
 const PRIMARIES: usize = 3;
@@ -36,7 +36,8 @@ impl Nodes {
         let dir = tempfile::tempdir()?;
         let (mut members, mut processes) = (Vec::new(), Vec::new());
         for number in 0..PRIMARIES {
-            let (port, bus_port) = (free_port()?, free_port()?);
+            let port = free_port()?;
+            let bus_port = free_port_except(&[port])?;
             let member = ClusterNode { port, bus_port, password: None };
             let mut options = PrivateRedisOptions::new(dir.path().join(number.to_string()));
             options.port = Some(port);

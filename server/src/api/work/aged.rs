@@ -8,7 +8,7 @@ use std::time::Duration;
 use tallystone_model::store::Cancellation;
 use tallystone_model::{MessageId, Store};
 use tallystone_proto::queue::v1 as pb;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 /// A subscription without credits, and the events of its lane.
 fn subscribe(rig: &Rig) -> (Subscription, WorkEvents) {
@@ -39,10 +39,34 @@ async fn q11_a_lease_that_waited_for_its_client_says_what_is_left_and_one_that_e
     leased(&mut subscription, &mut events).await;
     advance(Duration::from_secs(30)).await;
     assert_eq!(subscription.response(true), None);
-    // Its credit stands for another lease.
-    rig.enqueue("q", &["c"]).await;
+    // It is released, as far as it is one, and its credit stands for another lease.
     let leases = events.next().await.1.leases.unwrap().take();
-    assert_eq!(leases[0].id.to_string(), "c");
+    assert_eq!((leases[0].id.to_string(), leases[0].attempt), ("b".to_owned(), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn q11_a_lease_that_the_store_answers_late_says_what_is_left_and_one_that_may_have_ended_is_released() {
+    let rig = Rig::with_queues(&["q"]).await;
+    let (mut subscription, mut events) = subscribe(&rig);
+    rig.enqueue("q", &["a", "b"]).await;
+    let mut late = async |late: Duration| {
+        rig.store.hung_shards.send_replace(1);
+        subscription.submit(pb::WorkRequest { credits: 1, ..Default::default() }).unwrap();
+        sleep(late).await;
+        rig.store.hung_shards.send_replace(0);
+        assert!(subscription.take_in(events.next().await.1).is_none());
+        subscription.response(true)
+    };
+    let left = |response: pb::WorkResponse| {
+        let left =
+            |lease: &pb::Lease| (lease.id.clone(), lease.attempt, lease.lease_expires_at_ms - lease.leased_at_ms);
+        response.leases.iter().map(left).collect::<Vec<_>>()
+    };
+    assert_eq!(late(Duration::from_secs(10)).await.map(left), Some(vec![("a".to_owned(), 1, 20_000)]));
+    assert_eq!(late(Duration::from_secs(30)).await.map(left), None);
+    // Its credit stands for another lease.
+    assert!(subscription.take_in(events.next().await.1).is_none());
+    assert_eq!(subscription.response(true).map(left), Some(vec![("b".to_owned(), 2, 30_000)]));
 }
 
 #[tokio::test(start_paused = true)]

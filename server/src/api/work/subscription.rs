@@ -19,7 +19,7 @@ const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
 /// Payload bytes after which the next leases move to the next response: so a client that accepts messages of up to 4 MiB,
 /// the common default, can read every response.
 const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
-/// A lease that has waited for its client for less than this is sent as it is: the way to a client may take as long.
+/// A lease that was requested from the store less than this ago is sent as it is: the way to a client may take as long.
 const AGE_MIN: Duration = Duration::from_millis(100);
 
 /// A worker's subscription to one queue.
@@ -33,7 +33,7 @@ pub(super) struct Subscription {
     end: Option<Status>,
     /// Credits without a lease.
     credits: usize,
-    /// Leases that are not in a response yet, and when they arrived from the store.
+    /// Leases that are not in a response yet, and when they were requested from the store.
     leases: VecDeque<(Instant, Lease)>,
     completes: Pending,
     releases: Pending,
@@ -111,8 +111,8 @@ impl Subscription {
         self.extends.answer(event.extended, session, false, wire::to_extension_result, &mut ready.extended);
         if let Some(granted) = event.leases {
             self.credits = self.credits.saturating_sub(granted.len());
-            let arrived_at = granted.arrived_at;
-            self.leases.extend(granted.take().into_iter().map(|lease| (arrived_at, lease)));
+            let requested_at = granted.requested_at;
+            self.leases.extend(granted.take().into_iter().map(|lease| (requested_at, lease)));
         }
         self.revoke(event.revoked);
         event.end
@@ -151,21 +151,24 @@ impl Subscription {
         (response != pb::WorkResponse::default()).then_some(response)
     }
 
-    /// Adds leases to a response. Those that have ended meanwhile are no leases any more.
+    /// Adds leases to a response. Those that may have ended meanwhile are released instead.
     fn hand_over(&mut self, response: &mut pb::WorkResponse) {
-        let (now, mut payload_bytes, mut ended) = (Instant::now(), 0, 0);
+        let (now, mut payload_bytes, mut over) = (Instant::now(), 0, Vec::new());
         while payload_bytes < RESPONSE_PAYLOAD_BYTES
-            && let Some((arrived_at, lease)) = self.leases.pop_front()
+            && let Some((requested_at, mut lease)) = self.leases.pop_front()
         {
-            let Some(lease) = aged(lease, now.saturating_duration_since(arrived_at)) else {
-                ended += 1;
+            let age = now.saturating_duration_since(requested_at);
+            if age >= AGE_MIN && !lease.begin_later(age) {
+                over.push(lease);
                 continue;
-            };
+            }
             payload_bytes += lease.payload.len();
             self.session.handed_over(&lease);
             response.leases.push(wire::to_lease(lease));
         }
-        self.take_back(ended);
+        let credits = over.len();
+        self.session.give_back(over);
+        self.take_back(credits);
     }
 
     /// Ends leases that are revoked. Those that the worker has are in the next response; those that it does not have yet are
@@ -193,14 +196,6 @@ impl Subscription {
             self.session.submit(Submission { credits, ..Submission::default() });
         }
     }
-}
-
-/// A lease of this age as its worker gets it: workers take the difference of its times for what is left of it. `None`: it has ended.
-fn aged(mut lease: Lease, age: Duration) -> Option<Lease> {
-    if age >= AGE_MIN {
-        lease.leased_at_ms += age.as_millis() as u64;
-    }
-    (lease.leased_at_ms < lease.expires_at_ms).then_some(lease)
 }
 
 impl Drop for Subscription {
