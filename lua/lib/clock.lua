@@ -1,6 +1,6 @@
 -- clock: the store's time, with the caller's clock as its witness (X6).
--- ARGV now_ms, one of: 0: Redis TIME | a number: a test's own clock | 'W', sent_ms I6, skew_max_ms I4, timeline(4): Redis
---      TIME, which may differ from sent_ms by skew_max_ms at most (0: by any time)
+-- ARGV now_ms, one of: 0: Redis TIME | a number: a test's own clock | 'W', sent_ms I6, skew_max_ms I4, timeline(4), and what
+--      lib/timeline reads: Redis TIME, which may differ from sent_ms by skew_max_ms at most (0: by any time)
 -- RETURNS from the including script: {-1, now_ms} if it differs by more, before anything else is read or written
 -- WHY the script refuses a call that has waited for long, too: only its caller can know that (infra/link/src/clock.rs).
 -- now_max: the latest time that any clock within the bound shows now, by this caller's clock.

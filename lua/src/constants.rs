@@ -4,7 +4,7 @@ use crate::answer::answers;
 use crate::keys;
 use std::fmt::Write;
 use tallystone_model::limits::{
-    AGE_LEASES_MAX, AGE_PRIORITIES_MAX, ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES, NUMBERS_LEFT_OUT,
+    AGE_LEASES_MAX, AGE_PRIORITIES_MAX, ATTEMPTS_KEPT, CLOCK_SKEW_MAX_MS, DEQUEUE_PAYLOAD_BYTES, NUMBERS_LEFT_OUT,
 };
 use tallystone_model::{Cause, State};
 
@@ -76,6 +76,7 @@ pub fn prelude() -> String {
     local("AGE_PRIORITIES_MAX", &AGE_PRIORITIES_MAX);
     local("AGE_LEASES_MAX", &AGE_LEASES_MAX);
     local("NUMBERS_LEFT_OUT", &NUMBERS_LEFT_OUT);
+    local("CLOCK_SKEW_MAX_MS", &CLOCK_SKEW_MAX_MS);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));
     text
 }

@@ -69,6 +69,8 @@ pub const AGE_LEASES_MAX: usize = 128;
 /// How far the next queue of a name begins behind the sequence of the deleted one. A revision may be ahead of the sequence by the number of
 /// changes of the configuration; this is more.
 pub const NUMBERS_LEFT_OUT: u64 = 1_000_000;
+/// By how much the clock of the store and that of a process may differ, unless the configuration says otherwise (X6).
+pub const CLOCK_SKEW_MAX_MS: u32 = 10_000;
 /// Messages that one script call of the background work moves, of each kind.
 pub const SWEEP_ITEMS_MAX: usize = 256;
 

@@ -1,5 +1,6 @@
 //! The clock of the scripts.
 
+use crate::script_reply::{REFUSED, refused_at};
 use crate::timeline::Timeline;
 use crate::witness::{Verdict, Witness};
 use crate::{Link, LinkError, Primary, ReplicaWait};
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::{Applied, Refusal};
 use tokio::task::JoinSet;
 
-/// The first element of a reply of `lib/clock.lua`: it refused the call for its time.
-const REFUSED: i64 = -1;
+/// Behind the stamp of a call whose timeline Redis has confirmed.
+const CONFIRMED: u8 = 1;
 /// How often a call is sent that reaches Redis later than the bound each time.
 const TRIES: usize = 3;
 /// The first byte of the argument that carries this process's clock; no number begins with it.
@@ -130,25 +131,50 @@ impl Clock {
     /// replaced since the call was made, so nothing has changed. Whether to send it again is up to the caller.
     pub async fn eval_once(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Option<Value>, Refusal> {
         let Clock::Redis(witness) = self else { return Ok(Some(link.eval(command, writes).await?)) };
-        let stamp = stamp_of(command);
-        let timeline = stamp.map(|stamp| stamp.timeline);
-        let value = match link.eval_on(timeline, command, writes).await {
-            Err(LinkError { elsewhere: Some(found), .. }) => {
-                witness.saw(found);
-                return Ok(None);
-            }
-            value => value?,
-        };
-        let Some(store_ms) = refused_at(&value) else {
-            witness.agrees();
-            return Ok(Some(value));
-        };
-        let (Some(Stamp { sent_ms, .. }), received_ms) = (stamp, witness.now_ms()) else {
-            return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
-        };
-        match witness.judge(sent_ms, store_ms, received_ms) {
+        let Some(stamp) = stamp_of(command) else { return Ok(Some(link.eval(command, writes).await?)) };
+        match send(witness, link, command, stamp, writes).await? {
+            Sent::Done(value) => return Ok(Some(value)),
+            Sent::Again => return Ok(None),
+            Sent::OnOtherTimeline => {}
+        }
+        // Either the shard was last written before a failover or a restart, or this connection is older than another one's: Redis says which.
+        if let Some(found) = link.elsewhere(stamp.timeline, command, writes).await? {
+            witness.saw(found);
+            return Ok(None);
+        }
+        match send(witness, link, &confirmed(command, stamp), stamp, writes).await? {
+            Sent::Done(value) => Ok(Some(value)),
+            Sent::Again | Sent::OnOtherTimeline => Ok(None),
+        }
+    }
+}
+
+/// What became of a call.
+enum Sent {
+    Done(Value),
+    /// It has waited for longer than the bound, or Redis was replaced since it was made.
+    Again,
+    /// Nothing has changed.
+    OnOtherTimeline,
+}
+
+async fn send(witness: &Witness, link: &Link, command: &Cmd, stamp: Stamp, writes: bool) -> Result<Sent, Refusal> {
+    let value = match link.eval_on(Some(stamp.timeline), command, writes).await {
+        Err(LinkError { elsewhere: Some(found), .. }) => {
+            witness.saw(found);
+            return Ok(Sent::Again);
+        }
+        value => value?,
+    };
+    match refused_at(&value) {
+        Some((REFUSED, store_ms)) => match witness.judge(stamp.sent_ms, store_ms, witness.now_ms()) {
             Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
-            Verdict::Agrees => Ok(None),
+            Verdict::Agrees => Ok(Sent::Again),
+        },
+        Some(_) => Ok(Sent::OnOtherTimeline),
+        None => {
+            witness.agrees();
+            Ok(Sent::Done(value))
         }
     }
 }
@@ -174,17 +200,6 @@ struct Stamp {
     timeline: Timeline,
 }
 
-/// Redis's time in Unix ms, if a script has refused the call for it.
-fn refused_at(reply: &Value) -> Option<u64> {
-    match reply {
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::Int(REFUSED), Value::Int(store_ms)] => u64::try_from(*store_ms).ok(),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 fn arguments(command: &Cmd) -> impl Iterator<Item = &[u8]> {
     command.args_iter().map(|argument| match argument {
         Arg::Simple(bytes) => bytes,
@@ -205,13 +220,21 @@ fn stamp_of(command: &Cmd) -> Option<Stamp> {
 /// The same call with this process's time of now, for the timeline of now.
 fn restamped(command: &Cmd, witness: &Witness) -> Cmd {
     let at = stamp_of(command).map(|stamp| stamp.at);
+    with_argument(command, at, &stamp(witness))
+}
+
+/// The same call, whose timeline Redis has confirmed.
+fn confirmed(command: &Cmd, stamp: Stamp) -> Cmd {
+    let mut bytes = arguments(command).nth(stamp.at).unwrap_or_default().to_vec();
+    bytes.push(CONFIRMED);
+    with_argument(command, Some(stamp.at), &bytes)
+}
+
+/// The same command with another argument at this position.
+fn with_argument(command: &Cmd, at: Option<usize>, bytes: &[u8]) -> Cmd {
     let mut again = Cmd::new();
     for (number, argument) in arguments(command).enumerate() {
-        if Some(number) == at {
-            again.arg(&stamp(witness)[..]);
-        } else {
-            again.arg(argument);
-        }
+        again.arg(if Some(number) == at { bytes } else { argument });
     }
     again
 }
@@ -221,6 +244,7 @@ mod tests {
     use super::*;
     use crate::offset::Sight;
     use crate::own_clock::wall_ms;
+    use crate::script_reply::OTHER_TIMELINE;
     use crate::timeline::Lineage;
 
     #[test]
@@ -248,7 +272,8 @@ mod tests {
     #[test]
     fn x6_only_a_refusal_for_the_time_is_taken_for_one() {
         let reply = |parts: &[i64]| Value::Array(parts.iter().copied().map(Value::Int).collect());
-        assert_eq!(refused_at(&reply(&[-1, 42])), Some(42));
+        assert_eq!(refused_at(&reply(&[-1, 42])), Some((REFUSED, 42)));
+        assert_eq!(refused_at(&reply(&[-2, 42])), Some((OTHER_TIMELINE, 42)));
         for other in [reply(&[0, 42]), reply(&[-1]), reply(&[-1, 42, 0]), reply(&[]), Value::Int(-1), Value::Nil] {
             assert_eq!(refused_at(&other), None);
         }

@@ -194,7 +194,7 @@ async fn connect_to_primary(primary: &Primary) -> RedisResult<Option<(Lead, Mult
 ///
 /// # Errors
 /// It is a replica.
-fn lineage(info: RedisResult<Value>) -> RedisResult<Lineage> {
+pub(crate) fn lineage(info: RedisResult<Value>) -> RedisResult<Lineage> {
     // A Redis that refuses that says with the next command what is wrong.
     let Ok(info) = redis::from_redis_value::<InfoDict>(info?.extract_error().unwrap_or(Value::Nil)) else {
         return Ok(Lineage::default());

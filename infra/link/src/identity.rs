@@ -108,11 +108,10 @@ impl Identity {
         // Also for a process that finds the mark that another one has just chosen.
         let age = mark.age(&link).await.map_err(unreachable)?.filter(|_| !is_volatile);
         let settled_at = Instant::now() + age.map_or(Duration::ZERO, |age| OBJECTIONS.saturating_sub(age));
-        let timeline = link.lineage().await.map_err(unreachable)?.current;
         let known = LastMark {
             id: mark.id.unwrap_or_default(),
             beat: mark.beat,
-            timeline,
+            timeline: mark.lineage.current,
             seen_at: mark.read_at,
             stopped: None,
         };
@@ -182,17 +181,18 @@ impl Identity {
             *known = LastMark { id, beat: mark.beat, stopped: None, ..*known };
         }
         known.seen_at = mark.read_at;
-        let lineage = self.link.lineage().await?;
         if mark.beat < known.beat {
             // A replica may become the primary without the last writes. That is no older copy of the data: it says whose
             // replica it was.
-            if known.timeline == Timeline::UNKNOWN || lineage.before != Some(known.timeline) {
+            if known.timeline == Timeline::UNKNOWN || mark.lineage.before != Some(known.timeline) {
                 return self.lost(known, DataLoss::Older).await;
             }
             counter!(LOST_WRITES).increment(1);
             tracing::warn!(redis = self.url, "a replica has become the primary without the last writes: they are lost");
         }
-        known.timeline = lineage.current;
+        if mark.lineage.current != Timeline::UNKNOWN {
+            known.timeline = mark.lineage.current;
+        }
         if mark.lost.is_some() && !self.is_volatile {
             return Ok(Some(DataLoss::Noticed));
         }

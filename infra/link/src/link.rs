@@ -4,8 +4,10 @@ use crate::LinkError;
 use crate::condition::Condition;
 use crate::connection::{Connection, time_of};
 use crate::error::{MOVED, is_of_a_replica};
+use crate::offset::Sight;
 use crate::replicas::{self, ReplicaWait, first_key, write_behind};
 use crate::scan::ScanPosition;
+use crate::script_reply::refused_at;
 use crate::slot::{Open, Slot};
 use crate::source::Source;
 use crate::state::StoreState;
@@ -279,6 +281,25 @@ impl Link {
         })
     }
 
+    /// The primary that a call for this timeline must not be sent to: of another timeline, by its own word of now. `None`: it is on this one.
+    pub(crate) async fn elsewhere(
+        &self,
+        timeline: Timeline,
+        command: &Cmd,
+        writes: bool,
+    ) -> Result<Option<Sight>, LinkError> {
+        let slot = self.slot_of(writes, first_key(command));
+        let mut open = self.open_for(writes, slot).await?;
+        if open.connection.lineage().current == timeline {
+            if open.connection.clone().is_on_its_timeline().await {
+                return Ok(None);
+            }
+            open.abandon().await;
+            open = self.open_for(writes, slot).await?;
+        }
+        Ok(Some(open.connection.sight()))
+    }
+
     async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
         let slot = self.slot_of(writes, first_key(command));
         let mut open = self.open_for(writes, slot).await?;
@@ -305,7 +326,8 @@ impl Link {
         if writes {
             open.connection.has_written(sent_at);
         }
-        if let Some(behind) = &behind {
+        // A script that refuses a call for its stamp has written nothing.
+        if let Some(behind) = behind.as_ref().filter(|_| refused_at(&answer).is_none()) {
             self.wait_for_replicas(&open, behind, written).await?;
         }
         Ok(answer)

@@ -1,7 +1,9 @@
 //! The identity mark of a store: its fields, and the calls that read and change them (X7).
 
+use crate::connection::lineage;
+use crate::timeline::Lineage;
 use crate::{Link, LinkError, transaction};
-use redis::{Cmd, from_redis_value};
+use redis::{Cmd, Pipeline, Value, from_redis_value};
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -24,6 +26,8 @@ pub(crate) struct Mark {
     replaces: Option<String>,
     /// The marks that processes know instead of this one, and that do not stop those that know it.
     objections: Option<String>,
+    /// Of the Redis that has it, at that moment: it may have changed since the connection was opened.
+    pub(crate) lineage: Lineage,
     /// When it was requested: the store had it then, or later.
     pub(crate) read_at: Instant,
 }
@@ -56,9 +60,15 @@ impl Mark {
         let read_at = Instant::now();
         let mut command = Cmd::new();
         command.arg("HMGET").arg(key).arg(&["id", "beat", "lost", "born", "replaces", "objections"]);
-        let fields = from_redis_value(link.call(&command).await?).map_err(|error| LinkError::after(error.into()))?;
+        let mut both = Pipeline::with_capacity(2);
+        both.add_command(command).add_command(redis::cmd("INFO").arg("replication").take());
+        let mut answers = link.calls(&both, false).await?.into_iter();
+        let mut next = || answers.next().unwrap_or(Value::Nil);
+        let fields = next().extract_error().map_err(LinkError::after)?;
+        let fields = from_redis_value(fields).map_err(|error| LinkError::after(error.into()))?;
         let (id, beat, lost, born_ms, replaces, objections): (_, Option<u64>, _, _, _, _) = fields;
-        Ok(Mark { id, beat: beat.unwrap_or(0), lost, born_ms, replaces, objections, read_at })
+        let lineage = lineage(Ok(next())).unwrap_or_default();
+        Ok(Mark { id, beat: beat.unwrap_or(0), lost, born_ms, replaces, objections, lineage, read_at })
     }
 
     /// Whether an operator has replaced that mark by this one.

@@ -4,6 +4,24 @@ use bytes::Bytes;
 use redis::Value;
 use tallystone_model::Refusal;
 
+/// The first element of a reply of `lib/clock.lua`: it refused the call for its time.
+pub(crate) const REFUSED: i64 = -1;
+/// The same of `lib/timeline.lua`: the shard is on another timeline than the call.
+pub(crate) const OTHER_TIMELINE: i64 = -2;
+
+/// Why a script has refused the call, and Redis's time in Unix ms.
+pub(crate) fn refused_at(reply: &Value) -> Option<(i64, u64)> {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(why @ (REFUSED | OTHER_TIMELINE)), Value::Int(store_ms)] => {
+                Some((*why, u64::try_from(*store_ms).ok()?))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The reply of a script. `A` is the enum of its answer codes.
 #[derive(Debug)]
 pub struct ScriptReply<A> {

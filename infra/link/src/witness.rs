@@ -10,6 +10,7 @@ use metrics::{Unit, describe_gauge, gauge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 
 const OFFSET: &str = "tallystone_store_clock_offset_seconds";
 /// Between two measurements.
@@ -55,7 +56,7 @@ fn offset_ms(sent_ms: u64, store_ms: u64, received_ms: u64) -> i64 {
 
 impl Witness {
     /// The default bound.
-    pub const SKEW_MAX_MS: u32 = 10_000;
+    pub const SKEW_MAX_MS: u32 = CLOCK_SKEW_MAX_MS;
 
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
         let (is_warned, differs, logged_at) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));

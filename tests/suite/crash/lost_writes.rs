@@ -18,8 +18,8 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// A primary with a replica, behind an address that leads to the primary.
 pub(super) struct Nodes {
-    primary: Redis,
-    replica: Redis,
+    pub(super) primary: Redis,
+    pub(super) replica: Redis,
     proxy: Proxy,
 }
 
@@ -29,10 +29,20 @@ impl Nodes {
     }
 
     pub(super) async fn with(replica: Redis) -> Nodes {
+        let nodes = Nodes::before_they_meet(replica).await;
+        nodes.meet().await;
+        nodes
+    }
+
+    /// The primary has no replica yet.
+    pub(super) async fn before_they_meet(replica: Redis) -> Nodes {
         let primary = Redis::start().await;
-        follows(&replica, &primary).await;
         let proxy = Proxy::start(primary.port()).await;
         Nodes { primary, replica, proxy }
+    }
+
+    pub(super) async fn meet(&self) {
+        follows(&self.replica, &self.primary).await;
     }
 
     /// The replica has everything so far, and nothing of what follows.
@@ -65,12 +75,12 @@ impl Nodes {
     }
 }
 
-async fn enqueue(client: &Client, id: &str) -> Result<(), Error> {
+pub(super) async fn enqueue(client: &Client, id: &str) -> Result<(), Error> {
     let results = client.enqueue(QUEUE, vec![NewMessage::new(id, "")]).await?;
     Ok(results.into_iter().next().expect("a result").map(drop)?)
 }
 
-async fn lease(client: &Client, worker: &str) -> Result<Lease, Error> {
+pub(super) async fn lease(client: &Client, worker: &str) -> Result<Lease, Error> {
     let mut leases = client.dequeue(Dequeue::new(QUEUE).worker(worker).lease_ms(600_000)).await?;
     Ok(leases.pop().expect("a runnable message"))
 }

@@ -32,6 +32,7 @@ mod overload;
 pub(crate) mod proxy;
 mod replicas;
 mod replication;
+mod replication_ids;
 mod resharding;
 mod retries;
 mod rounds;

@@ -92,6 +92,71 @@ async fn x1_a_stale_configuration_is_refused_though_the_clock_was_set_back_befor
     assert_eq!((later.config.max_attempts, later.revision), (9, kept.revision + 1));
 }
 
+/// The clock of the new primary may be behind that of the last one, and all clocks may have been set back since the last timeline began.
+#[tokio::test]
+async fn x1_lost_fencing_tokens_are_not_given_again_though_the_clock_was_set_back() {
+    for set_back in [Duration::from_secs(3), Duration::from_secs(3_600)] {
+        let redis = Arc::new(SimulatedRedis::new(100_000));
+        let outbox = OutboxBound::default();
+        let queue = started_again(&redis, &outbox);
+        queue.store.create_queue(queue.name(), simple()).await.expect("a new queue");
+        let now_us = redis.keyspace().now_us();
+        redis.keyspace().set_time(now_us - set_back.as_micros() as u64);
+        redis.keyspace().forget_writes();
+        for batch in 0..3 {
+            queue.put((0..1_000).map(|number| message(&format!("{batch}-{number}"), number))).await;
+        }
+        let lost = queue.take_one().await.fencing_token;
+        assert!(redis.keyspace().lose_writes(usize::MAX) > 0);
+        redis.begin_timeline();
+        let queue = through_new_server(&redis, &outbox);
+        queue.put([message("next", 1)]).await;
+        let next = queue.take_one().await.fencing_token;
+        assert!(next > lost, "{next} after {lost}, which is lost; set back by {set_back:?}");
+    }
+}
+
+/// Raises the next offset of the outbox in the state of "q", and what is acknowledged: the last two of its numbers (`STATE_LAYOUT`).
+fn raise_added(redis: &SimulatedRedis, added: u64) {
+    const STATE: &str = "ts:{q/0}:state";
+    let (reply, _) = redis.execute(::redis::cmd("GET").arg(STATE));
+    let Ok(Value::BulkString(mut state)) = reply else { panic!("a state: {reply:?}") };
+    for at in [75, 82] {
+        state[at..at + 7].copy_from_slice(&added.to_be_bytes()[1..]);
+    }
+    redis.execute(::redis::cmd("SET").arg(STATE).arg(state)).0.expect("an answer");
+}
+
+/// Events without a message's number, such as coalescings, bring the outbox ahead of the sequence.
+#[tokio::test]
+async fn x1_a_queue_that_is_created_again_begins_behind_the_events_of_the_deleted_one() {
+    let redis = Arc::new(SimulatedRedis::new(0));
+    let outbox = OutboxBound::default();
+    let queue = started_again(&redis, &outbox);
+    queue
+        .store
+        .create_queue(queue.name(), QueueConfig { terminal_retention_ms: 0, ..simple() })
+        .await
+        .expect("a queue");
+    // As after many of them, which would take long.
+    let added = redis.keyspace().now_us() + 60_000_000;
+    raise_added(&redis, added);
+    queue.put([message("m", 1)]).await;
+    let lease = queue.take_one().await;
+    queue.complete(to(&lease)).await.expect("a live lease");
+    queue.sweep().await;
+    let mut reader = queue.store.outbox_reader();
+    reader.discover();
+    let read = reader.read(Duration::ZERO).await.expect("a read");
+    reader.ack(&read.shards).await.expect("acknowledged");
+    queue.store.delete_queue(queue.name()).await.expect("an empty queue");
+    queue.store.create_queue(queue.name(), simple()).await.expect("a queue");
+    queue.put([message("n", 1)]).await;
+    let read = reader.read(Duration::ZERO).await.expect("a read");
+    let ids: Vec<&str> = read.events.iter().map(|recorded| recorded.event.id.as_str()).collect();
+    assert_eq!(ids, ["n"]);
+}
+
 #[tokio::test]
 async fn x1_first_events_that_are_lost_are_reported_though_the_new_primary_has_no_outbox() {
     let redis = Arc::new(SimulatedRedis::new(1_000));
