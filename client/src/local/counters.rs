@@ -11,7 +11,7 @@ use super::push::Pusher;
 use super::push_log::PushLog;
 use super::service::Service;
 use super::stats::Stats;
-use super::unresolved::{self, Unresolved};
+use super::unresolved::Unresolved;
 use crate::counter::CounterClient;
 use std::fmt;
 use std::path::Path;
@@ -177,9 +177,9 @@ impl LocalCounters {
     /// Adds that need a decision of an operator: the service refused them for ever, or no longer knows whether it counted them.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or is damaged.
     pub fn unresolved(&self) -> Result<Vec<Unresolved>, LocalError> {
-        unresolved::read(&self.folder().path)
+        self.folder().unresolved.read()
     }
 
     /// What has happened since the folder was opened.

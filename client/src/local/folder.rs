@@ -9,7 +9,7 @@ use super::push_file::Push;
 use super::slot::Slot;
 use super::stats::{Stats, Tally};
 use super::stripes::Stripes;
-use super::unresolved::{self, Unresolved};
+use super::unresolved::{Unresolved, UnresolvedFile};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ pub(super) struct Folder {
     pub(super) cells: Cells,
     pub(super) stripes: Arc<Stripes>,
     pub(super) tally: Tally,
+    pub(super) unresolved: UnresolvedFile,
     slots: RwLock<Slots>,
     /// Locked before `slots`.
     allocation: Mutex<Allocation>,
@@ -78,13 +79,10 @@ impl Folder {
                 return Err(LocalError::damaged(&file, "its counters are not those of the folder"));
             }
         }
-        let unresolved = unresolved::read(path)?;
-        if !unresolved.is_empty() {
-            unresolved::sync(path)?;
-        }
+        let (unresolved, adds) = UnresolvedFile::open(path)?;
         let tally = Tally::default();
-        tally.unresolved.store(unresolved.len() as u64, Ordering::Relaxed);
-        let unresolved: HashSet<_> = unresolved.iter().map(Unresolved::event).collect();
+        tally.unresolved.store(adds.len() as u64, Ordering::Relaxed);
+        let put_aside: HashSet<_> = adds.iter().map(Unresolved::event).collect();
         // The process died after it had put these aside, and before it had moved their bases.
         for push in &pushes {
             for item in &push.items {
@@ -92,7 +90,7 @@ impl Folder {
                 // After a loss of power the base may be there without it.
                 cells.set_pushed_ms(index, push.time_ms.max(cells.pushed_ms(index)));
                 let event = (push.namespace.clone(), item.counter.clone(), push.token.clone(), push.time_ms);
-                if unresolved.contains(&event) {
+                if put_aside.contains(&event) {
                     cells.set_base(index, item.base);
                 }
             }
@@ -103,6 +101,7 @@ impl Folder {
             stripes: Stripes::new(&cells),
             cells,
             tally,
+            unresolved,
             slots: RwLock::new(slots),
             allocation: Mutex::new(Allocation { names, free }),
             _lock: lock,
@@ -199,17 +198,20 @@ impl Folder {
         if freed.is_empty() && !allocation.names.is_long() {
             return Ok(());
         }
-        let result = self.free(&mut allocation, &freed);
-        if result.is_err() {
+        if let Err(error) = self.free(&mut allocation, &freed) {
             let mut slots = self.slots_mut();
             for slot in freed {
                 slots.entry(slot.namespace.clone()).or_default().insert(slot.counter.clone(), slot);
             }
+            return Err(error);
         }
-        result
+        // The slots are free, whatever happens to the list of names.
+        self.shorten_names(&mut allocation);
+        Ok(())
     }
 
-    /// The next counter of a slot begins with nothing to push: base and cells are equal, also on disk.
+    /// The next counter of a slot begins with nothing to push: base and cells are equal, also on disk. After an error none of the slots is
+    /// free.
     fn free(&self, allocation: &mut Allocation, freed: &[Arc<Slot>]) -> Result<(), LocalError> {
         self.sync()?;
         if !freed.is_empty() {
@@ -217,17 +219,31 @@ impl Folder {
             allocation.names.free(&freed).when("write names to", &self.path)?;
             self.cells.set_names_mark(allocation.names.mark());
             allocation.free.extend(freed.iter().map(|name| name.slot));
+            debug_assert!(is_each_once(&allocation.free), "two counters would get the same slot");
         }
         self.options.steps.reach("slots are freed");
-        if allocation.names.is_long() {
-            let all: Vec<Given> = self.slots().values().flat_map(HashMap::values).map(|slot| given(slot)).collect();
-            let written = allocation.names.shorten(&all);
-            self.options.steps.reach("names are written again");
-            // The list may be the new one although a later step failed.
-            self.cells.set_names_mark(allocation.names.mark());
-            written.when("write names to", &self.path)?;
-        }
         Ok(())
+    }
+
+    /// Writes the list of names again, if most of it are names that are gone. If this fails, the list is only longer than it could be, and
+    /// the next round tries again. The mark of the list must be on disk.
+    fn shorten_names(&self, allocation: &mut Allocation) {
+        let names = &mut allocation.names;
+        if !names.is_long() {
+            return;
+        }
+        let all: Vec<Given> = self.slots().values().flat_map(HashMap::values).map(|slot| given(slot)).collect();
+        let shortened = names.shorten(&all).when("write names to", &self.path);
+        self.options.steps.reach("names are written again");
+        // While the new name may not be on disk, a loss of power can bring back the list of before. So the mark of that list stays until
+        // the next append, which first writes the name to disk.
+        if shortened.is_ok() && names.sync_name().is_ok() {
+            self.cells.set_names_mark(names.mark());
+        }
+        if shortened.is_err() {
+            Tally::count(&self.tally.names_failures);
+        }
+        self.tally.latest(|latest| latest.names_error = shortened.err().map(|error| error.to_string()));
     }
 
     /// Whether some counter has adds that are not pushed.
@@ -279,6 +295,11 @@ impl Folder {
 
 fn given(slot: &Slot) -> Given {
     Given { slot: slot.index, namespace: slot.namespace.clone(), counter: slot.counter.clone() }
+}
+
+fn is_each_once(slots: &[u32]) -> bool {
+    let mut seen = HashSet::with_capacity(slots.len());
+    slots.iter().all(|slot| seen.insert(slot))
 }
 
 /// Makes the files of a new folder. `cells` comes last: a process that dies before has made nothing.

@@ -2,7 +2,7 @@
 //! little-endian.
 
 /// Bytes before the content.
-const HEAD_BYTES: usize = 8;
+pub(super) const HEAD_BYTES: usize = 8;
 
 /// The record with this content.
 pub(super) fn record(content: &[u8]) -> Vec<u8> {
@@ -25,18 +25,47 @@ impl<'a> Records<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Records { bytes, at: 0 }
     }
+
+    /// What is after the last valid record, once the iterator has ended. No content may be longer than `content_max`, or end in a zero. Each
+    /// damage of one bit is found. A record whose length was changed, and its content or checksum, too, may look torn.
+    pub(super) fn end(&self, content_max: usize) -> End {
+        let rest = &self.bytes[self.at..];
+        if rest.is_empty() {
+            return End::Whole;
+        }
+        // After a loss of power, zeros may be in the place of what was not written.
+        let written = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let mut head = Fields::new(rest);
+        let (1.., Some(length), Some(checksum)) = (written, head.u32(), head.u32()) else { return End::Torn };
+        let (content, length) = (&rest[HEAD_BYTES..written.max(HEAD_BYTES)], length as usize);
+        let is_beyond = length > content.len() && length <= content_max;
+        // If the checksum fits a part of the rest, the content is complete, and its length was changed.
+        let is_complete = || (1..=content.len()).any(|end| crc32c::crc32c(&content[..end]) == checksum);
+        if is_beyond && !is_complete() { End::Torn } else { End::Damaged }
+    }
+}
+
+/// What is after the valid records of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing.
+    Whole,
+    /// The beginning of a record.
+    Torn,
+    /// What was not written like this.
+    Damaged,
 }
 
 impl<'a> Iterator for Records<'a> {
     type Item = &'a [u8];
 
-    /// `None` at the end, or where no valid record begins.
+    /// `None` at the end, or where no valid record begins. No valid record is empty: zeros would be one.
     fn next(&mut self) -> Option<&'a [u8]> {
         let mut head = Fields::new(self.bytes.get(self.at..)?);
         let (length, checksum) = (head.u32()?, head.u32()?);
         let begin = self.at + HEAD_BYTES;
         let content = self.bytes.get(begin..begin.checked_add(length as usize)?)?;
-        if crc32c::crc32c(content) != checksum {
+        if content.is_empty() || crc32c::crc32c(content) != checksum {
             return None;
         }
         self.at = begin + content.len();
@@ -111,6 +140,30 @@ mod tests {
             assert!(all(&bytes).len() < 2, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+    }
+
+    #[test]
+    fn l2_a_torn_record_differs_from_a_damaged_one() {
+        let mut bytes = [record(b"first"), record(b"second")].concat();
+        let end = |bytes: &[u8]| {
+            let mut records = Records::new(bytes);
+            while records.next().is_some() {}
+            records.end(1_000)
+        };
+        let first = HEAD_BYTES + 5;
+        for length in 0..=bytes.len() {
+            let expected = if [0, first, bytes.len()].contains(&length) { End::Whole } else { End::Torn };
+            assert_eq!(end(&bytes[..length]), expected, "{length} bytes");
+            let zeros = [&bytes[..length], &[0; 40]].concat();
+            assert_eq!(end(&zeros), End::Torn, "{length} bytes and zeros");
+        }
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(end(&bytes), End::Damaged, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let long = record(&[7; 1_001]);
+        assert_eq!(end(&long[..1_000]), End::Damaged, "no content is so long");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::error::{IoContext as _, LocalError};
 use super::files;
-use super::frames::{Fields, Records, put_text, record};
+use super::frames::{Fields, HEAD_BYTES, Records, put_text, record};
 use super::options::check_names;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "names";
 const MAGIC: u64 = u64::from_le_bytes(*b"TSNAMES1");
+/// The first record: four numbers.
+const HEADER_BYTES: usize = HEAD_BYTES + 4 * 8;
 /// The kinds of records after the first one.
 const GIVEN: u8 = 1;
 const FREED: u8 = 2;
@@ -44,8 +46,11 @@ pub(super) struct Names {
     is_renamed: bool,
 }
 
-fn header(folder_id: u64, epoch: u64) -> Vec<u8> {
-    record(&[MAGIC, folder_id, epoch].map(u64::to_le_bytes).concat())
+/// A list with these records. It is written as a whole, and says how long it then is; lists of earlier versions do not.
+fn whole_list(folder_id: u64, epoch: u64, records: &[u8]) -> Vec<u8> {
+    let length = (HEADER_BYTES + records.len()) as u64;
+    let header = record(&[MAGIC, folder_id, epoch, length].map(u64::to_le_bytes).concat());
+    [&header[..], records].concat()
 }
 
 fn given(names: &[Given]) -> Vec<u8> {
@@ -66,7 +71,7 @@ impl Names {
     /// Makes an empty list, and returns its mark.
     pub(super) fn create(folder: &Path, folder_id: u64) -> Result<u64, LocalError> {
         let path = folder.join(NAME);
-        let content = header(folder_id, 1);
+        let content = whole_list(folder_id, 1, &[]);
         files::write_unfinished(folder, NAME, &content).when("write", &path)?;
         files::finish(folder, NAME).when("rename", &path)?;
         files::sync_folder(folder).when("write", folder)?;
@@ -75,7 +80,8 @@ impl Names {
 
     /// Whether the folder has a list with names.
     pub(super) fn exist_in(folder: &Path) -> Result<bool, LocalError> {
-        Ok(files::read(&folder.join(NAME))?.is_some_and(|content| content.len() > header(0, 0).len()))
+        // A list of an earlier version has a shorter header. With a name it is longer than this, too.
+        Ok(files::read(&folder.join(NAME))?.is_some_and(|content| content.len() > HEADER_BYTES))
     }
 
     /// Reads the list. `mark` is the one of the last record that was certainly written.
@@ -102,8 +108,9 @@ impl Names {
         let (length, marked) = (records.at as u64, mark & ((1 << LENGTH_BITS) - 1));
         let is_complete = match epoch.wrapping_sub(mark >> LENGTH_BITS) {
             0 => length >= marked,
-            // The process died after it had written the list again, and before it set the mark. Such a list was written as a whole.
-            1 => length == bytes.len() as u64,
+            // The list was written again, and the new mark was not set, or was not on disk when the machine lost its power. What was
+            // written as a whole is complete; what follows was appended.
+            1 => length >= fields.u64().unwrap_or(bytes.len() as u64),
             _ => false,
         };
         if !is_complete {
@@ -160,23 +167,22 @@ impl Names {
         self.length > SMALL_BYTES && self.length > self.live_bytes * 4
     }
 
-    /// Writes the list again with the names that it has. The caller remembers the new mark, and has it on disk before it calls this
-    /// again.
+    /// Writes the list again with the names that it has. After an error the list is the one of before. The caller remembers the new mark
+    /// when [`sync_name`](Names::sync_name) has returned, and has it on disk before it calls this again.
     pub(super) fn shorten(&mut self, names: &[Given]) -> io::Result<()> {
         let epoch = self.epoch + 1;
-        let content = header(self.folder_id, epoch);
-        let content = [content, names.chunks(GIVEN_MAX).flat_map(given).collect()].concat();
+        let records: Vec<u8> = names.chunks(GIVEN_MAX).flat_map(given).collect();
+        let content = whole_list(self.folder_id, epoch, &records);
         let file = files::write_unfinished(&self.folder, NAME, &content)?;
         files::finish(&self.folder, NAME)?;
-        // From here on the list is the new one, whatever fails.
         (self.file, self.epoch, self.length) = (file, epoch, content.len() as u64);
         self.live_bytes = names.iter().map(bytes_of).sum();
         self.is_renamed = true;
-        self.sync_name()
+        Ok(())
     }
 
     /// After a loss of power, what is appended must be in the list that the folder then has.
-    fn sync_name(&mut self) -> io::Result<()> {
+    pub(super) fn sync_name(&mut self) -> io::Result<()> {
         if self.is_renamed {
             files::sync_folder(&self.folder)?;
             self.is_renamed = false;
@@ -260,5 +266,58 @@ mod tests {
         names.shorten(&[]).expect("room");
         assert!(open(folder.path(), after).is_ok());
         assert!(open(folder.path(), before).is_err(), "the mark is two lists behind");
+    }
+
+    /// The new mark is not on disk yet.
+    #[test]
+    fn l2_a_loss_of_power_in_an_append_cuts_the_list_to_what_was_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mark = Names::create(folder.path(), 7).expect("a list");
+        let (mut names, _) = open(folder.path(), mark).expect("the list");
+        names.give(&[name(0, "a"), name(1, "b")]).expect("room");
+        let before = names.mark();
+        names.shorten(&[name(1, "b")]).expect("room");
+        let after = names.mark();
+        names.give(&[name(2, "c")]).expect("room");
+        let path = folder.path().join(NAME);
+        let all = std::fs::read(&path).expect("the list");
+        let whole = (after & 0xff_ffff) as usize;
+        // What was not written is missing, or the file has zeros in its place.
+        let sizes = (0..all.len()).flat_map(|length| [(length, length), (length, all.len() + 8)]);
+        for (length, size) in sizes {
+            let mut found = all[..length].to_vec();
+            found.resize(size, 0);
+            std::fs::write(&path, &found).expect("a cut");
+            match open(folder.path(), before) {
+                Ok((names, list)) => {
+                    let is_cut = list == [name(1, "b")] && names.mark() == after;
+                    assert!(length >= whole && is_cut, "{length} of {size} bytes");
+                    assert_eq!(std::fs::metadata(&path).expect("the list").len(), whole as u64);
+                }
+                Err(error) => {
+                    let is_damaged = matches!(error, LocalError::Damaged { .. });
+                    assert!(length < whole && is_damaged, "{length} of {size} bytes: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn l2_a_list_of_an_earlier_version_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let header = record(&[MAGIC, 7, 2].map(u64::to_le_bytes).concat());
+        let (before, of_header) = (1_u64 << LENGTH_BITS, (2_u64 << LENGTH_BITS) + header.len() as u64);
+        let path = folder.path().join(NAME);
+        std::fs::write(&path, &header).expect("a list");
+        assert!(!Names::exist_in(folder.path()).expect("a list"));
+        let list = [header, given(&[name(1, "b")])].concat();
+        std::fs::write(&path, &list).expect("a list");
+        assert!(Names::exist_in(folder.path()).expect("a list"));
+        for mark in [before, of_header] {
+            assert_eq!(open(folder.path(), mark).expect("the list").1, [name(1, "b")]);
+        }
+        std::fs::write(&path, &list[..list.len() - 1]).expect("a cut");
+        assert!(open(folder.path(), before).is_err(), "it does not say how much of it was written as a whole");
+        assert_eq!(open(folder.path(), of_header).expect("the list").1, []);
     }
 }

@@ -2,7 +2,7 @@
 //! a definite answer and the bases are on disk. A restart sends it again as it is. A push that is written to a log instead has another
 //! magic number, so that versions of this library that know only calls refuse it.
 
-use super::error::LocalError;
+use super::error::{IoContext as _, LocalError};
 use super::files::{self, UNFINISHED};
 use super::frames::{Fields, Records, put_text, record};
 use super::options::check_names;
@@ -110,7 +110,9 @@ impl Push {
     /// The pushes that have begun and have not ended.
     pub(super) fn read_all(folder: &Path, folder_id: u64) -> Result<Vec<Push>, LocalError> {
         let mut pushes = Vec::new();
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        // A push that is not found would be captured again with a new token, and count twice.
+        for entry in std::fs::read_dir(folder).when("read", folder)? {
+            let entry = entry.when("read", folder)?;
             let (name, path) = (entry.file_name(), entry.path());
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else { continue };
             if name.ends_with(UNFINISHED) {
@@ -156,6 +158,13 @@ mod tests {
         let both = Push::read_all(folder.path(), 7).expect("two");
         assert!(both.len() == 2 && both.contains(&push()) && both.contains(&other), "{both:?}");
         assert_eq!(Push::file_name("ADs.1~"), "push-+a+ds.1~");
+    }
+
+    #[test]
+    fn l2_a_folder_that_cannot_be_read_is_not_one_without_pushes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = Push::read_all(&folder.path().join("missing"), 7);
+        assert!(matches!(missing, Err(LocalError::Io { .. })), "{missing:?}");
     }
 
     #[test]

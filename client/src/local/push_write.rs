@@ -5,7 +5,7 @@ use super::files;
 use super::folder::Folder;
 use super::push_file::{Item, Push};
 use super::slot::{Slot, unix_ms};
-use super::unresolved::{self, Unresolved};
+use super::unresolved::Unresolved;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -81,7 +81,7 @@ pub(super) fn write(folder: &Folder, pushes: Vec<Push>) -> Result<Written, Local
 
 /// Keeps adds for an operator. From here on the push does not have them.
 pub(super) fn set_aside(folder: &Folder, push: &Push, adds: &[Unresolved]) -> Result<(), LocalError> {
-    unresolved::append(&folder.path, adds).when("write unresolved adds to", &folder.path)?;
+    folder.unresolved.append(adds).when("write unresolved adds to", &folder.path)?;
     folder.options.steps.reach("unresolved adds are on disk");
     folder.tally.unresolved.fetch_add(adds.len() as u64, Ordering::Relaxed);
     let aside: HashMap<&str, &Unresolved> = adds.iter().map(|add| (add.counter.as_str(), add)).collect();

@@ -22,6 +22,8 @@ pub struct Stats {
     pub pull_failures: u64,
     /// Writes of the mapped file to disk that failed.
     pub sync_failures: u64,
+    /// Attempts to shorten the list of names that failed. The list grows until one succeeds.
+    pub names_failures: u64,
     /// Adds that need a decision ([`LocalCounters::unresolved`](super::LocalCounters::unresolved)); also those of earlier processes.
     pub unresolved: u64,
     /// How long ago everything that was added until then had been pushed, in ms. It exceeds the push interval if pushes fail.
@@ -34,12 +36,15 @@ pub struct Stats {
     pub error_bound_max: Option<u64>,
     /// Counters that are pulled, and whose error bound is unknown.
     pub error_bounds_unknown: u64,
-    /// What failed last in a push, a pull or a write; `None` after the next success of the same kind.
+    /// What failed last in a push, a pull, a write of the mapped file or an attempt to shorten the list of names; `None` after the next
+    /// success of the same kind.
     pub last_push_error: Option<String>,
     /// See [`last_push_error`](Stats::last_push_error).
     pub last_pull_error: Option<String>,
     /// See [`last_push_error`](Stats::last_push_error).
     pub last_sync_error: Option<String>,
+    /// See [`last_push_error`](Stats::last_push_error).
+    pub last_names_error: Option<String>,
 }
 
 /// The counters behind [`Stats`].
@@ -51,6 +56,7 @@ pub(super) struct Tally {
     pub(super) pulls: AtomicU64,
     pub(super) pull_failures: AtomicU64,
     pub(super) sync_failures: AtomicU64,
+    pub(super) names_failures: AtomicU64,
     pub(super) unresolved: AtomicU64,
     latest: Mutex<Latest>,
 }
@@ -62,12 +68,20 @@ pub(super) struct Latest {
     pub(super) push_error: Option<String>,
     pub(super) pull_error: Option<String>,
     pub(super) sync_error: Option<String>,
+    pub(super) names_error: Option<String>,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let now = Instant::now();
-        let latest = Latest { pushed_at: now, synced_at: now, push_error: None, pull_error: None, sync_error: None };
+        let latest = Latest {
+            pushed_at: now,
+            synced_at: now,
+            push_error: None,
+            pull_error: None,
+            sync_error: None,
+            names_error: None,
+        };
         Tally {
             pushes: AtomicU64::default(),
             pushed_adds: AtomicU64::default(),
@@ -76,6 +90,7 @@ impl Default for Tally {
             pulls: AtomicU64::default(),
             pull_failures: AtomicU64::default(),
             sync_failures: AtomicU64::default(),
+            names_failures: AtomicU64::default(),
             unresolved: AtomicU64::default(),
             latest: Mutex::new(latest),
         }
@@ -103,6 +118,7 @@ impl Tally {
             pulls: read(&self.pulls),
             pull_failures: read(&self.pull_failures),
             sync_failures: read(&self.sync_failures),
+            names_failures: read(&self.names_failures),
             unresolved: read(&self.unresolved),
             unpushed_age_ms: age_ms(latest.pushed_at),
             unsynced_age_ms: age_ms(latest.synced_at),
@@ -112,6 +128,7 @@ impl Tally {
             last_push_error: latest.push_error.clone(),
             last_pull_error: latest.pull_error.clone(),
             last_sync_error: latest.sync_error.clone(),
+            last_names_error: latest.names_error.clone(),
         })
     }
 }

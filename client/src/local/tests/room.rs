@@ -1,9 +1,10 @@
-//! Folders that cannot be used, and disks that fail (L2).
+//! Folders that cannot be used, and disks that fail (L2, L3).
 
 use super::fake::{Answer, Fake};
 use super::{folder, handle, open, open_as, options};
 use crate::local::{Handle, LocalCounters, LocalError, LocalOptions, Steps};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -181,4 +182,110 @@ async fn l2_a_push_whose_new_time_may_not_be_on_disk_is_not_sent_with_either_tim
     counters.push().await.expect("the new time counts");
     assert_eq!((fake.calls().len(), fake.count("a"), a.unpushed()), (2, 5, 0));
     assert_ne!(fake.calls()[0][0].token, fake.calls()[1][0].token);
+}
+
+/// Its counters leave as soon as they have no handle.
+fn roomy(steps: Steps) -> LocalOptions {
+    LocalOptions { idle_ms: 0, slots_max: 16_384, steps, ..options() }
+}
+
+/// Handles of counters with the longest names.
+fn long_names(counters: &LocalCounters, numbers: Range<usize>) -> Vec<Handle> {
+    let names: Vec<String> = numbers.map(|number| format!("{number:0128}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    counters.handles("ads", &names).expect("room")
+}
+
+/// Counters whose list of names is shortened as soon as 1,000 of the 3,000 handles are dropped.
+async fn almost_long(path: &Path, fake: &Fake, steps: Steps) -> (LocalCounters, Vec<Handle>) {
+    let counters = open_as(path, fake, roomy(steps)).await;
+    let mut handles = long_names(&counters, 0..9_000);
+    handles.truncate(3_000);
+    counters.push().await.expect("nothing to push");
+    (counters, handles)
+}
+
+/// Adds another number to each counter and pushes: two counters with one slot would have the sum. The next process has the same counters.
+async fn have_their_own_slots(path: &Path, fake: &Fake, counters: LocalCounters, handles: Vec<Handle>) {
+    handles.iter().zip(1..).for_each(|(handle, delta)| handle.add(delta));
+    assert!(handles.iter().zip(1..).all(|(handle, delta)| handle.unpushed() == delta), "they share slots");
+    counters.push().await.expect("a service that answers");
+    assert!(handles.iter().zip(1..).all(|(handle, delta)| fake.count(handle.counter()) == delta));
+    let names: Vec<String> = handles.iter().map(|handle| handle.counter().to_owned()).collect();
+    drop((handles, counters));
+    let counters = open_as(path, fake, roomy(Steps::default())).await;
+    assert_eq!(counters.stats().counters, names.len() as u64);
+    assert!(names.iter().all(|name| counters.has("ads", name)));
+    counters.close().await.expect("nothing to push");
+    open_as(path, fake, roomy(Steps::default())).await.close().await.expect("nothing to push");
+}
+
+#[tokio::test]
+async fn l3_slots_are_free_once_while_the_list_of_names_cannot_be_shortened() {
+    let (folder, fake) = (folder(), Fake::default());
+    let (counters, mut handles) = almost_long(folder.path(), &fake, Steps::default()).await;
+    let length = || fs::metadata(folder.path().join("names")).expect("a file").len();
+    fs::create_dir(folder.path().join("names~")).expect("room");
+    handles.truncate(2_000);
+    for failures in 1..=2 {
+        counters.push().await.expect("the list is only longer than it could be");
+        let stats = counters.stats();
+        assert_eq!((stats.counters, stats.names_failures), (2_000, failures));
+        assert!(stats.last_names_error.is_some_and(|error| error.contains("names")));
+    }
+    assert!(length() > 1_200_000, "{}", length());
+    fs::remove_dir(folder.path().join("names~")).expect("a folder");
+    counters.push().await.expect("room");
+    assert!(length() < 300_000, "{}", length());
+    assert_eq!((counters.stats().names_failures, counters.stats().last_names_error), (2, None));
+    handles.extend(long_names(&counters, 9_000..10_001));
+    have_their_own_slots(folder.path(), &fake, counters, handles).await;
+}
+
+#[tokio::test]
+async fn l3_a_counter_that_returns_while_the_list_of_names_cannot_be_shortened_has_its_own_slot() {
+    let (folder, fake) = (folder(), Fake::default());
+    let (counters, mut handles) = almost_long(folder.path(), &fake, Steps::default()).await;
+    let returning = handles[2_500].counter().to_owned();
+    fs::create_dir(folder.path().join("names~")).expect("room");
+    handles.truncate(2_000);
+    counters.push().await.expect("the list is only longer than it could be");
+    assert!(!counters.has("ads", &returning), "it has left");
+    handles.push(handle(&counters, &returning));
+    counters.push().await.expect("the list is only longer than it could be");
+    assert_eq!(counters.stats().names_failures, 2);
+    fs::remove_dir(folder.path().join("names~")).expect("a folder");
+    counters.push().await.expect("room");
+    handles.extend(long_names(&counters, 9_000..10_001));
+    have_their_own_slots(folder.path(), &fake, counters, handles).await;
+}
+
+/// The folder is away while the name of the shorter list would be written to disk.
+#[tokio::test]
+async fn l2_after_a_loss_of_power_the_shorter_list_of_names_or_the_one_before_it_is_read() {
+    let (dir, fake) = (folder(), Fake::default());
+    let path = dir.path().join("counters");
+    let (away, before) = (path.with_extension("away"), path.with_extension("before"));
+    let steps = {
+        let (path, away, before) = (path.clone(), away.clone(), before.clone());
+        Steps::observed_by(move |step| match step {
+            "slots are freed" => {
+                fs::copy(path.join("names"), &before).expect("room");
+            }
+            "names are written again" => fs::rename(&path, &away).expect("room"),
+            _ => {}
+        })
+    };
+    let (counters, mut handles) = almost_long(&path, &fake, steps).await;
+    handles.truncate(2_000);
+    counters.push().await.expect("nothing to push");
+    fs::rename(&away, &path).expect("a rename");
+    drop((handles, counters));
+    let lists = [before, path.join("names")].map(|list| fs::read(list).expect("a list"));
+    assert!(lists[0].len() > lists[1].len());
+    for list in lists {
+        fs::write(path.join("names"), &list).expect("room");
+        let counters = open_as(&path, &fake, roomy(Steps::default())).await;
+        assert_eq!(counters.stats().counters, 2_000, "{} bytes", list.len());
+    }
 }
