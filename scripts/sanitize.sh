@@ -27,7 +27,7 @@ tests=("$@")
 [ ${#tests[@]} -gt 0 ] || tests=(
   compact::fuzz::w1_fuzzed_commands_on_redis compact::model::w1_random_commands_equal_a_map_on_redis
   compact::model::w3_random_commands_equal_a_map_while_tables_are_cold
-  compact::cold compact::commands compact::crash compact::damage compact::engine compact::full_disk compact::limits
+  compact::cold compact::commands compact::crash compact::damage compact::engine compact::full_disk compact::replica_disks compact::limits
   compact::meddler compact::packed compact::pieces compact::replicas compact::snapshots compact::tokens compact::waits
 )
 # Valkey loads modules in a way (RTLD_DEEPBIND) that a sanitizer refuses, so the tests of both engines run on Redis.

@@ -56,6 +56,11 @@ impl Held {
         CounterSet::restore(&mut self.set, mode, piece, &mut self.files)
     }
 
+    /// Takes a piece of a dump that a primary has accepted. No file can be written: cold tables stay in memory.
+    pub(crate) fn restore_in_memory(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        CounterSet::restore_in_memory(&mut self.set, piece)
+    }
+
     /// A set to come, from the pieces of a dump.
     pub(crate) fn empty() -> Held {
         Held { set: None, files: FileTable::default(), has_job: false, retry_ms: 0 }

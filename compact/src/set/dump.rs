@@ -236,7 +236,7 @@ impl CounterSet {
         while let Some(met) = serial.and_then(|serial| self.shelf_from(serial)) {
             serial = met.next;
             self.dump_shelf(met, read, &mut dump)?;
-            let is_open = serial.is_none() && matches!(self.restoring, Restoring::Hot);
+            let is_open = serial.is_none() && matches!(self.restoring, Restoring::Hot | Restoring::Kept);
             if matches!(self.tables, Tables::Rising(_)) && !is_open {
                 dump.end();
             }
@@ -249,7 +249,7 @@ impl CounterSet {
                 dump_rebuilding(rebuilding, read, &mut dump)?;
             }
             Restoring::Failed => dump.mark(kind::FAILED),
-            Restoring::Between | Restoring::Hot => {}
+            Restoring::Between | Restoring::Hot | Restoring::Kept => {}
         }
         Ok(())
     }

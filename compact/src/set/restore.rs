@@ -24,6 +24,31 @@ pub trait PageFiles {
     fn append(&mut self, file: FileId, page: &[u8; PAGE_BYTES]) -> Result<(), String>;
     /// Ends a file: its pages can be read from now on.
     fn finish(&mut self, file: FileId) -> Result<(), String>;
+    /// Whether no file can be written, so that cold tables stay in memory.
+    fn are_missing(&self) -> bool {
+        false
+    }
+}
+
+/// A host without files.
+struct InMemory;
+
+impl PageFiles for InMemory {
+    fn create(&mut self) -> Result<(FileId, String), String> {
+        Err("there are no files".to_owned())
+    }
+
+    fn append(&mut self, _: FileId, _: &[u8; PAGE_BYTES]) -> Result<(), String> {
+        Err("there are no files".to_owned())
+    }
+
+    fn finish(&mut self, _: FileId) -> Result<(), String> {
+        Err("there are no files".to_owned())
+    }
+
+    fn are_missing(&self) -> bool {
+        true
+    }
 }
 
 impl CounterSet {
@@ -58,6 +83,15 @@ impl CounterSet {
             (_, Some(set)) => set.take_piece(mode, *kind, &mut reader, files),
             _ => Reader::broken(),
         }
+    }
+
+    /// As [`CounterSet::restore`] in [`Mode::Apply`], for a host that can write no file: what the dump has in cold tables comes into
+    /// tables in memory, which move to files later as others do.
+    ///
+    /// # Errors
+    /// The same; and `Invalid` for the damage of a cold table, which no table in memory can have.
+    pub fn restore_in_memory(set: &mut Option<CounterSet>, piece: &[u8]) -> Result<(), Refusal> {
+        CounterSet::restore(set, Mode::Apply, piece, &mut InMemory)
     }
 
     /// Whether pieces of the set are still to come.
@@ -102,7 +136,7 @@ impl CounterSet {
 
     /// Whether a dump has a piece of this kind here.
     fn follows(&self, kind: u8) -> Result<(), Refusal> {
-        use Restoring::{Between, Cold, Complete, Hot};
+        use Restoring::{Between, Cold, Complete, Hot, Kept};
         if matches!(self.restoring, Complete) {
             return Err(Refusal::Complete);
         }
@@ -111,6 +145,7 @@ impl CounterSet {
             (kind::TREE, Between, Tables::Random(random)) => random.is_new(),
             (kind::SLOTS | kind::RECORDS, Between, Tables::Random(_)) => true,
             (kind::SLOTS | kind::RECORDS, Hot, _) | (kind::RECORDS | kind::HELD, Cold(_), _) => true,
+            (kind::RECORDS, Kept, _) => true,
             // A command may have made a table meanwhile.
             (kind::END, Cold(rebuilding), Tables::Rising(rising)) => rising.is_next(&rebuilding.part),
             (kind::END | kind::FAILED, ..) => true,
@@ -155,27 +190,33 @@ impl CounterSet {
         let first = reader.number()?;
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
-        // The restore searches for the slot of each record again, so the table may have a lower bound than the dumped one.
-        let probes = probe_max.clamp(1, self.options.probes_max() as u32);
-        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes);
+        // Tables move to files from the lowest on: what looks for cold records relies on it.
+        let is_above_hot = matches!(rising.parts.last(), Some(Part { body, .. }) if !matches!(body, Body::Cold(_)));
+        let is_kept = is_cold && (files.are_missing() || is_above_hot);
+        let table = if is_kept {
+            // A cold table has neither an origin nor a `PROBE_MAX`.
+            self.shape.table(first)
+        } else {
+            // The restore searches for the slot of each record again, so the table may have a lower bound than the dumped one.
+            let probes = probe_max.clamp(1, self.options.probes_max() as u32);
+            Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes)
+        };
         let part = Part { first, serial, body: Body::Hot(table) };
         has_room(mode, rising.parts.len() as u64 + 1)?;
         let is_open = matches!(self.restoring, Restoring::Cold(_));
         if !rising.is_next(&part) || is_open || probe_max > 64 {
             return Reader::broken();
         }
-        // Tables move to files from the lowest on: what looks for cold records relies on it.
-        let is_above_hot = matches!(rising.parts.last(), Some(Part { body, .. }) if !matches!(body, Body::Cold(_)));
         if mode == Mode::Decide && is_cold && is_above_hot {
             return Err(Refusal::invalid("a cold table of a dump does not follow a hot one"));
         }
-        let file = if is_cold { Some(files.create().map_err(Refusal::Invalid)?) } else { None };
+        let file = if is_cold && !is_kept { Some(files.create().map_err(Refusal::Invalid)?) } else { None };
         rising.next_serial = serial + 1;
         self.restoring = match file {
             None => {
                 rising.begin();
                 rising.push(part);
-                Restoring::Hot
+                if is_kept { Restoring::Kept } else { Restoring::Hot }
             }
             Some((file, name)) => {
                 let (writer, held, damage) = (PageWriter::new(file), Vec::new(), Vec::new());
@@ -231,6 +272,7 @@ impl CounterSet {
                     let mut append = |page: &[u8; PAGE_BYTES]| files.append(file, page);
                     rebuilding.writer.push(id, &record, &mut append).map_err(Refusal::Invalid)?;
                 }
+                Restoring::Kept => self.keep(id, record)?,
                 _ => self.put(id, Hash::of(id, self.shape.seed), record)?,
             }
         }
@@ -238,6 +280,9 @@ impl CounterSet {
     }
 
     fn take_held(&mut self, reader: &mut Reader<'_>, work: &mut Work) -> Result<(), Refusal> {
+        if matches!(self.restoring, Restoring::Kept) {
+            return Err(Refusal::invalid("a cold table with damaged pages cannot be kept in memory"));
+        }
         let Restoring::Cold(rebuilding) = &mut self.restoring else { return Reader::broken() };
         while !reader.is_empty() {
             match reader.number()? {
@@ -277,7 +322,7 @@ impl CounterSet {
     /// Ends the table that is open, or the set.
     fn end_table(&mut self, files: &mut dyn PageFiles) -> Result<(), Refusal> {
         let ended = match &self.restoring {
-            Restoring::Hot | Restoring::Cold(_) => Restoring::Between,
+            Restoring::Hot | Restoring::Kept | Restoring::Cold(_) => Restoring::Between,
             Restoring::Between | Restoring::Complete | Restoring::Failed => Restoring::Complete,
         };
         let Restoring::Cold(rebuilding) = std::mem::replace(&mut self.restoring, ended) else { return Ok(()) };
@@ -305,6 +350,26 @@ impl CounterSet {
             }
             Tables::Random(random) => Ok(random.find_mut(id, hash).0),
         }
+    }
+
+    /// Gives a record of a cold table, which stays in memory, a place in the last table.
+    fn keep(&mut self, id: u64, record: Record) -> Result<(), Refusal> {
+        let (hash, record) = (Hash::of(id, self.shape.seed), self.schema.without_retired(record));
+        let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
+        let Some(Part { first, body: Body::Hot(table), .. }) = rising.parts.last_mut() else { return Reader::broken() };
+        if id < *first || table.find(id, hash) != Found::Absent {
+            return Reader::broken();
+        }
+        if record.is_zero() {
+            return Ok(());
+        }
+        if table.used == 0 && table.extend_len() == 0 {
+            // The lowest id comes first. It can be far above the begin of the range: the first range of all begins at 0.
+            table.origin = self.shape.origin(*first, id);
+        }
+        let found = table.adopt(id, hash, &record);
+        self.restored(id, found);
+        Ok(())
     }
 
     /// Stores a whole record in its table.

@@ -14,6 +14,8 @@ pub(crate) enum Restoring {
     Between,
     /// The records of the last table come.
     Hot,
+    /// The same of a cold table that stays in memory.
+    Kept,
     /// The records of a cold table come, which the set does not have yet.
     Cold(Box<Rebuilding>),
     /// A piece was taken in part, so that the set lacks something.

@@ -306,8 +306,7 @@ impl Rising {
         ids.extend(of_old);
         // By the lowest id that the table gets: the latest one may be far above those that follow.
         let lowest = ids.first().map_or(lowest, |moved| lowest.min(*moved)).max(first);
-        let key_max = shape.geometry.key_max;
-        table.origin = if lowest - first <= key_max { first } else { first.max(lowest - key_max / 2) };
+        table.origin = shape.origin(first, lowest);
         let last = match self.parts.last_mut() {
             _ if old.is_some() => old.as_mut(),
             Some(Part { body: Body::Hot(last), .. }) => Some(last),

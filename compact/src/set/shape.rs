@@ -84,6 +84,12 @@ impl Shape {
         record.numbered().filter(|(number, value)| *value != 0 && self.numbers.contains(number)).collect()
     }
 
+    /// The origin of a table whose range begins at `first`, and whose lowest id is `lowest`.
+    pub(crate) fn origin(&self, first: u64, lowest: u64) -> u64 {
+        let key_max = self.geometry.key_max;
+        if lowest - first <= key_max { first } else { first.max(lowest - key_max / 2) }
+    }
+
     pub(crate) fn table(&self, origin: u64) -> Table {
         Table::new(origin, self.geometry, self.layout.clone(), self.probe_max)
     }

@@ -167,3 +167,34 @@ fn w4_a_full_cold_folder_refuses_the_start_and_loses_nothing() {
         assert_eq!((node.scan("k"), node.digest("k")), before, "{engine:?}");
     }
 }
+
+/// A `COPY` in the log writes files, too. The engine goes on after an error of a command in its log, so the module has to end it: the
+/// increments of the copy would be lost.
+#[test]
+fn w4_a_copy_in_the_log_without_room_refuses_the_start_and_loses_nothing() {
+    for engine in Engine::ALL {
+        let disk = SmallDisk::mount(2 << 20);
+        let mut node = cold_node(Setup::new(engine).without_fsync().cold(disk.path()));
+        // The start loads `k` with its cold tables, and then the `COPY`.
+        node.rewrite_log();
+        let bytes = |file: &std::path::PathBuf| std::fs::metadata(file).expect("a file").len();
+        let room: u64 = node.cold_files().iter().map(bytes).sum();
+        assert_eq!(node.wire().run("COPY k copy").int(), 1);
+        node.wire().done("CT.MINCRBY copy 5 likes 70 900 views 2");
+        let state = |node: &Node| ["k", "copy"].map(|key| (node.scan(key), node.digest(key), node.faults(key)));
+        let before = state(&node);
+        assert_ne!(before[0], before[1]);
+        node.kill();
+        node.cold_files().iter().for_each(|file| std::fs::remove_file(file).expect("a file"));
+        disk.leave(room + room / 2);
+        for _ in 0..2 {
+            assert!(node.try_start().is_err(), "{engine:?}: it has started without the copy");
+            let log = node.log();
+            assert!(log.contains("No space left on device"), "{engine:?}: {log}");
+            assert!(log.contains("a COPY that was accepted before has failed"), "{engine:?}: {log}");
+        }
+        disk.make_room();
+        node.start_again();
+        assert_eq!(state(&node), before, "{engine:?}");
+    }
+}

@@ -28,6 +28,7 @@ mod model;
 mod packed;
 mod pieces;
 mod program;
+mod replica_disks;
 mod replicas;
 mod snapshots;
 mod tokens;

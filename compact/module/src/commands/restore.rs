@@ -5,6 +5,7 @@ use super::{Call, Command, Stop};
 use crate::context::{Level, log};
 use crate::raw;
 use crate::value::{Held, Value};
+use std::ffi::c_int;
 
 /// `CT.RESTORE key piece`
 pub(super) struct Restore;
@@ -27,20 +28,25 @@ impl Command for Restore {
         if piece.len() > PIECE_BYTES_MAX {
             return Err(Stop::text("ERR a piece has at most 262144 bytes"));
         }
-        restore(call, piece).inspect_err(|stop| refuse_log(call, stop))
+        restore(call, piece).inspect_err(|stop| end_if_accepted(call, stop))
     }
 }
 
-/// The engine ignores errors of commands in its log, so a set would lack the counters of this piece without a word. A log that cannot be
-/// trusted ends the engine, as one that it cannot read itself does.
-fn refuse_log(call: &Call<'_>, stop: &Stop) {
-    if call.context.flags() & raw::FLAG_LOADING != 0 {
-        log(
-            Level::Warning,
-            &format!("the append-only file is damaged: a piece of a counter set is refused ({stop:?})"),
-        );
-        std::process::exit(1);
-    }
+/// The engine ignores errors of commands in its log, and of those that its primary sends, so a set would lack the counters of this piece
+/// without a word. A log that cannot be trusted ends the engine, as one that it cannot read itself does; and so does a piece that the
+/// primary has taken, on a replica that has to equal it.
+fn end_if_accepted(call: &Call<'_>, stop: &Stop) {
+    const OF_PRIMARY: c_int = raw::FLAG_REPLICA | raw::FLAG_READONLY | raw::FLAG_REPLICATED;
+    let flags = call.context.flags();
+    let why = if flags & raw::FLAG_LOADING != 0 {
+        "the append-only file is damaged"
+    } else if flags & OF_PRIMARY == OF_PRIMARY {
+        "this replica ends, so that it does not differ from its primary"
+    } else {
+        return;
+    };
+    log(Level::Warning, &format!("{why}: a piece of a counter set is refused ({stop:?})"));
+    std::process::exit(1);
 }
 
 fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {

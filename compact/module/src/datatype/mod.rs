@@ -3,15 +3,17 @@
 mod defrag;
 mod digest;
 mod handle;
+mod origin;
 mod rdb;
 
 pub(crate) use handle::{ENCODING, from_raw, into_raw, kind};
 
 use crate::background;
-use crate::context::Context;
+use crate::context::{Context, Level, log};
 use crate::guard;
 use crate::raw::{self, TypeMethods, api};
 use crate::value::Value;
+use origin::Origin;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
@@ -79,20 +81,26 @@ unsafe fn bytes(value: *const c_void) -> usize {
 }
 
 unsafe extern "C" fn copy(_context: *mut raw::KeyOptCtx, value: *const c_void) -> *mut c_void {
-    guard::or(null_mut(), || {
+    let origin = Origin::now();
+    let copy = guard::or(null_mut(), || {
         // SAFETY: the engine's value, which it still holds.
         let value = unsafe { from_raw(value) };
-        match rdb::copy_of(value) {
+        match rdb::copy_of(value, origin) {
             Ok(copy) => {
                 background::wake(&copy.shared);
                 into_raw(copy)
             }
             Err(reason) => {
-                crate::context::log(crate::context::Level::Warning, &format!("a copy failed: {reason}"));
+                log(Level::Warning, &format!("a copy failed: {reason}"));
                 null_mut()
             }
         }
-    })
+    });
+    // No client copies while the engine loads: this command is in the log.
+    if copy.is_null() && matches!(origin, Origin::Primary | Origin::Loading) {
+        Origin::end_without_key("COPY");
+    }
+    copy
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Snapshots: a value is a sequence of pieces, each after a 1, and a 0 after the last. An AOF that is rewritten without a snapshot
 //! in front has a CT.RESTORE for each piece.
 
+use super::origin::Origin;
 use crate::context::{Context, Level, log};
 use crate::raw::{self, api};
 use crate::value::{Held, Value};
@@ -98,12 +99,13 @@ fn is_child(io: *mut raw::Io) -> bool {
 }
 
 pub(super) unsafe extern "C" fn load(io: *mut raw::Io, encoding: c_int) -> *mut c_void {
-    guard::or(null_mut(), || {
+    let origin = Origin::now();
+    let value = guard::or(null_mut(), || {
         if encoding != datatype::ENCODING {
             log(Level::Warning, &format!("a counter set was written by a later version ({encoding})"));
             return null_mut();
         }
-        match read_pieces(io) {
+        match read_pieces(io, origin) {
             Ok(held) => {
                 let value = Value::from_held(held);
                 // SAFETY: the engine's stream, valid for this call, and the context that belongs to it.
@@ -116,24 +118,53 @@ pub(super) unsafe extern "C" fn load(io: *mut raw::Io, encoding: c_int) -> *mut 
                 null_mut()
             }
         }
-    })
+    });
+    // While it loads, the engine itself ends if a value is refused, also one of a RESTORE in its log. A connection to the primary that
+    // breaks in the midst of a value ends nothing.
+    if value.is_null() && origin == Origin::Primary {
+        Origin::end_without_key("RESTORE");
+    }
+    value
 }
 
-fn read_pieces(io: *mut raw::Io) -> Result<Held, String> {
-    let mut held = Held::empty();
+fn read_pieces(io: *mut raw::Io, origin: Origin) -> Result<Held, String> {
+    let held = if origin.is_replicated() {
+        // The stream cannot be read twice.
+        let mut pieces = Vec::new();
+        for_each_piece(io, &mut |piece| {
+            pieces.push(piece.to_vec());
+            Ok(())
+        })?;
+        assemble(origin, &|emit| {
+            for piece in &pieces {
+                emit(piece);
+            }
+            true
+        })?
+    } else {
+        let mut held = Held::empty();
+        for_each_piece(io, &mut |piece| held.restore(Mode::Apply, piece).map_err(|refusal| refusal.to_string()))?;
+        held
+    };
+    if held.has_set() { Ok(held) } else { Err("the snapshot is broken".to_owned()) }
+}
+
+type TakePiece<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
+
+fn for_each_piece(io: *mut raw::Io, take: &mut TakePiece<'_>) -> Result<(), String> {
     loop {
         // SAFETY: the engine's stream, valid for this call. After an error it gives zeros and null pointers.
         let (kind, is_broken) = unsafe { ((api().load_unsigned)(io), (api().is_io_error)(io) != 0) };
         match kind {
             _ if is_broken => return Err("the snapshot ends too early".to_owned()),
-            PIECE => take_piece(io, &mut held)?,
-            END if held.has_set() => return Ok(held),
+            PIECE => read_piece(io, take)?,
+            END => return Ok(()),
             _ => return Err("the snapshot is broken".to_owned()),
         }
     }
 }
 
-fn take_piece(io: *mut raw::Io, held: &mut Held) -> Result<(), String> {
+fn read_piece(io: *mut raw::Io, take: &mut TakePiece<'_>) -> Result<(), String> {
     let mut len = 0;
     // SAFETY: as above; the bytes are ours until we free them.
     let bytes = unsafe { (api().load_string_buffer)(io, &mut len) };
@@ -141,10 +172,10 @@ fn take_piece(io: *mut raw::Io, held: &mut Held) -> Result<(), String> {
         return Err("the snapshot ends too early".to_owned());
     }
     // SAFETY: the engine returned this many bytes.
-    let taken = held.restore(Mode::Apply, unsafe { std::slice::from_raw_parts(bytes, len) });
+    let taken = take(unsafe { std::slice::from_raw_parts(bytes, len) });
     // SAFETY: the bytes are the engine's, and ours to free.
     unsafe { (api().free)(bytes.cast()) };
-    taken.map_err(|refusal| refusal.to_string())
+    taken
 }
 
 pub(super) unsafe extern "C" fn rewrite(io: *mut raw::Io, key: *mut raw::Str, value: *mut c_void) {
@@ -157,20 +188,43 @@ pub(super) unsafe extern "C" fn rewrite(io: *mut raw::Io, key: *mut raw::Str, va
 }
 
 /// An equal value with separate files.
-pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
+pub(super) fn copy_of(value: &Value, origin: Origin) -> Result<Value, String> {
     if value.shared.lock().is_none() {
         return Err("the set was left half-changed by a bug".to_owned());
     }
+    // The primary has these records. Where they are missing here, the copy refuses their ids, as it does those of damaged pages.
+    let on_read_error = if origin.is_replicated() { OnReadError::LeaveOut } else { OnReadError::Fail };
+    assemble(origin, &|emit| dump(value, on_read_error, emit)).map(Value::from_held)
+}
+
+/// Gives all pieces of a dump to its argument, and returns whether they are the whole value.
+type Pieces<'a> = dyn Fn(&mut dyn FnMut(&[u8])) -> bool + 'a;
+
+/// A set of all these pieces. A replica makes what its primary has accepted even if no file can be written: then it keeps the cold tables
+/// in memory, until there is room for files.
+fn assemble(origin: Origin, pieces: &Pieces<'_>) -> Result<Held, String> {
+    match take_all(pieces, |held, piece| held.restore(Mode::Apply, piece)) {
+        Err(reason) if origin.is_replicated() => {
+            let held = take_all(pieces, Held::restore_in_memory)
+                .map_err(|other| format!("{reason}; nor can it be kept in memory: {other}"))?;
+            log(Level::Warning, &format!("the cold tables of a counter set stay in memory: {reason}"));
+            Ok(held)
+        }
+        taken => taken,
+    }
+}
+
+fn take_all(pieces: &Pieces<'_>, take: fn(&mut Held, &[u8]) -> Result<(), Refusal>) -> Result<Held, String> {
     let mut held = Held::empty();
     let mut failed: Option<Refusal> = None;
-    let is_whole = dump(value, OnReadError::Fail, &mut |piece| {
+    let is_whole = pieces(&mut |piece: &[u8]| {
         if failed.is_none() {
-            failed = held.restore(Mode::Apply, piece).err();
+            failed = take(&mut held, piece).err();
         }
     });
     match failed {
         Some(refusal) => Err(refusal.to_string()),
-        None if is_whole => Ok(Value::from_held(held)),
+        None if is_whole => Ok(held),
         None => Err("a page of a cold table cannot be read".to_owned()),
     }
 }

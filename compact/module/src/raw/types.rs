@@ -23,6 +23,9 @@ pub(crate) const KEY_TYPE_EMPTY: c_int = 0;
 
 pub(crate) const FLAG_LUA: c_int = 1 << 0;
 pub(crate) const FLAG_MULTI: c_int = 1 << 1;
+pub(crate) const FLAG_REPLICA: c_int = 1 << 3;
+/// Of a replica: clients cannot write to it.
+pub(crate) const FLAG_READONLY: c_int = 1 << 4;
 pub(crate) const FLAG_CLUSTER: c_int = 1 << 5;
 pub(crate) const FLAG_REPLICATED: c_int = 1 << 12;
 pub(crate) const FLAG_LOADING: c_int = 1 << 13;

@@ -3,6 +3,7 @@
 mod bounds;
 mod costs;
 mod fetched;
+mod kept;
 mod left;
 mod overlays;
 mod pieces;
