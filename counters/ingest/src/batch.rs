@@ -42,7 +42,7 @@ impl Batch {
         for record in self.records {
             let ledger = &ledgers[&record.place];
             match Add::read(record.value.as_deref(), namespace) {
-                Err(why) => claimed.decide(record, Fate::Dead(Dead::Malformed, why)),
+                Err((dead, why)) => claimed.decide(record, Fate::Dead(dead, why)),
                 Ok(add) => match route(record.offset, record.at_ms, record.origin.rewrites, &ledger.claim, now_ms) {
                     Route::Rewrite(late) => claimed.decide(record, Fate::Late(late)),
                     Route::Send { perhaps_counted } => claimed.sent.push(Sent { record, add, perhaps_counted }),

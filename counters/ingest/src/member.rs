@@ -3,13 +3,14 @@
 //! Whatever is unexpected ends the membership. The next one continues from what is durable, so nothing in memory matters.
 
 use crate::batch::{Batch, Settled};
+use crate::clock::now_ms;
 use crate::metrics::{self, Observer};
 use crate::outputs::written;
 use crate::record::Record;
 use crate::route::REWRITES_MANY;
 use crate::work::{LATE, MembershipError, SOURCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tallystone_kafka::{ExactReader, Ledger, Membership, NotVerified, Position, TopicPartition, Transactions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -352,10 +353,4 @@ impl<'a> Member<'a> {
     fn serving(&self, is_serving: bool) {
         self.work.is_serving.send_if_modified(|was| std::mem::replace(was, is_serving) != is_serving);
     }
-}
-
-/// This machine's clock, Unix ms. It only decides which records are not sent, and with which time they are written again.
-fn now_ms() -> i64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }

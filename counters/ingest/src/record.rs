@@ -12,6 +12,12 @@ const OFFSET: &str = "tallystone-source-offset";
 const TIME: &str = "tallystone-source-time-ms";
 const REWRITES: &str = "tallystone-rewrites";
 
+/// The longest name of a topic that Kafka allows, and the longest number.
+const TOPIC_BYTES_MAX: usize = 249;
+const NUMBER_BYTES_MAX: usize = 20;
+/// What the headers of a record that ingest writes take at most, with a reason of up to 1,000 characters.
+pub(crate) const HEADERS_BYTES_MAX: usize = 8 * 1024;
+
 /// A record.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
@@ -64,13 +70,17 @@ impl Record {
 }
 
 impl Origin {
+    /// `None`: these are not the headers that ingest writes. Another program may have written longer ones, which could not be written
+    /// again.
     fn read(headers: &impl Headers) -> Option<Origin> {
-        let text = |name: &str| {
+        let text = |name: &str, bytes_max: usize| {
             let found = headers.iter().find(|header| header.key == name)?;
-            Some(String::from_utf8_lossy(found.value?).into_owned())
+            let text = String::from_utf8_lossy(found.value?).into_owned();
+            (text.len() <= bytes_max).then_some(text)
         };
-        let (topic, partition, offset) = (text(TOPIC)?, text(PARTITION)?, text(OFFSET)?);
-        Some(Origin { topic, partition, offset, time: text(TIME)?, rewrites: text(REWRITES)?.parse().ok()? })
+        let number = |name: &str| text(name, NUMBER_BYTES_MAX);
+        let (topic, partition, offset) = (text(TOPIC, TOPIC_BYTES_MAX)?, number(PARTITION)?, number(OFFSET)?);
+        Some(Origin { topic, partition, offset, time: number(TIME)?, rewrites: number(REWRITES)?.parse().ok()? })
     }
 
     /// The headers of a record that is written for this one.
@@ -111,5 +121,18 @@ mod tests {
         assert_eq!((again.offset, again.at_ms), (9, Some(1_009)));
         let forged = Record::of(&message("adds", 9, Some(headers)), place(0), false);
         assert_eq!((forged.origin.offset.as_str(), forged.origin.rewrites), ("9", 0), "a producer cannot set it");
+        let long = |bytes: usize| "0".repeat(bytes);
+        for origin in [
+            Origin { topic: long(TOPIC_BYTES_MAX + 1), ..first.origin.clone() },
+            Origin { offset: long(NUMBER_BYTES_MAX + 1), ..first.origin.clone() },
+            Origin { time: long(NUMBER_BYTES_MAX + 1), ..first.origin.clone() },
+        ] {
+            let late = Record::of(&message("adds.late", 9, Some(origin.headers("TOO_OLD", 1))), place(1), true);
+            assert_eq!(
+                (late.origin.topic.as_str(), late.origin.rewrites),
+                ("adds.late", 0),
+                "too long to be written again"
+            );
+        }
     }
 }

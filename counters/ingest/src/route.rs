@@ -16,6 +16,28 @@ const AGAIN_AHEAD_MS_MAX: i64 = 2 * (AGAIN_AHEAD_MS << AHEAD_DOUBLINGS);
 /// A record that was written again this number of times has already got the most.
 pub(crate) const REWRITES_MANY: u32 = AHEAD_DOUBLINGS + 3;
 
+/// By how much the clocks of this machine and of the counters' store may differ.
+const CLOCKS_MS: u64 = 60_000;
+
+/// What a namespace says of the ages of adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AgeLimits {
+    /// An older add does not count.
+    pub(crate) accept_limit_ms: u64,
+    /// The store does not know whether an older one has counted.
+    pub(crate) close_after_ms: u64,
+}
+
+impl AgeLimits {
+    /// Whether an add of this time may count by a call that begins at `now_ms` (both Unix ms). It counts only within the accept limit,
+    /// but clocks differ, and the namespace may have been changed since it was read. So it may count at least as long as the store
+    /// knows its token.
+    pub(crate) fn may_count(self, at_ms: i64, now_ms: i64) -> bool {
+        let age_ms = u64::try_from(now_ms.saturating_sub(at_ms)).unwrap_or_default();
+        age_ms <= self.close_after_ms.max(self.accept_limit_ms.saturating_add(CLOCKS_MS))
+    }
+}
+
 /// Why a record is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
@@ -243,6 +265,20 @@ mod tests {
             assert_eq!(sent, Route::Send { perhaps_counted: false });
         }
         assert_eq!(route(5, Some(NOW + AGAIN_AHEAD_MS_MAX + 1), 8, &none, NOW), Route::Rewrite(Late::Future));
+    }
+
+    #[test]
+    fn n17_an_add_that_was_too_old_when_its_call_began_cannot_have_counted() {
+        let may_count = |accept_limit_ms, close_after_ms, age_ms| {
+            AgeLimits { accept_limit_ms, close_after_ms }.may_count(NOW - age_ms, NOW)
+        };
+        // The clocks differ by up to a minute.
+        assert!(may_count(1_000, 60_000, 61_000) && !may_count(1_000, 60_000, 61_001));
+        assert!(may_count(50_000, 60_000, 110_000) && !may_count(50_000, 60_000, 110_001));
+        // The store knows the token.
+        assert!(may_count(5_000, 518_400_000, 518_400_000) && !may_count(5_000, 518_400_000, 518_400_001));
+        assert!(may_count(1_000, 60_000, 0) && may_count(1_000, 60_000, -5_000));
+        assert!(may_count(u64::MAX, u64::MAX, NOW), "what the namespace says is not known");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Sends adds to the counters until each has a definite answer. A repetition sends the same bytes.
 
+use crate::add::ADD_BYTES_MAX;
 use crate::batch::Sent;
+use crate::clock::now_ms;
 use crate::metrics;
-use crate::route::{AddOutcome, Dead, Fate, answer};
+use crate::route::{AddOutcome, AgeLimits, Dead, Fate, answer};
 use crate::token::token;
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +17,8 @@ use tokio::time::{Instant, sleep};
 
 /// Adds of one call.
 const CALL_MAX: usize = 1_000;
+// The counters read 4 MiB, and refuse a larger call as a whole, however often it is sent. Proxies may read less.
+const _: () = assert!(CALL_MAX * ADD_BYTES_MAX <= 512 * 1024);
 /// Calls at the same time.
 const CALLS_MAX: usize = 4;
 /// The first and the longest pause before adds without a definite answer are sent again.
@@ -22,7 +26,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The pause before adds are sent again whose time has not come. A long one could let it pass.
 const EARLY_PAUSE: Duration = Duration::from_millis(100);
-/// For how long the type of a namespace is known. Only a deletion changes whether it counts each token once.
+/// For how long the configuration of a namespace is known. Only a deletion changes whether it counts each token once.
 const KNOWN: Duration = Duration::from_secs(10);
 /// Namespaces that are known at once.
 const KNOWN_MAX: usize = 10_000;
@@ -32,13 +36,20 @@ pub(crate) struct Sender {
     counters: CounterClient,
     /// With what a missing namespace is created; `None`: it is not.
     creation: Option<NamespaceConfig>,
-    /// Namespaces that count each token once, and since when that is known.
-    known: Mutex<HashMap<String, Instant>>,
+    /// Namespaces that count each token once.
+    known: Mutex<HashMap<String, KnownNamespace>>,
+}
+
+/// What is known of a namespace, and since when.
+#[derive(Clone, Copy)]
+struct KnownNamespace {
+    ages: AgeLimits,
+    since: Instant,
 }
 
 /// Whether adds of a namespace may be sent.
 enum Checked {
-    Ready,
+    Ready(AgeLimits),
     Refused(Dead, String),
     Later(String),
 }
@@ -97,15 +108,16 @@ impl Sender {
         waiting: &mut Vec<(usize, bool)>,
         fates: &mut Vec<(usize, Fate)>,
     ) -> Option<String> {
-        match self.check(namespace).await {
-            Checked::Ready => {}
+        let ages = match self.check(namespace).await {
+            Checked::Ready(ages) => ages,
             Checked::Later(why) => return Some(why),
             Checked::Refused(dead, why) => {
                 fates.extend(waiting.drain(..).map(|(number, _)| (number, Fate::Dead(dead, why.clone()))));
                 return None;
             }
-        }
+        };
         let adds = waiting.iter().map(|(number, _)| add(&sent[*number])).collect();
+        let began_ms = now_ms();
         let answered = match self.counters.add_many(namespace, adds).await {
             Ok(results) => {
                 let answers = waiting.iter().zip(&results);
@@ -131,7 +143,9 @@ impl Sender {
                 AddOutcome::Early => waiting.push((number, perhaps)),
                 AddOutcome::Later { why, perhaps_counted } => {
                     last = Some(why);
-                    waiting.push((number, perhaps_counted));
+                    // Without an answer it may have counted, unless it was too old for that.
+                    let may_count = ages.may_count(sent[number].record.at_ms.unwrap_or_default(), began_ms);
+                    waiting.push((number, perhaps || (perhaps_counted && may_count)));
                 }
             }
         }
@@ -140,8 +154,9 @@ impl Sender {
 
     /// Whether the namespace counts each token once. One of type BEST_EFFORT ignores tokens.
     async fn check(&self, namespace: &str) -> Checked {
-        if self.known().get(namespace).is_some_and(|since| since.elapsed() < KNOWN) {
-            return Checked::Ready;
+        let known = self.known().get(namespace).copied();
+        if let Some(known) = known.filter(|known| known.since.elapsed() < KNOWN) {
+            return Checked::Ready(known.ages);
         }
         let found = match (self.counters.get_namespace(namespace).await, &self.creation) {
             (Err(Error::Refused(refused)), Some(config)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
@@ -166,8 +181,13 @@ impl Sender {
                 if known.len() >= KNOWN_MAX {
                     known.clear();
                 }
-                known.insert(namespace.to_owned(), Instant::now());
-                Checked::Ready
+                let NamespaceConfig { accept_limit_ms, close_after_ms, .. } = found.config;
+                // What the server does not say may be any time.
+                let [accept_limit_ms, close_after_ms] =
+                    [accept_limit_ms, close_after_ms].map(|age_ms| age_ms.unwrap_or(u64::MAX));
+                let ages = AgeLimits { accept_limit_ms, close_after_ms };
+                known.insert(namespace.to_owned(), KnownNamespace { ages, since: Instant::now() });
+                Checked::Ready(ages)
             }
             Some(CounterType::BestEffort) => {
                 let why = format!("the namespace '{namespace}' is BEST_EFFORT, so an add could count twice");
@@ -177,7 +197,7 @@ impl Sender {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, KnownNamespace>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, NewObject, ShardSpan};
-use crate::footer::{Footer, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, entry, version};
+use crate::footer::{Footer, GROUP_ROWS, GROUPS_KEY, RowGroup, SPANS_KEY, SUMS_KEY, ShardSums, entry, version};
 use crate::name::ObjectName;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, FixedLenByteArrayType, Int32Type, Int64Type};
@@ -13,8 +13,6 @@ use parquet::schema::types::{ColumnPath, TypePtr};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rows of one row group: what a reader of one event decodes at most.
-pub(crate) const GROUP_ROWS: usize = 16_384;
 /// A clear has no delta.
 const COLUMNS: &str = "
     OPTIONAL BYTE_ARRAY counter (UTF8);

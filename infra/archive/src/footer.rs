@@ -3,7 +3,9 @@
 
 use crate::error::ArchiveError;
 use crate::event::{COUNTER_ID_BYTES, ShardSpan};
-use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,6 +18,8 @@ const VERSION_KEY: &str = "tallystone.version";
 pub(crate) const SPANS_KEY: &str = "tallystone.spans";
 pub(crate) const SUMS_KEY: &str = "tallystone.sums";
 pub(crate) const GROUPS_KEY: &str = "tallystone.row_groups";
+/// Rows of one row group: what a reader of one event decodes at most.
+pub(crate) const GROUP_ROWS: usize = 16_384;
 /// The length of the metadata as four bytes, and the magic number.
 const TAIL_BYTES: usize = 8;
 
@@ -57,6 +61,24 @@ impl RowGroup {
         let [first_ms, last_ms] = self.times_ms;
         self.counters[0] <= id && id <= self.counters[1] && first_ms < times_ms.end && times_ms.start <= last_ms
     }
+
+    /// Checks the numbers by which a reader allocates and computes places: an object that another program has written has the
+    /// right checksums, too. `metadata`: what Parquet says of the row group.
+    fn check(&self, metadata: &RowGroupMetaData, object_bytes: u64) -> Result<(), String> {
+        let rows = metadata.num_rows();
+        if self.rows > GROUP_ROWS as u64 || u64::try_from(rows) != Ok(self.rows) {
+            return Err(format!("has {} rows, and by its metadata {rows}; at most {GROUP_ROWS} are read", self.rows));
+        }
+        if self.offset.checked_add(self.bytes).is_none_or(|end| end > object_bytes) {
+            return Err(format!("has {} bytes at {}, and the object {object_bytes}", self.bytes, self.offset));
+        }
+        let begin = |column: &ColumnChunkMetaData| column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        // Parquet's reader would panic.
+        match metadata.columns().iter().any(|column| begin(column) < 0 || column.compressed_size() < 0) {
+            true => Err("has a column at a negative place, or of a negative length".to_owned()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A footer.
@@ -94,8 +116,8 @@ impl Footer {
         object.get(object.len().checked_sub(Footer::length(object)?)?..)
     }
 
-    /// Reads a footer whose bytes have the right checksum.
-    pub(crate) fn read(path: &str, footer: &[u8]) -> Result<Footer, ArchiveError> {
+    /// Reads a footer whose bytes have the right checksum, of an object of this size.
+    pub(crate) fn read(path: &str, footer: &[u8], object_bytes: u64) -> Result<Footer, ArchiveError> {
         let metadata = footer.get(..footer.len().saturating_sub(TAIL_BYTES)).unwrap_or_default();
         let unreadable = |why: String| ArchiveError::damaged(path, why);
         let parquet =
@@ -115,10 +137,18 @@ impl Footer {
             groups: json(&parquet, GROUPS_KEY).map_err(unreadable)?,
             parquet,
         };
-        match read.groups.len() == read.parquet.num_row_groups() {
-            true => Ok(read),
-            false => Err(unreadable("its list of row groups is not that of its metadata".to_owned())),
+        read.check(object_bytes).map_err(unreadable)?;
+        Ok(read)
+    }
+
+    fn check(&self, object_bytes: u64) -> Result<(), String> {
+        if self.groups.len() != self.parquet.num_row_groups() {
+            return Err("its list of row groups is not that of its metadata".to_owned());
         }
+        for (number, (group, metadata)) in self.groups.iter().zip(self.parquet.row_groups()).enumerate() {
+            group.check(metadata, object_bytes).map_err(|why| format!("its row group {number} {why}"))?;
+        }
+        Ok(())
     }
 }
 

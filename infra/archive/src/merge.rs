@@ -5,9 +5,10 @@
 //! and say the same.
 
 use crate::archive::Archive;
-use crate::encode::{Encoded, Encoder, GROUP_ROWS, key};
+use crate::encode::{Encoded, Encoder, key};
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, ShardSpan};
+use crate::footer::GROUP_ROWS;
 use crate::name;
 use crate::overlap::Later;
 use crate::reader::{Listed, Opened, Reader};

@@ -198,7 +198,7 @@ impl Reader {
         if crc32c::crc32c(&whole) != name.footer_crc {
             return Err(ArchiveError::damaged(path.as_ref(), "its footer has the wrong checksum"));
         }
-        let footer = Arc::new(Footer::read(path.as_ref(), &whole)?);
+        let footer = Arc::new(Footer::read(path.as_ref(), &whole, bytes)?);
         self.footers().insert(path.clone(), footer.clone());
         Ok(Opened { path, name, footer })
     }

@@ -1,9 +1,9 @@
 //! Reads the events of one counter in the order of their times.
 
 use crate::archive::{Archive, slice_of};
-use crate::encode::GROUP_ROWS;
 use crate::error::ArchiveError;
 use crate::event::{ArchivedEvent, COUNTER_ID_BYTES, Scan, Scope};
+use crate::footer::GROUP_ROWS;
 use crate::name::{self, ObjectName};
 use crate::overlap::{Later, gap};
 use crate::reader::{Listed, Opened, TRIES, Unread, View};

@@ -5,6 +5,7 @@ use crate::{Archive, ArchiveError, ArchivedEvent, EventKey, EventLookup, Found, 
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
+mod hostile;
 mod lists;
 mod merging;
 mod random;

@@ -28,7 +28,8 @@ impl Stored<'_> {
         if sha256(&bytes) != sha {
             return Err(damaged("the store has other bytes than were written"));
         }
-        let footer = Footer::read(path, Footer::of(&bytes).ok_or_else(|| damaged("it has no footer"))?)?;
+        let footer = Footer::of(&bytes).ok_or_else(|| damaged("it has no footer"))?;
+        let footer = Footer::read(path, footer, bytes.len() as u64)?;
         if footer.sums != *sums {
             return Err(damaged("its sums are not those that were written"));
         }

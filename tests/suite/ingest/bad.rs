@@ -5,6 +5,8 @@ use super::topics::{Written, header, now_ms};
 use rdkafka::Message;
 use std::collections::BTreeMap;
 use tallystone_client::{CounterType, NamespaceConfig};
+use tallystone_counters::log::LABEL_BYTES_MAX;
+use tallystone_counters::names::{COUNTER_BYTES_MAX, NAMESPACE_BYTES_MAX};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n17_bad_records_become_dead_letters_and_others_go_through() {
@@ -55,4 +57,26 @@ async fn n17_bad_records_become_dead_letters_and_others_go_through() {
     expected.insert((String::new(), "MALFORMED".to_owned()), 1);
     assert_eq!(found, expected);
     assert_eq!(stage.client.get(NAMESPACE, "c").await.expect("a count").count, 0);
+}
+
+/// The counters refuse a call that is too large as a whole. It would be sent for ever, and none of its records be decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_records_with_long_names_become_dead_letters_and_others_go_through() {
+    const PARTITIONS: i32 = 7;
+    let mut stage = Stage::start("long", PARTITIONS, 600_000).await;
+    // Together they have more than the counters read. They are in some partitions, so that one fetch may have all.
+    let long = format!(r#"{{"counter":"{}","delta":1}}"#, "c".repeat(64_000));
+    let bad = |number: i32| Written { value: long.clone(), ..Written::add(number % PARTITIONS, now_ms(), "bad", 1) };
+    stage.topics.write(&(0..70).map(bad).collect::<Vec<_>>()).await;
+    // What the counters just accept is sent to them.
+    let unknown = format!(r#"{{"namespace":"{}","counter":"c","delta":1}}"#, "n".repeat(NAMESPACE_BYTES_MAX));
+    stage.topics.write(&[Written { value: unknown, ..bad(0) }]).await;
+    let (counter, label) = ("c".repeat(COUNTER_BYTES_MAX), "l".repeat(LABEL_BYTES_MAX));
+    let value = format!(r#"{{"counter":"{counter}","delta":1,"source":"{label}","event_item_key":"{label}"}}"#);
+    let longest = Written { value, ..Written::add(0, now_ms(), &counter, 1) };
+    stage.write(&[longest, Written::add(1, now_ms(), "good", 1)]).await;
+    stage.ingest(None).await;
+    stage.assert_exact().await;
+    let expected = [("INVALID_ARGUMENT".to_owned(), 70), ("NAMESPACE_NOT_FOUND".to_owned(), 1)];
+    assert_eq!(stage.topics.dead_letters().await, BTreeMap::from(expected));
 }

@@ -3,6 +3,8 @@
 use super::kills::{mixed, rng};
 use super::stage::Stage;
 use super::topics::{Written, header, now_ms};
+use crate::crash::proxy::Proxy;
+use crate::system::program::until;
 use rdkafka::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_client::NamespaceConfig;
@@ -108,4 +110,33 @@ async fn n17_records_whose_tokens_are_forgotten_are_written_again_only_if_they_w
     let origins = stage.topics.records(&stage.topics.late(), 1).await.into_iter();
     let origins: BTreeSet<_> = origins.map(|record| header(&record, "tallystone-source-offset")).collect();
     assert_eq!(origins.len(), 600 - claimed, "only those that were never sent");
+}
+
+/// How many adds the process has sent again, because it had no definite answer.
+async fn sent_again(stage: &Stage) -> u64 {
+    let page = stage.ingests[0].metrics().await;
+    let total = page.lines().find_map(|line| line.strip_prefix("tallystone_ingest_sent_again_total "));
+    total.and_then(|total| total.parse().ok()).unwrap_or_default()
+}
+
+/// Their first call has no answer, but the counters could not count them by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn n17_records_that_were_too_old_when_they_were_sent_are_written_again_although_no_answer_came() {
+    const COUNTER: &str = "unanswered";
+    let mut stage = Stage::start(COUNTER, 1, 1_000).await;
+    stage.namespace(NamespaceConfig { close_after_ms: Some(CLOSE_AFTER_MS), ..NamespaceConfig::default() }).await;
+    let counters = stage.counters.url();
+    let port = counters.rsplit(':').next().and_then(|port| port.parse().ok());
+    let proxy = Proxy::start(port.expect("a port")).await;
+    proxy.hold(COUNTER, 0);
+    stage.ingest_to(&proxy.url().replace("redis:", "http:"), None).await;
+    let add = |_| Written::add(0, now_ms() - CLOSE_AFTER_MS.cast_signed() - 30_000, COUNTER, 1);
+    let records: Vec<Written> = (0..10).map(add).collect();
+    stage.write(&records).await;
+    proxy.held().await;
+    let before = sent_again(&stage).await;
+    until("the call has no answer", async || sent_again(&stage).await > before).await;
+    proxy.open();
+    stage.assert_exact().await;
+    assert!(stage.topics.dead_letters().await.is_empty());
 }

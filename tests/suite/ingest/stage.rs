@@ -46,10 +46,16 @@ impl Stage {
 
     /// One more ingest process; with an instance name it gets its partitions back at once when it is started again.
     pub(super) async fn ingest(&mut self, instance: Option<&str>) {
-        let (counters, topics) = (self.counters.url(), &self.topics);
+        let counters = self.counters.url();
+        self.ingest_to(&counters, instance).await;
+    }
+
+    /// The same, with the counters at this address.
+    pub(super) async fn ingest_to(&mut self, counters: &str, instance: Option<&str>) {
+        let topics = &self.topics;
         let group = topics.group();
         let mut args = vec!["ingest", "--kafka-brokers", &topics.brokers, "--topic", &topics.source];
-        args.extend(["--group", &group, "--counters", &counters, "--namespace", NAMESPACE, "--log", "error"]);
+        args.extend(["--group", &group, "--counters", counters, "--namespace", NAMESPACE, "--log", "error"]);
         args.extend(instance.iter().flat_map(|instance| ["--instance", instance]));
         let ingest = Server::start_with_metrics(&args).await;
         self.ingests.push(ingest);
