@@ -4,9 +4,9 @@
 -- ARGV now_ms, revision (lib/home), again_ms, behind_ms, number of other regions, region..., (counter, what was published)...
 -- RETURNS {OK, (the time of a clear of another region that it must follow, or 0; 1: it must be rolled up, or 0)...}
 -- What was published: '0': nothing; else what stood (lib/home).
--- A counter that lacks something needs attention again after again_ms; if it only waits for its next rollup, which puts it back by
--- itself, not before its count is behind_ms behind. One that lacks nothing leaves the set if what was
--- published still stands; else it needs attention now.
+-- A counter whose present checkpoint is not the published one needs attention now. Of the others, one that lacks something needs it
+-- again after again_ms; if it only waits for its next rollup, which puts it back by itself, not before its count is behind_ms
+-- behind. One that lacks nothing leaves the set.
 -- WHY a counter is put back: this caller may have lost its lease before it sent, after another one had published a later
 -- checkpoint. Compaction would keep the earlier record, because it came last.
 -- WHY the script finds what is lacking: between a read of the caller's and this call a record may be merged.
@@ -25,17 +25,17 @@ for i = 6 + others, #ARGV, 2 do
       follow, is_behind = math.max(follow, cleared), is_behind or is_earlier
     end
   end
-  if follow > 0 or is_behind then
+  if (own and stand_of(own) or '0') ~= ARGV[i + 1] then
+    call('ZADD', K_BEHIND, 'LT', string.format('%.0f', now), counter)
+  elseif follow > 0 or is_behind then
     local at = again
     if follow == 0 and own then
       local _, _, exact_to = unpick(CHECKPOINT, own)
       at = math.max(again, exact_to + behind_ms)
     end
     call('ZADD', K_BEHIND, 'XX', string.format('%.0f', at), counter)
-  elseif (own and stand_of(own) or '0') == ARGV[i + 1] then
-    done[#done + 1] = counter
   else
-    call('ZADD', K_BEHIND, 'NX', string.format('%.0f', now), counter)
+    done[#done + 1] = counter
   end
   out[#out + 1] = follow
   out[#out + 1] = is_behind and 1 or 0

@@ -13,7 +13,7 @@ if raw then
     local entry = struct.pack('>I6B', now, 0) .. raw
     redis.call('HSET', registry, DELETED_FIELD .. name .. ':' .. string.format('%.0f', incarnation), entry)
     redis.call('HINCRBY', registry, INCARNATION_FIELD, '1')
-    redis.call('HDEL', registry, name)
+    redis.call('HDEL', registry, name, INCARNATION_FIELD .. name)
     return {OK, incarnation, entry}
   end
 end

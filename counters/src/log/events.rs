@@ -168,6 +168,11 @@ pub trait Events: Send + Sync {
     /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event
     /// waits for its rollup, until that rollup. Returns how many slices it dropped; a call drops at most a hundred.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// No event of the namespace is before this time, in Unix ms; 0: this is not known.
+    fn first_ms(&self) -> u64 {
+        0
+    }
 }
 
 /// The results of events of which the archive answers some.

@@ -59,6 +59,10 @@ impl Events for RedisNamespace {
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
         self.prune_shard(shard).await
     }
+
+    fn first_ms(&self) -> u64 {
+        self.first_ms
+    }
 }
 
 impl RollupLog for RedisNamespace {

@@ -58,6 +58,7 @@ use crate::refusal::Refusal;
 use calls::{call, defect, of_link};
 use futures::future::try_join_all;
 use layout::LayoutCache;
+use namespace::Origin;
 use pace::Pace;
 use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, Pipeline, Value, from_redis_value};
@@ -74,7 +75,10 @@ pub struct RedisNamespace {
     tag: Arc<str>,
     config: Arc<NamespaceConfig>,
     revision: u64,
-    incarnation: u64,
+    /// That of its records in other regions (N12).
+    record_incarnation: u64,
+    /// No event of it is before this time, in Unix ms; 0: this is not known.
+    first_ms: u64,
     /// That of [`Namespace`].
     kept_from_ms: u64,
     room: Room,
@@ -94,7 +98,7 @@ impl RedisNamespace {
     /// [`Refusal::Stale`]: there is a later revision.
     async fn open(
         partitions: Partitions,
-        namespace: Namespace,
+        (namespace, origin): (Namespace, Origin),
         (room, archive, region): (Room, Option<EventArchive>, Option<RegionName>),
         pace: Arc<Pace>,
     ) -> Result<RedisNamespace, Refusal> {
@@ -102,13 +106,15 @@ impl RedisNamespace {
         let Namespace { name, config, revision, incarnation, kept_from_ms } = namespace;
         config.check()?;
         let (config, layouts) = (Arc::new(config), Arc::default());
+        let (record_incarnation, first_ms) = (origin.record_incarnation(incarnation), origin.first_ms());
         let namespace = RedisNamespace {
             partitions,
             name,
             tag,
             config,
             revision,
-            incarnation,
+            record_incarnation,
+            first_ms,
             kept_from_ms,
             room,
             archive,

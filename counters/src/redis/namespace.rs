@@ -5,6 +5,7 @@ use super::record::read;
 use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;
+use tallystone_lua::counter::FIRST_AGE_MS_MAX;
 
 /// A namespace in one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,37 @@ impl Namespace {
     }
 }
 
+/// Where a namespace comes from (`counter/lib/registry.lua`). The default: an earlier version has created it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The incarnation of its records in other regions (N12); 0: that of the namespace.
+    record_incarnation: u64,
+    /// Since when it exists, in Unix ms; 0: this is not known.
+    since_ms: u64,
+}
+
+impl Origin {
+    /// Reads the field of the registry for a namespace of this incarnation.
+    pub(super) fn decode(raw: &[u8], incarnation: u64) -> Origin {
+        // An earlier version may have deleted a namespace, and left the field.
+        match raw.len() == 18 && read(&raw[..6]) == incarnation {
+            true => Origin { record_incarnation: read(&raw[6..12]), since_ms: read(&raw[12..]) },
+            false => Origin::default(),
+        }
+    }
+
+    /// The incarnation of the namespace's records in other regions.
+    pub(super) fn record_incarnation(&self, incarnation: u64) -> u64 {
+        if self.record_incarnation > 0 { self.record_incarnation } else { incarnation }
+    }
+
+    /// No event of the namespace is before this time, in Unix ms; 0: this is not known.
+    pub(super) fn first_ms(&self) -> u64 {
+        // The longest accept limit, and a minute for clocks that differ.
+        self.since_ms.saturating_sub(FIRST_AGE_MS_MAX)
+    }
+}
+
 /// A number of 6 bytes behind a mark, and what follows it; 0 without the mark.
 fn marked<'a>(mark: &[u8], raw: &'a [u8]) -> Option<(u64, &'a [u8])> {
     match raw.strip_prefix(mark) {
@@ -67,5 +99,15 @@ mod tests {
         assert_eq!(read(b"\0\0\0\0\0\x07#\0\0\0\0\0\x02<\0\0\0\0\x01\0"), Ok((7, 2, 256)));
         assert!(read(b"\0\0\0\0\0\x07<\0").is_err());
         assert!(read(b"\0\0").is_err());
+    }
+
+    #[test]
+    fn n12_an_origin_is_of_one_incarnation_and_may_be_missing() {
+        let raw = b"\0\0\0\0\0\x03\0\0\0\0\x01\0\0\0\0\x70\0\0";
+        let found = Origin::decode(raw, 3);
+        assert_eq!((found.record_incarnation(3), found.first_ms()), (256, 0x0070_0000 - FIRST_AGE_MS_MAX));
+        for found in [Origin::decode(raw, 4), Origin::decode(&raw[1..], 3), Origin::default()] {
+            assert_eq!((found.record_incarnation(4), found.first_ms()), (4, 0));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::RedisNamespace;
 use super::calls::{call, defect, of_link};
-use super::namespace::Namespace;
+use super::namespace::{Namespace, Origin};
 use super::pace::Pace;
 use super::partition::{MARK, Partition, Partitions};
 use crate::config::EventArchive;
@@ -233,7 +233,20 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
+        let origin = self.origin(namespace).await?;
         let RedisNamespaces { partitions, room, archive, region, pace, .. } = self.clone();
-        RedisNamespace::open(partitions, namespace.clone(), (room, archive, region), pace).await
+        RedisNamespace::open(partitions, (namespace.clone(), origin), (room, archive, region), pace).await
+    }
+
+    /// Where a namespace comes from: only one with regions needs to know it.
+    async fn origin(&self, namespace: &Namespace) -> Result<Origin, Refusal> {
+        if namespace.config.regions.is_empty() {
+            return Ok(Origin::default());
+        }
+        let field = format!("{INCARNATION_FIELD}{}", namespace.name);
+        match self.link().call(redis::cmd("HGET").arg(self.registry()).arg(field)).await.map_err(of_link)? {
+            Value::BulkString(raw) => Ok(Origin::decode(&raw, namespace.incarnation)),
+            _ => Ok(Origin::default()),
+        }
     }
 }

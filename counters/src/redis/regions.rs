@@ -49,7 +49,7 @@ impl RedisNamespace {
 
     /// What this region publishes of a checkpoint.
     pub fn region_record(&self, checkpoint: &Checkpoint) -> RegionRecord {
-        RegionRecord::of(checkpoint, self.incarnation)
+        RegionRecord::of(checkpoint, self.record_incarnation)
     }
 
     /// Merges records of other regions: of each region and counter the latest one stays. A record of a later incarnation hides those
@@ -93,8 +93,8 @@ impl RedisNamespace {
     }
 
     /// These checkpoints of counters of a shard were published; the default one: there is none. Returns what each counter lacks,
-    /// in their order. Those that lack something need attention again after `again_ms`; if they only wait for their own rollup,
-    /// not before they are `behind_ms` behind. Those that lack nothing need none, unless they have another checkpoint meanwhile.
+    /// in their order. Those that have another checkpoint meanwhile need attention at once. Of the others, those that lack something
+    /// need it again after `again_ms`; if they only wait for their own rollup, not before they are `behind_ms` behind.
     pub async fn attend(
         &self,
         shard: u16,

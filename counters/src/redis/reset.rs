@@ -14,7 +14,7 @@ use super::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::log::{RollupLog, Settlement, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName};
-use crate::namespace::{CounterType, SHARDS};
+use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use crate::rollup::{Job, RolledUp, roll_up, settlement};
 use futures::future::try_join_all;
@@ -89,7 +89,9 @@ impl RedisNamespaces {
         let reached = self.reached(&namespace).await?;
         check_archive(&namespace, &reached, right_ms)?;
         let revision = reached.revision.max(namespace.revision + RESERVED - 1) + 1;
-        let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
+        // No counter expires: the time to which everything is counted here has not come yet.
+        let config = NamespaceConfig { expire_after_ms: 0, ..namespace.config.clone() };
+        let store = self.open(&Namespace { revision, config, ..namespace.clone() }).await?;
         // No event can come any more that the counters' readers would not find here, and no archiver continues.
         let reached = self.reached(&namespace).await?;
         if let Err(refusal) = check_archive(&namespace, &reached, right_ms) {

@@ -27,9 +27,8 @@ pub enum Followed {
 /// `kept_from_ms`: events before this time may have been dropped, in Unix ms.
 ///
 /// # Errors
-/// [`Refusal::EventsDropped`]: the counter has adds after the clear, which is so old that some may be
-/// missing. [`Refusal::CounterChanged`]: rollups have
-/// committed before each try.
+/// [`Refusal::EventsDropped`]: the counter has adds after the clear, which is so old that some may be missing, and not older than the
+/// namespace. [`Refusal::CounterChanged`]: rollups have committed before each try.
 pub async fn follow_clear(
     store: &(impl Events + Checkpoints + Deletions + Recounts),
     counter: &CounterName,
@@ -52,6 +51,9 @@ pub async fn follow_clear(
         } else if before.last_write_ms <= cleared_ms {
             // Without an event after the clear none need be read, and none was dropped.
             with_sum(store, counter, &before, 0, cleared_ms).await?
+        } else if cleared_ms < store.first_ms() {
+            // The clear is older than the namespace: it removes nothing, so it does not matter what was dropped.
+            Checkpoint { cleared_ms, ..before }
         } else {
             let present = Audit::since(before, undeleted_from_ms, cleared_ms);
             let audit = read_on(store, counter, continued(read, present), cleared_ms, &kept_from_ms).await?;

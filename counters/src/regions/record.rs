@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// What a region publishes of a counter: its latest checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionRecord {
-    /// That of the region's namespace (N14): the later one has nothing of an earlier one.
+    /// The later one has nothing of an earlier one. It is when the region created its namespace, in Unix ms, or a later time; if an
+    /// earlier version has created it, its incarnation (N14).
     pub incarnation: u64,
     /// The time of the last clear that the count follows, in Unix ms; 0: none.
     pub cleared_ms: u64,
@@ -23,7 +24,7 @@ pub struct RegionRecord {
 }
 
 impl RegionRecord {
-    /// The record of a checkpoint. `incarnation`: of its namespace.
+    /// The record of a checkpoint. `incarnation`: that of the records of its namespace.
     pub fn of(checkpoint: &Checkpoint, incarnation: u64) -> RegionRecord {
         let Checkpoint { count, exact_to_ms, last_write_ms, epoch, cleared_ms, .. } = *checkpoint;
         RegionRecord { incarnation, cleared_ms, epoch: epoch.number, exact_to_ms, last_write_ms, count }

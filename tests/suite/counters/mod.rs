@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `archived`, `late`, `duckdb`, `bounds`, `sealing`, `slots`, `event_pages`,
-//! `hot`, `labels`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `regions`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
+//! `hot`, `labels`, `circulation`, `clocks`, `windows`, `sums`, `recounts`, `regions`, `region_records`, `crossings`, `reset`, `deleted`, `expired`, `servers`,
 //! `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
@@ -26,6 +26,7 @@ mod interrupted;
 mod labels;
 mod late;
 mod recounts;
+mod region_records;
 mod regions;
 mod reset;
 mod sealing;

@@ -15,13 +15,13 @@ const REGIONS: [&str; 3] = ["eu", "us", "ap"];
 const COUNTERS: [&str; 3] = ["a", "b", "c"];
 /// How long a random program is.
 const STEPS: usize = 1_500;
-const DAY_MS: u64 = 86_400_000;
+pub(super) const DAY_MS: u64 = 86_400_000;
 
-fn region(name: &str) -> RegionName {
+pub(super) fn region(name: &str) -> RegionName {
     RegionName::parse(name).expect("a region")
 }
 
-fn config() -> NamespaceConfig {
+pub(super) fn config() -> NamespaceConfig {
     NamespaceConfig { regions: REGIONS.map(region).to_vec(), ..NamespaceConfig::default() }
 }
 
@@ -303,7 +303,7 @@ async fn n12_every_region_has_the_same_count_whatever_order_its_records_come_in(
 }
 
 impl TestNamespace {
-    async fn with_regions(test: &str) -> TestNamespace {
+    pub(super) async fn with_regions(test: &str) -> TestNamespace {
         TestNamespace::new(test, NamespaceConfig { archived: true, ..config() }).await
     }
 

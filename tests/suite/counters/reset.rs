@@ -173,6 +173,34 @@ async fn x6_n14_a_deletion_at_a_time_ahead_removes_nothing_that_is_added_after_a
     assert!(store.read(&[gone]).await.expect("a checkpoint")[0].is_deleted);
 }
 
+/// The reset counts to the time ahead. A counter that had no event until then would expire.
+#[tokio::test]
+async fn x6_n14_a_reset_expires_no_counter() {
+    let (redis, clock_ms) = (TestRedis::shared().await, Arc::new(AtomicU64::new(NOON_MS)));
+    let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+    let name = NamespaceName::parse(format!("reset-idle-{:08x}", rand::random::<u32>())).expect("a name");
+    let config = NamespaceConfig { expire_after_ms: 600_000, ..NamespaceConfig::default() };
+    let namespace = namespaces.put(&name, config.clone()).await.expect("a namespace");
+    let store = namespaces.open(&namespace).await.expect("its stores");
+    assert_eq!(store.append(&[add("idle", "t", NOON_MS, 5)]).await, [counted(NOON_MS)]);
+    clock_ms.store(NOON_MS + 60_000, Ordering::SeqCst);
+    let lease = LeaseOrder { leased_at_ms: NOON_MS, fencing_token: 1 };
+    let done = roll_up(&store, &store, &[Job { counter: counter("idle"), lease }]).await.remove(0);
+    assert!(matches!(done, Ok(RolledUp::Committed { .. })), "{done:?}");
+    let ahead_ms = NOON_MS + 3_600_000;
+    clock_ms.store(ahead_ms, Ordering::SeqCst);
+    assert_eq!(store.append(&[add("ahead", "t", ahead_ms, 7)]).await, [counted(ahead_ms)]);
+    // The clock is right again.
+    clock_ms.store(NOON_MS + 120_000, Ordering::SeqCst);
+    namespaces.reset_clock(&name).await.expect("a reset");
+    let namespace = namespaces.get(&name).await.expect("an answer").expect("the namespace");
+    assert_eq!(namespace.config, config, "later rollups let its counters expire");
+    let store = namespaces.open(&namespace).await.expect("its stores");
+    let found = store.read(&[counter("idle"), counter("ahead")]).await.expect("checkpoints");
+    let counts: Vec<(i64, bool)> = found.iter().map(|found| (found.count, found.is_deleted)).collect();
+    assert_eq!(counts, [(5, false), (7, false)]);
+}
+
 /// The log would have times again that are archived, and what it then archives of them would replace what was there.
 #[tokio::test]
 async fn x6_n15_a_reset_of_a_namespace_whose_archive_is_ahead_is_refused() {
