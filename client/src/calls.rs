@@ -5,10 +5,15 @@ use crate::error::{Applied, Error, Refused, Result};
 use crate::hedge::Hedging;
 use crate::servers::Servers;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use std::any::Any;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_proto::queue::v1::{DequeueRequest, DequeueResponse};
 use tokio::time::{Instant, sleep, timeout};
+
+/// A longer time limit counts as this one, ten years. Sums of limits then fit into every clock, and gRPC has a format for them.
+pub(crate) const LIMIT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The limits of the calls of a client, and where they go. Clones share the servers and the budget of hedges.
 #[derive(Clone, Debug)]
@@ -34,7 +39,8 @@ impl Calls {
     /// `rpc` sends the request to the server of this number.
     pub(crate) async fn send<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
     where
-        Req: Clone,
+        Req: Clone + 'static,
+        Res: 'static,
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
@@ -60,19 +66,21 @@ impl Calls {
     }
 
     /// One attempt, and a second one through another server where the first has no answer in time and the budget allows it.
-    /// The first answer counts.
+    /// The first answer counts, but for a Dequeue that found nothing: the other attempt may have leased messages, which no worker
+    /// would run until their leases expire.
     async fn attempt<Req, Res, F, Fut>(&self, wait: Duration, request: &Req, rpc: &F) -> Result<Res, Failed>
     where
-        Req: Clone,
+        Req: Clone + 'static,
+        Res: 'static,
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
-        let limit = self.call_timeout + wait;
+        let limit = self.call_timeout.saturating_add(wait).min(LIMIT_MAX);
         let server = self.servers.preferred();
         let mut first = pin!(self.one(server, limit, request, rpc));
         let Some(hedging) = &self.hedging else { return first.await };
         hedging.earn();
-        let mut after = wait + hedging.after();
+        let mut after = wait.saturating_add(hedging.after());
         loop {
             if let Ok(answer) = timeout(after, &mut first).await {
                 return answer;
@@ -83,17 +91,22 @@ impl Calls {
             after = hedging.after();
         }
         let other = self.servers.next_of(server);
-        let mut second = pin!(self.one(other, limit, request, rpc));
+        let hedge = without_wait(request);
+        let mut second = pin!(self.one(other, limit, &hedge, rpc));
         tokio::select! {
             answer = &mut first => match answer {
                 Err(failed) if failed.is_no_answer() => second.await.map_err(|last| last.and(&failed)),
+                Ok(empty) if found_nothing(&empty) => second.await.or(Ok(empty)),
                 answer => answer,
             },
             answer = &mut second => match answer {
                 Err(failed) if failed.is_no_answer() => first.await.map_err(|last| last.and(&failed)),
                 answer => {
                     self.servers.replace_preferred(server, other);
-                    answer
+                    match answer {
+                        Ok(empty) if found_nothing(&empty) => first.await.or(Ok(empty)),
+                        answer => answer,
+                    }
                 }
             },
         }
@@ -125,6 +138,22 @@ impl Calls {
         let may_have_acted = matches!(error, Error::Unavailable { applied: Applied::Unknown, .. });
         Err(Failed { error, may_have_acted })
     }
+}
+
+/// The request of a second attempt. If it is a Dequeue, its wait is over.
+fn without_wait<Req: Clone + 'static>(request: &Req) -> Req {
+    let mut hedge = request.clone();
+    let any: &mut dyn Any = &mut hedge;
+    if let Some(dequeue) = any.downcast_mut::<DequeueRequest>() {
+        dequeue.wait_ms = 0;
+    }
+    hedge
+}
+
+/// Whether this is the answer of a Dequeue without leases.
+fn found_nothing<Res: 'static>(response: &Res) -> bool {
+    let any: &dyn Any = response;
+    any.downcast_ref::<DequeueResponse>().is_some_and(|response| response.leases.is_empty())
 }
 
 /// An attempt that failed.
@@ -189,3 +218,94 @@ macro_rules! rpc {
     };
 }
 pub(crate) use rpc;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::hedge::Hedge;
+    use crate::lease::Dequeue;
+    use crate::wire::from_wire;
+    use tallystone_proto::queue::v1::Lease;
+    use tonic::{Request, Response, Status};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The calls of a client with two servers. The first one gets each call, and the other one its hedge after 100 ms.
+    fn hedged() -> Calls {
+        let servers = Arc::new(Servers::new(2, 0));
+        let hedging = Some(Arc::new(Hedging::new(Hedge::after(100 * MS))));
+        Calls { call_timeout: 10_000 * MS, retry_for: Duration::ZERO, servers, hedging, token: None }
+    }
+
+    /// How many leases a Dequeue returns, and after how many milliseconds. Each server answers after so many of them, with so
+    /// many leases; `None`: that it is unavailable.
+    async fn dequeue(answers: [(u32, Option<usize>); 2]) -> (usize, u128) {
+        let rpc = move |server: usize, _: Request<DequeueRequest>| async move {
+            let (after, leases) = answers[server];
+            sleep(after * MS).await;
+            leases
+                .map(|leases| Response::new(DequeueResponse { leases: vec![Lease::default(); leases] }))
+                .ok_or_else(|| Status::unavailable("it stops"))
+        };
+        let started = Instant::now();
+        let response = hedged().send(Duration::ZERO, DequeueRequest::default(), rpc).await.expect("an answer");
+        (response.leases.len(), started.elapsed().as_millis())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn o8_a_dequeue_that_found_nothing_waits_for_the_attempt_that_may_have_leased() {
+        for (answers, expected) in [
+            ([(150, Some(0)), (200, Some(1))], (1, 300)),
+            ([(400, Some(1)), (50, Some(0))], (1, 400)),
+            // Both found nothing.
+            ([(150, Some(0)), (200, Some(0))], (0, 300)),
+            ([(400, Some(0)), (50, Some(0))], (0, 400)),
+            // The other attempt fails, or its time is over.
+            ([(150, Some(0)), (200, None)], (0, 300)),
+            ([(400, None), (50, Some(0))], (0, 400)),
+            ([(60_000, Some(1)), (50, Some(0))], (0, 10_000)),
+            // The first leases count.
+            ([(150, Some(1)), (200, Some(2))], (1, 150)),
+            ([(400, Some(1)), (50, Some(2))], (2, 150)),
+        ] {
+            assert_eq!(dequeue(answers).await, expected, "{answers:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn o8_a_hedge_of_a_dequeue_does_not_wait_again() {
+        let rpc = |server: usize, request: Request<DequeueRequest>| async move {
+            let waited = Duration::from_millis(from_wire(request.get_ref().wait_ms));
+            let late = [300 * MS, MS][server];
+            sleep(waited + late).await;
+            Ok::<_, Status>(Response::new(DequeueResponse::default()))
+        };
+        let request = DequeueRequest { wait_ms: 20_000, ..DequeueRequest::default() };
+        let (calls, started) = (hedged(), Instant::now());
+        calls.send(20_000 * MS, request, rpc).await.expect("an answer");
+        assert_eq!(started.elapsed(), 20_300 * MS);
+        assert_eq!(calls.servers.preferred(), 1, "the other server has answered first");
+    }
+
+    #[tokio::test]
+    async fn q8_a_time_limit_may_be_as_long_as_its_type_allows() {
+        let builder = Client::builder("http://127.0.0.1:1").call_timeout(Duration::MAX);
+        let client = builder.hedge(Hedge::after(Duration::MAX)).connect_lazy().expect("an address");
+        let request = Dequeue::new("q").wait_ms(u64::MAX).into_wire();
+        let wait = Duration::from_millis(from_wire(request.wait_ms));
+        let rpc = |_: usize, request: Request<DequeueRequest>| async move {
+            assert!(request.metadata().contains_key("grpc-timeout"));
+            Ok::<_, Status>(Response::new(DequeueResponse::default()))
+        };
+        for (calls, wait) in [
+            (client.calls.clone(), Duration::ZERO),
+            (client.calls.clone(), wait),
+            (client.with_call_timeout(10_000 * MS).calls, wait),
+            (client.with_call_timeout(Duration::MAX).calls, Duration::MAX),
+        ] {
+            assert!(calls.call_timeout <= LIMIT_MAX);
+            calls.send(wait, request.clone(), rpc).await.expect("an answer");
+        }
+    }
+}

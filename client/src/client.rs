@@ -1,6 +1,6 @@
 //! The client of queues and history.
 
-use crate::calls::Calls;
+use crate::calls::{Calls, LIMIT_MAX};
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
 use crate::enqueues::Enqueues;
 use crate::error::Result;
@@ -50,6 +50,7 @@ impl Client {
     /// The same connection with another time limit for one attempt of a call.
     #[must_use]
     pub fn with_call_timeout(&self, call_timeout: Duration) -> Client {
+        let call_timeout = call_timeout.min(LIMIT_MAX);
         Client { calls: Calls { call_timeout, ..self.calls.clone() }, ..self.clone() }
     }
 

@@ -1,6 +1,6 @@
 //! Connecting to the servers of a client.
 
-use crate::calls::Calls;
+use crate::calls::{Calls, LIMIT_MAX};
 use crate::connector::{connect, connect_lazily};
 use crate::credentials::{Credentials, TokenSource};
 use crate::error::{Error, Result};
@@ -63,7 +63,7 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// How long one attempt of a call may take; a Dequeue may take its `wait_ms` longer. Default 10 s.
     #[must_use]
     pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
-        self.options.call_timeout = call_timeout;
+        self.options.call_timeout = call_timeout.min(LIMIT_MAX);
         self
     }
 

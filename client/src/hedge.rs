@@ -9,7 +9,8 @@ const HEDGE: u32 = 1_000;
 const BURST: u32 = 10 * HEDGE;
 
 /// When a call that has no answer yet is sent a second time, to another server or on another connection to the same one.
-/// The first answer counts; the other attempt is dropped.
+/// The first answer counts; the other attempt is dropped. A Dequeue that found no message waits for the other attempt, which may have
+/// leased one.
 ///
 /// Enqueue, Dequeue, Complete, Release, ExtendLease, the calls of counters and all reads are hedged. They
 /// [can be repeated](crate#every-call-can-be-repeated), so a hedge has no second effect. The exception is an add to a

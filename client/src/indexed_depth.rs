@@ -1,7 +1,7 @@
 //! Counts of messages as history knows them, and the wait for history. Times are Unix milliseconds by the store's clock;
 //! ranges include their start and exclude their end.
 
-use crate::calls::rpc;
+use crate::calls::{LIMIT_MAX, rpc};
 use crate::client::Client;
 use crate::error::Result;
 use crate::history::Watermark;
@@ -153,7 +153,7 @@ impl Client {
 
     /// Waits until history has everything that had happened when this was called. `false`: it did not within this time.
     pub async fn history_caught_up(&self, within: Duration) -> Result<bool> {
-        let give_up_at = Instant::now() + within;
+        let give_up_at = Instant::now() + within.min(LIMIT_MAX);
         let mut target_ms = None;
         loop {
             // The watermark covers all queues, so the name does not matter.
@@ -178,5 +178,19 @@ impl Loss {
 
     pub(crate) fn into_wire(self) -> wire::Loss {
         wire::Loss { queue: self.queue, shard: self.shard, lost_to_ms: wire_ms(self.lost_to_ms) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_for_history_may_be_as_long_as_its_type_allows() {
+        let builder = Client::builder("http://127.0.0.1:1").retry_for(Duration::ZERO);
+        let client = builder.connect_lazy().expect("an address");
+        // No server listens there.
+        let error = client.history_caught_up(Duration::MAX).await.expect_err("no answer");
+        assert!(error.is_unavailable(), "{error}");
     }
 }

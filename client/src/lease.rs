@@ -109,6 +109,8 @@ pub struct Lease {
     pub leased_at_ms: u64,
     /// When it ends, unless extended.
     pub lease_expires_at_ms: u64,
+    /// What was left of it when the server sent it, at least. Measure it with a monotonic clock, from the moment when the lease arrives.
+    pub left_ms: u64,
     /// The message's version.
     pub version: u32,
 }
@@ -120,6 +122,8 @@ impl Lease {
     }
 
     pub(crate) fn from_wire(lease: wire::Lease) -> Self {
+        // Version 0.1 of the server does not say it.
+        let left_ms = if lease.left_ms > 0 { lease.left_ms } else { lease.lease_expires_at_ms - lease.leased_at_ms };
         Lease {
             id: lease.id,
             payload: lease.payload,
@@ -131,6 +135,7 @@ impl Lease {
             enqueued_at_ms: from_wire(lease.enqueued_at_ms),
             leased_at_ms: from_wire(lease.leased_at_ms),
             lease_expires_at_ms: from_wire(lease.lease_expires_at_ms),
+            left_ms: from_wire(left_ms),
             version: lease.version,
         }
     }

@@ -218,6 +218,13 @@ impl Drop for SharedRequests {
 }
 
 impl SharedResponses {
+    /// Of no stream: none comes.
+    #[cfg(test)]
+    pub(crate) fn without_stream() -> SharedResponses {
+        let (_, responses) = mpsc::unbounded_channel();
+        SharedResponses { responses, number: 0, routes: Arc::new(Routes::new()) }
+    }
+
     /// The next response; `None`: the subscription was closed, and all of its results have come. Cancel safe.
     pub(crate) async fn message(&mut self) -> Result<Option<wire::WorkResponse>> {
         let Some(response) = self.responses.recv().await else { return Err(broken()) };

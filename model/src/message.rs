@@ -101,16 +101,24 @@ pub struct Lease {
     pub leased_at_ms: u64,
     /// When it ends.
     pub expires_at_ms: u64,
+    /// What is left of it for its worker. Never more than is true: a store gives the whole length, and what happens on the way
+    /// takes from it (docs/decisions/0286).
+    pub left_ms: u64,
     /// The message's version.
     pub version: u32,
 }
 
 impl Lease {
-    /// Says that so much of it has passed: workers take the difference of its times for what is left. Returns whether anything is left.
-    pub fn begin_later(&mut self, by: Duration) -> bool {
-        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        self.leased_at_ms = self.leased_at_ms.saturating_add(by_ms);
-        self.leased_at_ms < self.expires_at_ms
+    /// The store's clock shows this time: no more than the rest is left.
+    pub fn left_at(&mut self, now_ms: u64) {
+        self.left_ms = self.left_ms.min(self.expires_at_ms.saturating_sub(now_ms));
+    }
+
+    /// So much time passes on the way to its worker. Returns whether anything is left.
+    pub fn spend(&mut self, time: Duration) -> bool {
+        let spent_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.left_ms = self.left_ms.saturating_sub(spent_ms);
+        self.left_ms > 0
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct TestStore {
     pub(crate) hung_shards: watch::Sender<u64>,
     /// The replies of this many dequeues are lost.
     pub(crate) lose: AtomicU64,
+    /// The same of those that have leases.
+    pub(crate) lose_leases: AtomicU64,
     /// This many dequeues are refused because an index is being built.
     pub(crate) building: AtomicU64,
     /// Only one owner at a time gets the leader lease.
@@ -75,6 +77,7 @@ impl TestStore {
             away_shards: AtomicU64::new(0),
             hung_shards: watch::Sender::new(0),
             lose: AtomicU64::new(0),
+            lose_leases: AtomicU64::new(0),
             building: AtomicU64::new(0),
             one_leader: AtomicBool::new(false),
             leader: Mutex::default(),
@@ -121,7 +124,7 @@ impl TestStore {
         }
         let _ = self.exit.subscribe().wait_for(|open| *open).await;
         if verb == "dequeue" && take_one(&self.lose) {
-            return Err(Refusal::Unavailable { applied: Applied::Unknown, why: "the reply was lost".to_owned() });
+            return Err(lost());
         }
         answer
     }
@@ -132,6 +135,10 @@ impl TestStore {
     async fn answers(&self, shard: &Shard) {
         let _ = self.hung_shards.subscribe().wait_for(|hung| hung & (1 << shard.number) == 0).await;
     }
+}
+
+fn lost() -> Refusal {
+    Refusal::Unavailable { applied: Applied::Unknown, why: "the reply was lost".to_owned() }
 }
 
 /// Counts down by one; `false`: it was 0.
@@ -203,7 +210,11 @@ macro_rules! through {
                 }
                 let answer = self.call("dequeue", self.oracle.dequeue(shard, requests, wait, ticket)).await;
                 self.answers(shard).await;
-                answer
+                let has_leases = |answer: &Dequeued| answer.leases.iter().flatten().any(|leases| !leases.is_empty());
+                match answer.as_ref().is_ok_and(has_leases) && take_one(&self.lose_leases) {
+                    true => Err(lost()),
+                    false => answer,
+                }
             }
 
             async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {

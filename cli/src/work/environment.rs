@@ -85,6 +85,7 @@ mod tests {
             enqueued_at_ms: 1,
             leased_at_ms: 2,
             lease_expires_at_ms: 3,
+            left_ms: 1,
             version: 4,
         }
     }

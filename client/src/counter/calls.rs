@@ -237,7 +237,8 @@ impl CounterClient {
     /// A call that does not wait in the server.
     pub(super) async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
     where
-        Req: Clone,
+        Req: Clone + 'static,
+        Res: 'static,
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {

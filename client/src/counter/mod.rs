@@ -18,7 +18,7 @@ pub use read::{Counted, CounterEntry, CounterEvent, ExactTo, GlobalCount, Period
 pub use recount::{Audit, AuditGroup, AuditGrouping, NewRecount, Recount};
 pub use top::TopCounters;
 
-use crate::calls::Calls;
+use crate::calls::{Calls, LIMIT_MAX};
 use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
 use crate::error::Result;
 use crate::servers::OnEach;
@@ -100,6 +100,7 @@ impl CounterClient {
     /// The same connection with another time limit for one attempt of a call.
     #[must_use]
     pub fn with_call_timeout(&self, call_timeout: Duration) -> CounterClient {
+        let call_timeout = call_timeout.min(LIMIT_MAX);
         CounterClient { calls: Calls { call_timeout, ..self.calls.clone() }, ..self.clone() }
     }
 

@@ -93,12 +93,15 @@ impl HeldLeases {
         self.leases.drain().map(|(_, held)| (held.lease, held.handler)).collect()
     }
 
-    /// The extension requested at `requested_at` was confirmed: the lease lives at least `length` from then. It was alive, so an
-    /// extension moves its end by no more than its true length.
+    /// The extension requested at `requested_at` was confirmed: the lease lives at least `length` from then.
     pub(super) fn extended(&mut self, task: task::Id, requested_at: Instant, expires_at_ms: u64) {
         if let Some(held) = self.leases.get_mut(&task) {
-            let moved = Duration::from_millis(expires_at_ms.saturating_sub(held.expires_at_ms));
-            held.length = held.length.max(moved);
+            // The end has moved by what had passed of the lease, which is less than its length. That says something only if the known
+            // length is certainly too short. After a failover it includes the difference of two clocks: it makes no other length longer.
+            if held.length < LENGTH_MIN {
+                let moved = Duration::from_millis(expires_at_ms.saturating_sub(held.expires_at_ms));
+                held.length = held.length.max(moved);
+            }
             held.expires_at_ms = expires_at_ms;
             held.ends_at = requested_at + held.length;
             let extend_at = requested_at + held.length / EXTEND_AFTER;
@@ -140,7 +143,7 @@ impl HeldLeases {
 /// How long a lease lasts.
 #[derive(Clone, Copy)]
 pub(super) struct Term {
-    /// When it arrives: the difference of its two times, both by the store's clock.
+    /// What is left of it when it arrives.
     length: Duration,
     /// Its whole length, if the worker requested one.
     requested: Option<Duration>,
@@ -151,7 +154,7 @@ impl Term {
     /// Of a lease that has arrived; `requested_ms`: the length that the worker requested.
     pub(super) fn of(lease: &Lease, requested_ms: Option<u64>) -> Term {
         let expires_at_ms = lease.lease_expires_at_ms;
-        let length = Duration::from_millis(expires_at_ms.saturating_sub(lease.leased_at_ms));
+        let length = Duration::from_millis(lease.left_ms);
         Term { length, requested: requested_ms.map(Duration::from_millis), expires_at_ms }
     }
 }
@@ -218,6 +221,18 @@ mod tests {
         assert_eq!(lost(27 * SECOND), [lease("most")]);
         assert_eq!(lost(29 * SECOND + SECOND / 2), [lease("least")]);
         assert_eq!(lost(30 * SECOND), [lease("half")]);
+    }
+
+    #[tokio::test]
+    async fn q11_a_clock_that_is_ahead_makes_no_lease_longer() {
+        let mut tasks = task::JoinSet::new();
+        let (mut held, start) = two(&mut tasks);
+        let due = held.take_due(start + SECOND, true);
+        // Since a failover the store's clock is 8 s ahead. The new end is 3 s after its time.
+        held.extended(due.extend[0].0, start + SECOND, 1_000_000 + 1_000 + 8_000 + 3_000);
+        let mut lost = |at| held.take_due(start + at, false).lost.into_iter().map(|(lost, _)| lost).collect::<Vec<_>>();
+        assert_eq!(lost(4 * SECOND - Duration::from_millis(1)), []);
+        assert_eq!(lost(4 * SECOND), [lease("short")]);
     }
 
     #[tokio::test]

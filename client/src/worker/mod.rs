@@ -12,6 +12,7 @@ mod stream;
 
 pub use outcome::{Failure, Lost, Outcome, Success, WorkerStats};
 
+use crate::calls::LIMIT_MAX;
 use crate::client::Client;
 use crate::error::Result;
 use crate::lease::{Lease, LeaseRef};
@@ -132,7 +133,7 @@ impl Worker {
     /// How long handlers may continue after the shutdown signal; default 30 s.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.settings.grace = grace;
+        self.settings.grace = grace.min(LIMIT_MAX);
         self
     }
 
@@ -160,7 +161,8 @@ impl Worker {
 
     /// Runs until `shutdown` is ready, then stops gracefully: takes no more leases, lets the running handlers finish within
     /// the [grace](Worker::grace), releases the others, and returns when a server has confirmed every result. If none is
-    /// available, it gives up after the [call timeout](crate::ClientBuilder::call_timeout), and those leases expire.
+    /// available, it gives up after the [call timeout](crate::ClientBuilder::call_timeout), and those leases expire. A lease that
+    /// still arrives after the stop is released, and its handler never runs.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) if trying again cannot help: there is no such queue, or a name or filter is

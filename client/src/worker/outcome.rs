@@ -103,7 +103,8 @@ impl Failure {
         Failure::new(format!("the handler panicked: {}", message.unwrap_or("(no message)")))
     }
 
-    /// The failure of a handler that did not end within the grace of a stopping worker. The message runs again at once.
+    /// The failure of a handler that did not end within the grace of a stopping worker, or did not begin. The message runs again at
+    /// once.
     pub(super) fn stopped() -> Self {
         Failure::new("the worker stopped").retry_after_ms(0)
     }
@@ -134,8 +135,8 @@ impl<E: std::fmt::Display> From<E> for Failure {
 pub enum Outcome {
     /// The handler succeeded, and the store has the result. The message is completed, or pending if it was coalesced.
     Completed(Transition),
-    /// The handler failed, panicked or was stopped. The message runs again, or is errored if no attempts are left, or what
-    /// the [`Failure`] says.
+    /// The handler failed, panicked or was stopped, or never began because the worker stops. The message runs again, or is errored
+    /// if no attempts are left, or what the [`Failure`] says.
     Released(Transition),
     /// The lease ended before the work did, or the store refused the result. Another worker may run the message.
     Lost(Lost),

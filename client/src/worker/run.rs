@@ -4,6 +4,11 @@
 //! results that are ready before it sends a request, so that under load results travel in batches, each with the credits
 //! for the next leases.
 
+mod stopping;
+
+#[cfg(test)]
+mod tests;
+
 use super::held::{HeldLeases, Term};
 use super::outcome::{Failure, Lost, Outcome, Success};
 use super::outgoing::{Outgoing, Unanswered};
@@ -21,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 /// The most outstanding credits of a stream.
 const CREDITS_MAX: u32 = 1_000;
@@ -76,6 +81,8 @@ pub(super) struct WorkerLoop<'w, F> {
     opened: Option<Instant>,
     /// While stopping: handlers may run until this time.
     grace_ends: Option<Instant>,
+    /// The worker has closed the stream, and opens another one when it has ended.
+    is_reopening: bool,
     #[cfg(feature = "telemetry")]
     spans: Spans,
 }
@@ -102,6 +109,7 @@ where
             hold_until: None,
             opened: None,
             grace_ends: None,
+            is_reopening: false,
             #[cfg(feature = "telemetry")]
             spans: Spans::new(),
         }
@@ -139,15 +147,6 @@ where
         Ok(())
     }
 
-    /// Stopping, and either nothing is left to do on the stream or the time for it has passed.
-    fn is_done(&self) -> bool {
-        let Some(grace_ends) = self.grace_ends else { return false };
-        let settled = self.outgoing.is_settled() && self.unanswered.is_settled();
-        let ended = self.handlers.is_empty() && (settled || self.requests.is_none());
-        // A handler that blocks its thread cannot be dropped; its lease expires.
-        ended || grace_ends + self.settings.client.calls.call_timeout <= Instant::now()
-    }
-
     fn wake_at(&self) -> Instant {
         let time_limit = self.grace_ends.map(|grace_ends| match grace_ends > Instant::now() {
             true => grace_ends,
@@ -155,11 +154,6 @@ where
         });
         let stays_open = self.opened.map(|opened| opened + STAYS_OPEN);
         [self.hold_until, stays_open, time_limit].into_iter().flatten().fold(self.held.next_due(), Instant::min)
-    }
-
-    fn stop(&mut self) {
-        tracing::debug!(worker = self.settings.name, running = self.handlers.len(), "stopping");
-        self.grace_ends = Some(Instant::now() + self.settings.grace);
     }
 
     fn has_something_to_send(&self) -> bool {
@@ -235,7 +229,11 @@ where
                 let received = Instant::now();
                 self.on_results(response.completed, response.released, response.extended)?;
                 for lease in response.leases {
-                    self.start(Lease::from_wire(lease), received);
+                    let lease = Lease::from_wire(lease);
+                    match self.grace_ends {
+                        None => self.start(lease, received),
+                        Some(_) => self.decline(lease.lease_ref()),
+                    }
                 }
                 for lease in response.revoked {
                     let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
@@ -245,6 +243,7 @@ where
                 }
             }
             StreamEvent::Opened(Err(error)) => self.reconnect(error)?,
+            StreamEvent::Response(Err(_)) if self.is_reopening => self.open_another(Duration::ZERO),
             StreamEvent::Response(Err(error)) => {
                 self.settings.stats.reconnects.fetch_add(1, Relaxed);
                 self.reconnect(error)?;
@@ -264,28 +263,38 @@ where
             true => tracing::warn!(worker, %error, "the Work stream broke; opening another until one stays open"),
             false => tracing::debug!(worker, %error, ?delay, "the Work stream broke; opening another"),
         }
-        self.requests = None;
-        self.hold_until = None;
-        self.opened = None;
-        self.outgoing.send_again(&mut self.unanswered);
-        let now = Instant::now();
-        for (task, _) in std::mem::take(&mut self.unanswered.extends) {
-            self.held.not_extended(task, now);
-        }
         if self.settings.release_on_close {
             // The server has released the leases.
             for (lease, handler) in self.held.lose_all() {
                 self.lose(lease, &handler, Lost::StreamClosed);
             }
         }
-        self.reading = Reading::Opening(Box::pin(stream::open(self.settings, delay)));
+        self.open_another(delay);
         Ok(())
+    }
+
+    /// Opens another stream, for everything that has no answer.
+    fn open_another(&mut self, delay: Duration) {
+        self.requests = None;
+        self.is_reopening = false;
+        self.hold_until = None;
+        self.opened = None;
+        let unsent = std::mem::take(&mut self.outgoing.extends).into_iter().map(|(task, _)| task);
+        let unanswered = std::mem::take(&mut self.unanswered.extends).into_iter().map(|(task, _)| task);
+        let now = Instant::now();
+        for task in unsent.chain(unanswered) {
+            self.held.not_extended(task, now);
+        }
+        self.outgoing.send_again(&mut self.unanswered);
+        self.reading = Reading::Opening(Box::pin(stream::open(self.settings, delay)));
     }
 
     fn start(&mut self, lease: Lease, received: Instant) {
         self.settings.stats.leased.fetch_add(1, Relaxed);
         self.credits = self.credits.saturating_sub(1);
-        let (held, term) = (lease.lease_ref(), Term::of(&lease, self.settings.lease_ms));
+        // Both times are those of the grant, so their difference is the whole length. A part of it may have passed since.
+        let granted_ms = lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms);
+        let (held, term) = (lease.lease_ref(), Term::of(&lease, self.settings.lease_ms.or(Some(granted_ms))));
         let handler = self.handler.clone();
         #[cfg(feature = "telemetry")]
         let span = self.spans.begin(&self.settings.queue, &lease);
@@ -377,65 +386,6 @@ where
     fn hold(&mut self) -> Instant {
         let delays = &mut self.delays;
         *self.hold_until.get_or_insert_with(|| Instant::now() + next_delay(delays))
-    }
-
-    /// Ends the stream, and sends the results that are still unconfirmed by unary calls.
-    async fn close(mut self) {
-        self.requests = None;
-        let deadline = Instant::now() + Duration::from_secs(1);
-        if let Reading::Open(responses) = &mut self.reading {
-            let mut late = Vec::new();
-            while let Ok(Ok(Some(response))) = timeout_at(deadline, responses.message()).await {
-                late.push(response);
-            }
-            for response in late {
-                // Leases for credits that were granted before the stop. With release_on_close the server releases them.
-                if !self.settings.release_on_close {
-                    for lease in response.leases {
-                        let lease = Lease::from_wire(lease).lease_ref();
-                        self.outgoing.releases.push_back(Failure::stopped().into_release(lease));
-                    }
-                }
-                if self.on_results(response.completed, response.released, response.extended).is_err() {
-                    break;
-                }
-            }
-        }
-        self.outgoing.send_again(&mut self.unanswered);
-        let limit = self.settings.client.calls.call_timeout;
-        let (completes, releases) = (self.outgoing.completes.len(), self.outgoing.releases.len());
-        if timeout(limit, self.settle_unary()).await.is_err() {
-            let worker = &self.settings.name;
-            tracing::warn!(worker, completes, releases, "no server confirms the last results; their leases expire");
-        }
-    }
-
-    async fn settle_unary(&mut self) {
-        let Settings { client, queue, .. } = self.settings;
-        for completes in Vec::from(std::mem::take(&mut self.outgoing.completes)).chunks(500) {
-            match client.complete(queue, completes.to_vec()).await {
-                Ok(results) => {
-                    for (completion, result) in completes.iter().zip(results) {
-                        self.settled(&completion.lease, result, Outcome::Completed);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, count = completes.len(), "results could not be sent; the leases expire")
-                }
-            }
-        }
-        for releases in Vec::from(std::mem::take(&mut self.outgoing.releases)).chunks(500) {
-            match client.release(queue, releases.to_vec()).await {
-                Ok(results) => {
-                    for (release, result) in releases.iter().zip(results) {
-                        self.settled(&release.lease, result, Outcome::Released);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, count = releases.len(), "leases could not be released; they expire")
-                }
-            }
-        }
     }
 }
 

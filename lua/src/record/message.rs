@@ -39,6 +39,7 @@ pub fn decode_lease(id: &[u8], head: &[u8], body: &Bytes, default_max_attempts: 
         enqueued_at_ms: head.enqueued_at_ms,
         leased_at_ms: head.since_ms,
         expires_at_ms: head.due_ms,
+        left_ms: head.due_ms.saturating_sub(head.since_ms),
         version: head.version,
     })
 }

@@ -122,6 +122,7 @@ impl Record {
             enqueued_at_ms: self.enqueued_at_ms,
             leased_at_ms: self.state_since_ms,
             expires_at_ms: self.due_ms,
+            left_ms: self.due_ms.saturating_sub(self.state_since_ms),
             version: self.version,
         }
     }

@@ -159,6 +159,7 @@ pub(super) fn to_lease(lease: Lease) -> pb::Lease {
         enqueued_at_ms: to_i64(lease.enqueued_at_ms),
         leased_at_ms: to_i64(lease.leased_at_ms),
         lease_expires_at_ms: to_i64(lease.expires_at_ms),
+        left_ms: to_i64(lease.left_ms),
         version: lease.version,
     }
 }

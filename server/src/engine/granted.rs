@@ -1,9 +1,20 @@
 //! Leases between the store and their caller: dropped on the way, they are released.
 
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Lease, Shard};
 use tokio::time::Instant;
+
+/// Of a lease that was requested from the store less than this ago nothing is taken: the way to a client may take as long.
+const AGE_MIN: Duration = Duration::from_millis(100);
+
+/// Takes from a lease the time since it was requested from the store: its script may have been executed then. Returns whether anything is
+/// left of it.
+pub(crate) fn is_left(lease: &mut Lease, requested_at: Instant, now: Instant) -> bool {
+    let age = now.saturating_duration_since(requested_at);
+    age < AGE_MIN || lease.spend(age)
+}
 
 /// Releases leases that no caller took.
 pub(crate) trait LeaseReturn: Send + Sync {

@@ -230,7 +230,8 @@ impl<S: Store> Lane<S> {
     }
 
     fn submit(&mut self, id: SubscriptionId, submission: Submission) {
-        let Submission { credits, complete, release, extend } = submission;
+        let Submission { credits, complete, release, extend, over } = submission;
+        self.waiting.let_go(id, &over);
         Call::of_subscription(id, complete).into_iter().for_each(|call| self.complete.push(call));
         Call::of_subscription(id, release).into_iter().for_each(|call| self.release.push(call));
         Call::of_subscription(id, extend).into_iter().for_each(|call| self.extend.push(call));

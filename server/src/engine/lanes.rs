@@ -75,7 +75,7 @@ impl Lanes {
         }
     }
 
-    /// Notifies the subscriptions of the shard that a Cancel with force or a purge has ended this lease.
+    /// Notifies the subscription that has this lease, if one does, that a Cancel with force or a purge has ended it.
     pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
         if let Some(lane) = self.lock().get(&Shard::first(&shard.queue)) {
             drop(lane.send(Command::Revoke(lease.clone())));

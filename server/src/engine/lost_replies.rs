@@ -126,11 +126,42 @@ async fn q10_the_repeat_gives_a_work_stream_what_the_lost_reply_gave() {
     sleep(3 * SECOND).await;
     rig.back();
     let leases = tokio::time::timeout(10 * SECOND, events.next()).await.expect("in time").1.leases.unwrap().take();
-    let left = |lease: &Lease| (lease.attempt, lease.expires_at_ms - lease.leased_at_ms);
+    let left = |lease: &Lease| (lease.attempt, lease.left_ms);
     assert_eq!(leases.iter().map(left).collect::<Vec<_>>(), [(1, 27_000), (1, 27_000)]);
     // The third credit is still there.
     rig.stored(&["c"]).await;
     assert_eq!(events.next().await.1.leases.unwrap().take()[0].id, id_of("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn q10_the_repeat_of_a_request_id_says_what_is_left_of_the_lease() {
+    let rig = Rig::with_queues(&["q"]).await;
+    rig.stored(&["a"]).await;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let named = DequeueRequest { request_id: "r".to_owned(), ..request(1) };
+        let lease = rig.call(named, Duration::ZERO).await.unwrap().unwrap().remove(0);
+        seen.push((lease.leased_at_ms, lease.left_ms));
+        rig.store.clock_ms.fetch_add(20_000, Ordering::SeqCst);
+    }
+    assert_eq!(seen, [(1_000_000, 30_000), (1_000_000, 10_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn q11_a_caller_learns_what_is_left_of_a_lease_that_the_store_answers_late() {
+    let rig = Rig::with_queues(&["q"]).await;
+    rig.stored(&["a", "b"]).await;
+    for (late, expected) in [(10 * SECOND, vec![("a", 1_000_000, 20_000)]), (30 * SECOND, vec![])] {
+        rig.store.hung_shards.send_replace(1);
+        let call = rig.call(request(1), Duration::ZERO);
+        sleep(late).await;
+        rig.store.hung_shards.send_replace(0);
+        let leases = call.await.unwrap().unwrap();
+        let seen = leases.iter().map(|lease| (lease.id.as_str(), lease.leased_at_ms, lease.left_ms));
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
+    }
+    let next = rig.wait("q", SECOND).await.unwrap().unwrap();
+    assert_eq!((next[0].id.as_str(), next[0].attempt), ("b", 2), "of which nothing may be left, it is released");
 }
 
 #[tokio::test(start_paused = true)]

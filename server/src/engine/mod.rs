@@ -43,6 +43,7 @@ pub(crate) mod tests;
 
 pub(crate) use context::Context;
 pub(crate) use fair_queue::FairQueue;
+pub(crate) use granted::is_left;
 pub(crate) use lanes::Lanes;
 pub(crate) use places::WaitLimits;
 pub(crate) use rooms::Rooms;
@@ -53,7 +54,7 @@ use crate::tenants::Creating;
 use call::{Call, Recipient};
 use command::{Command, DequeueCall, Verb};
 use gather::as_one;
-use granted::Granted;
+use granted::{Granted, LeaseReturn};
 use metrics::Counter;
 use rooms::Leaving;
 use session::SessionPlaces;
@@ -61,7 +62,7 @@ use std::sync::Arc;
 use subscription::EventSender;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
-    Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Queue, Release, Transition,
+    Cancellation, Completion, DequeueRequest, Extended, Extension, Items, LeaseRef, Queue, Release, Transition,
 };
 use tallystone_model::{Lease, MessageId, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
 use tallystone_serving::RoomPlace;
@@ -192,6 +193,7 @@ impl<S: Store> Engine<S> {
             false => (until, None, None),
         };
         self.context.tenants.check_lease(queue, request.lease_ms)?;
+        let has_id = !request.request_id.is_empty();
         let room = Some(self.place_of(Verb::Dequeue, queue, 1, bytes)?);
         let shard = shard(queue);
         let leaving = Leaving::new(&self.lanes, &shard, Verb::Dequeue);
@@ -199,9 +201,26 @@ impl<S: Store> Engine<S> {
         self.lanes.send(&shard, Command::Dequeue(Box::new(DequeueCall { request, until, reply, room })));
         let granted = answer.await.unwrap_or_else(|_| Err(lane_failed()));
         leaving.answered();
-        let leases = granted.map(Granted::take)?;
+        let leases = self.taken(&shard, granted?, has_id);
         drop(place);
         may_not_wait.filter(|_| leases.is_empty()).map_or(Ok(leases), Err)
+    }
+
+    /// What a unary caller gets. Of what may have ended on the way it gets nothing: it is released, unless it stays with its request id.
+    fn taken(&self, shard: &Shard, granted: Granted, has_id: bool) -> Vec<Lease> {
+        let (requested_at, now) = (granted.requested_at, Instant::now());
+        let (mut leases, mut over) = (granted.take(), Vec::new());
+        leases.retain_mut(|lease| {
+            let is_left = is_left(lease, requested_at, now);
+            if !is_left && !has_id {
+                over.push(LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token });
+            }
+            is_left
+        });
+        if !over.is_empty() {
+            self.lanes.give_back(shard, over, "lease over");
+        }
+        leases
     }
 
     /// The place of a Dequeue that may wait, of the server and of its tenant.

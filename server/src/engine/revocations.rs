@@ -4,6 +4,7 @@ use super::tests::{HOUR, Rig, id_of, queue, request};
 use super::*;
 use crate::testing::shard_of;
 use std::time::Duration;
+use tallystone_model::store::LeaseRef;
 
 impl Rig {
     /// Cancels a running message by force, as through another server. Its lane has taken the notification in.
@@ -86,4 +87,48 @@ async fn q23_a_unary_dequeue_waits_on_if_its_only_lease_was_revoked() {
     settled().await;
     rig.enqueue("q", &["b"]).await;
     assert_eq!(waiting.await.unwrap().unwrap()[0].id, id_of("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn q23_a_revocation_is_an_event_for_the_subscription_that_has_the_lease_alone() {
+    const EACH: usize = 1_000;
+    let rig = Rig::with_queues(&["q"]).await;
+    let ids: Vec<String> = (0..EACH).map(|n| format!("m{n}")).collect();
+    rig.enqueue("q", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let leases = rig.engine.dequeue(&queue("q"), request(EACH), 0, Instant::now()).await.unwrap();
+    assert_eq!(leases.len(), EACH);
+    let mut events = WorkEvents::new();
+    let _sessions: Vec<WorkSession> = (0..EACH as u32).map(|number| rig.worker(&events, number)).collect();
+    settled().await;
+    let cancellation =
+        |id: &String| Cancellation { id: id_of(id), fencing_token: 0, force: true, reason: String::new() };
+    let canceled = rig.store.oracle.cancel(&shard_of("q"), ids.iter().map(cancellation).collect()).await.unwrap();
+    assert!(canceled.iter().all(Result::is_ok));
+    settled().await;
+    assert!(events.try_next().is_none(), "no subscription has one of these leases");
+    rig.enqueue("q", &["own"]).await;
+    let (number, _) = next_lease(&mut events).await;
+    rig.revoked("own").await;
+    let (notified, event) = events.try_next().expect("a revocation");
+    assert_eq!((notified, event.revoked.len(), event.revoked[0].id.clone()), (number, 1, id_of("own")));
+    assert!(events.try_next().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn q23_a_lease_that_its_worker_has_finished_is_revoked_for_no_subscription() {
+    let rig = Rig::with_queues(&["q"]).await;
+    rig.enqueue("q", &["a", "b"]).await;
+    let mut events = WorkEvents::new();
+    let mut session = rig.engine.work(&queue("q"), request(0), true, events.sender(0)).unwrap();
+    session.submit(Submission { credits: 2, ..Submission::default() });
+    let leases = events.next().await.1.leases.unwrap().take();
+    leases.iter().for_each(|lease| session.handed_over(lease));
+    // As far as its session knows.
+    session.finished(&LeaseRef { id: leases[0].id.clone(), fencing_token: leases[0].fencing_token });
+    session.submit(Submission { credits: 1, ..Submission::default() });
+    settled().await;
+    rig.revoked("a").await;
+    rig.revoked("b").await;
+    assert_eq!(events.try_next().expect("a revocation").1.revoked[0].id, id_of("b"));
+    assert!(events.try_next().is_none());
 }

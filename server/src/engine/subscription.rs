@@ -18,12 +18,14 @@ pub(crate) struct Submission {
     pub(crate) release: Vec<Release>,
     /// Leases to extend.
     pub(crate) extend: Vec<Extension>,
+    /// Fencing tokens of leases that the subscription does not have any more. The session adds them.
+    pub(crate) over: Vec<u64>,
 }
 
 impl Submission {
     /// Whether the lane has nothing to do for it.
     pub(crate) fn is_empty(&self) -> bool {
-        let Submission { credits, complete, release, extend } = self;
+        let Submission { credits, complete, release, extend, over: _ } = self;
         *credits == 0 && complete.is_empty() && release.is_empty() && extend.is_empty()
     }
 }
@@ -39,7 +41,7 @@ pub(crate) struct WorkEvent {
     pub(crate) released: Vec<Result<Transition, Refusal>>,
     /// The same of ExtendLease.
     pub(crate) extended: Vec<Result<Extended, Refusal>>,
-    /// Leases of this shard, of this subscription or another, that a Cancel with force or a purge has ended.
+    /// Leases that the subscription has got, and that a Cancel with force or a purge has ended.
     pub(crate) revoked: Vec<LeaseRef>,
     /// Why the subscription gets no more leases.
     pub(crate) end: Option<Refusal>,

@@ -2,7 +2,9 @@
 //!
 //! No two shards are requested for the same lease. A request without filters and without an id may get leases of several shards in one
 //! round, the most urgent ones as far as is known. Another one is given to one shard after the other: whether messages pass its
-//! filters is known only there, and a repetition of its id finds its leases in one shard. A request that would get nothing makes
+//! filters is known only there, and a repetition of its id finds its leases in one shard. With an id, it goes through the shards in an
+//! order that its id says, and to the next one only if the one before has nothing for it: two tries at the same time, perhaps through
+//! two servers, meet in one shard, whose script knows the id. A request that would get nothing makes
 //! every shard say what it has; so all of them have the mark of this waiting server then. So does a shard that was passed over for long.
 //! One that gets less than its limit, and may wait for the rest, only the shards without such a mark.
 //!
@@ -13,10 +15,11 @@ use super::batch::graver;
 use super::found::Lost;
 use super::known::{Sent, ShardEstimates};
 use super::one_queue::OneQueue;
+use super::surplus;
 use futures::future::join_all;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tallystone_model::limits::{DEQUEUE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX};
-use tallystone_model::store::{DequeueRequest, Dequeued, Ticket};
+use tallystone_model::store::{DequeueRequest, Dequeued, LeaseRef, Ticket};
 use tallystone_model::{Lease, Refusal, Store};
 use tokio::time::Instant;
 
@@ -34,16 +37,33 @@ struct Open {
     refusal: Option<Refusal>,
     /// In one round it is given to one shard.
     undivided: bool,
-    /// A repetition finds its leases in one shard.
-    has_id: bool,
+    /// The shard that it is given to first, by its position: it has an id. A repetition finds its leases in one shard.
+    first_of_id: Option<usize>,
 }
 
 impl Open {
+    fn has_id(&self) -> bool {
+        self.first_of_id.is_some()
+    }
+
+    /// A shard refuses it. Of one with an id it is not known then whether another try of it gets leases there: so no other shard
+    /// may give it some.
+    fn refuse(&mut self, refusal: Refusal) {
+        if self.has_id() {
+            self.left = 0;
+        }
+        self.refusal = Some(refusal);
+    }
+
+    fn has_lease(&self, lease: &LeaseRef) -> bool {
+        self.leases.iter().any(|own| own.fencing_token == lease.fencing_token)
+    }
+
     fn gets(&mut self, leases: Vec<Lease>) {
         self.left = self.left.saturating_sub(leases.len());
         self.payload_bytes += leases.iter().map(|lease| lease.payload.len()).sum::<usize>();
         self.leases.extend(leases);
-        if self.payload_bytes >= DEQUEUE_PAYLOAD_BYTES || (self.has_id && !self.leases.is_empty()) {
+        if self.payload_bytes >= DEQUEUE_PAYLOAD_BYTES || (self.has_id() && !self.leases.is_empty()) {
             self.left = 0;
         }
     }
@@ -60,6 +80,8 @@ pub(super) struct Dequeue<'a, S> {
     open: Vec<Open>,
     /// The shards that were requested, as bits by position.
     requested: u128,
+    /// Those of them that had nothing runnable left when they answered this call last.
+    empty: u128,
     /// Why a shard did not answer.
     refusal: Option<Refusal>,
     result: Dequeued,
@@ -75,6 +97,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
         wait: bool,
         ticket: Option<Ticket>,
     ) -> Self {
+        let shard_count = queue.known().shard_count();
         let open = |request: &DequeueRequest| Open {
             left: request.limit,
             tried: 0,
@@ -82,7 +105,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
             payload_bytes: 0,
             refusal: None,
             undivided: !request.request_id.is_empty() || !request.filters.is_empty(),
-            has_id: !request.request_id.is_empty(),
+            first_of_id: surplus::first_of_id(&request.request_id, shard_count),
         };
         let open = requests.iter().map(open).collect();
         let result = Dequeued {
@@ -92,7 +115,8 @@ impl<'a, S: Store> Dequeue<'a, S> {
             errored: 0,
             outlook: queue.known().outlook(0),
         };
-        Dequeue { queue, requests, wait, ticket, is_collecting: false, open, requested: 0, refusal: None, result }
+        let (requested, empty) = (0, 0);
+        Dequeue { queue, requests, wait, ticket, is_collecting: false, open, requested, empty, refusal: None, result }
     }
 
     /// # Errors
@@ -130,7 +154,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
             return;
         }
         let (mut known, now) = (self.queue.known(), Instant::now());
-        for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(open, _)| !open.has_id) {
+        for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(open, _)| !open.has_id()) {
             open.gets(known.found().take(request, open.left, now));
         }
     }
@@ -173,15 +197,33 @@ impl<'a, S: Store> Dequeue<'a, S> {
             if is_repeat || !unknown {
                 return Err(if unknown { refusal.after_an_earlier_try() } else { refusal });
             }
-            let with_id = self.open.iter_mut().zip(self.requests).filter(|(_, request)| !request.request_id.is_empty());
-            with_id.for_each(|(open, _)| open.refusal = Some(refusal.clone()));
+            self.open.iter_mut().filter(|open| open.has_id()).for_each(|open| open.refuse(refusal.clone()));
         }
+        self.release_surplus().await;
         for open in &mut self.open {
             if !open.leases.is_empty() || open.refusal.is_some() {
                 open.left = 0;
             }
         }
         Ok(true)
+    }
+
+    /// Two tries of a request with an id may still have got leases in different shards, if a message came to the first one between
+    /// them. Together they get no more than one try may: the rest is released.
+    async fn release_surplus(&mut self) {
+        let mut rest = Vec::new();
+        for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(_, request)| request.limit > 0) {
+            if let Some(first) = open.first_of_id {
+                let known = self.queue.known();
+                let place = |number: u16| known.at(number).map(|at| place_of_id(at, first, known.shard_count()));
+                rest.extend(surplus::split_off(&mut open.leases, request.limit, place));
+            }
+        }
+        // Another request of this call with the same id may have more of them.
+        rest.retain(|lease| !self.open.iter().any(|open| open.has_lease(lease)));
+        if !rest.is_empty() {
+            surplus::release(self.queue, rest).await;
+        }
     }
 
     /// The calls of the next round; none: the requests have what there is for them.
@@ -192,14 +234,12 @@ impl<'a, S: Store> Dequeue<'a, S> {
             (0..known.shard_count()).filter(|shard| known.why_away(*shard, now).is_none()).collect();
         let mut limits: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut given = vec![0_u64; known.shard_count()];
-        let mut by_id: HashMap<&str, usize> = HashMap::new();
         let step = self.open.iter().map(|open| open.left).sum::<usize>().div_ceil(CREDITS_SINGLE).max(1);
         let (mut is_short, mut is_partial) = (false, false);
-        for (at, (open, request)) in self.open.iter().zip(self.requests).enumerate() {
+        for (at, open) in self.open.iter().enumerate() {
             let mut left = open.left;
             let mut shares = 0;
             while left > 0 {
-                let twin = by_id.get(request.request_id.as_str()).filter(|_| !request.request_id.is_empty());
                 let most_urgent = || {
                     let surely = |shard: usize| known.capacity(shard) > given[shard];
                     let found = most_urgent(&known, &callable, open.tried, &given, surely);
@@ -207,16 +247,18 @@ impl<'a, S: Store> Dequeue<'a, S> {
                     let perhaps = |shard: usize| known.may_have_more(shard);
                     found.or_else(|| most_urgent(&known, &callable, open.tried, &given, perhaps))
                 };
-                let Some(shard) = twin.copied().or_else(most_urgent) else { break };
+                let next = match open.first_of_id {
+                    // Requests of one call with the same id go to the same shard.
+                    Some(first) => next_of_id(first, &callable, open.tried | self.empty, known.shard_count()),
+                    None => most_urgent(),
+                };
+                let Some(shard) = next else { break };
                 let share = if open.undivided { left } else { step.min(left) };
                 let limit = &mut limits.entry(shard).or_insert_with(|| vec![0; self.requests.len()])[at];
                 shares += usize::from(*limit == 0);
                 *limit += share;
                 given[shard] += share as u64;
                 left -= share;
-                if !request.request_id.is_empty() {
-                    by_id.insert(&request.request_id, shard);
-                }
             }
             is_short |= open.left > 0 && shares == 0 && open.leases.is_empty();
             is_partial |= open.left > 0 && shares == 0;
@@ -277,6 +319,9 @@ impl<'a, S: Store> Dequeue<'a, S> {
                         known.changes(number);
                     }
                     drop(known);
+                    let refused =
+                        self.open.iter_mut().zip(&limits).filter(|(open, limit)| open.has_id() && **limit > 0);
+                    refused.for_each(|(open, _)| open.refuse(refusal.clone()));
                     // The next repetition finds what this shard may have given. It finds what the others gave, too.
                     if refusal.may_have_acted() && self.is_repeat() {
                         lost.get_or_insert(refusal.clone());
@@ -302,6 +347,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
         known.answers(at, sent, &answer.outlook, leases);
         let number = known.number(at);
         drop(known);
+        self.empty = (self.empty & !(1 << at)) | (u128::from(answer.outlook.ready == 0) << at);
         self.queue.note_due(number, &answer.outlook);
         self.result.cut_short |= answer.cut_short;
         self.result.expired += answer.expired;
@@ -314,7 +360,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
             }
             match leases {
                 Ok(leases) => open.gets(leases),
-                Err(refusal) => open.refusal = Some(refusal),
+                Err(refusal) => open.refuse(refusal),
             }
         }
     }
@@ -356,6 +402,18 @@ fn most_urgent(
 ) -> Option<usize> {
     let may_give = |at: &usize| tried & (1 << at) == 0 && may_give(*at);
     callable.iter().copied().filter(may_give).min_by_key(|at| known.urgency(*at, given[*at]))
+}
+
+/// The position of the shard that a request with an id is given to next, of those that have something. `first`: where it begins.
+/// `done`: it need not be given to these. While the next one is not called, it is given to no other.
+fn next_of_id(first: usize, callable: &[usize], done: u128, shard_count: usize) -> Option<usize> {
+    let left = (0..shard_count).filter(|at| done & (1 << at) == 0);
+    left.min_by_key(|at| place_of_id(*at, first, shard_count)).filter(|at| callable.contains(at))
+}
+
+/// The place of a shard in the order in which a request with an id goes through them.
+fn place_of_id(at: usize, first: usize, shard_count: usize) -> usize {
+    (at + shard_count - first) % shard_count
 }
 
 /// Lowers limits until they are no more than this together. Returns whether they were more.

@@ -70,8 +70,7 @@ impl AllFound {
         let now_ms = answer.outlook.now_ms;
         for (request, leases) in lost.requests.iter().zip(answer.leases) {
             let Ok(mut leases) = leases else { continue };
-            // Workers take the difference of its times for what is left of a lease.
-            leases.iter_mut().for_each(|lease| lease.leased_at_ms = now_ms.max(lease.leased_at_ms));
+            leases.iter_mut().for_each(|lease| lease.left_at(now_ms));
             if !leases.is_empty() {
                 self.found.push(Found { request: request.clone(), leases, repeated_at });
             }
@@ -93,7 +92,7 @@ impl AllFound {
             found.leases.retain(|lease| !is_revoked(lease));
             let count = found.leases.len().min(limit - taken.len());
             let mut leases: Vec<Lease> = found.leases.drain(..count).collect();
-            leases.retain_mut(|lease| lease.begin_later(age));
+            leases.retain_mut(|lease| lease.spend(age));
             taken.extend(leases);
         }
         self.found.retain(|found| !found.leases.is_empty());

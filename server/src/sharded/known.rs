@@ -82,7 +82,8 @@ impl ShardEstimates {
         self.shards[at].number
     }
 
-    fn at(&self, number: u16) -> Option<usize> {
+    /// The position of the shard of a number.
+    pub(super) fn at(&self, number: u16) -> Option<usize> {
         self.shards.binary_search_by_key(&number, |shard| shard.number).ok()
     }
 

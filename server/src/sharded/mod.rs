@@ -3,7 +3,7 @@
 //!
 //! What lives here: `batch` (divides a call among shards), `enqueue`, `dequeue` (over `known`, what this server knows of each shard; `all_known` of all queues), `cursor`
 //! (walks), `one_queue` (one call on one shard), `layouts` (calls that had an earlier layout in mind), `silence` (shards that do not
-//! answer, and what is `found` there), `by_id` (which shard a message is in), `store`, `verbs` and `traits` (the store, its verbs, and what
+//! answer, and what is `found` there), `surplus` (leases of one request in several shards), `by_id` (which shard a message is in), `store`, `verbs` and `traits` (the store, its verbs, and what
 //! background jobs need of it). What may not: what happens within a shard (the inner store), and waiting (`engine/`).
 //!
 //! A queue with one shard costs a search in a map here.
@@ -20,6 +20,7 @@ mod layouts;
 mod one_queue;
 mod silence;
 mod store;
+mod surplus;
 mod traits;
 mod verbs;
 

@@ -1,5 +1,5 @@
-//! What a Dequeue over several shards does when one of them does not answer; in `others` what the other calls do, and in
-//! `resharding` what calls do while the number of shards is being changed.
+//! What a Dequeue over several shards does when one of them does not answer; in `others` what the other calls do, in `request_ids` what
+//! several tries of one request get, and in `resharding` what calls do while the number of shards is being changed.
 
 use super::Sharded;
 use crate::testing::{TestStore, shard_of};
@@ -12,6 +12,7 @@ use tallystone_model::{Applied, MessageId, NewMessage, QueueConfig, Refusal, Sha
 use tokio::time::Instant;
 
 mod others;
+mod request_ids;
 mod resharding;
 
 const SHARDS: u16 = 4;
@@ -142,7 +143,7 @@ async fn q11_a_lease_that_waited_for_its_caller_says_what_is_left_of_it() {
     // It is repeated at once. The store's clock stands still, the server's does not.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let rest = world.first_try(&[40], 4).await.unwrap();
-    let left_ms = rest.leases.iter().flatten().flatten().map(|lease| lease.expires_at_ms - lease.leased_at_ms);
+    let left_ms = rest.leases.iter().flatten().flatten().map(|lease| lease.left_ms);
     let (waited, others): (Vec<u64>, Vec<u64>) = left_ms.partition(|left_ms| *left_ms < 30_000);
     assert_eq!((waited, others), (vec![29_300; given], vec![30_000; 28 - given]));
 }

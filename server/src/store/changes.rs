@@ -79,9 +79,11 @@ impl Shared {
         fill: impl Fn(&I, &mut Cmd) + Send + Sync,
     ) -> Items<Transition> {
         let mut results = Vec::with_capacity(items.len());
-        let most = match script {
-            Script::Release | Script::Cancel => LARGE_ITEMS,
-            _ => BATCH_ITEMS_MAX,
+        // The lane itself checks for runnable messages after these verbs. After an operator's verbs every server is
+        // woken, this one included.
+        let (most, mut caller) = match script {
+            Script::Release | Script::Cancel => (LARGE_ITEMS, Caller::Lane),
+            _ => (BATCH_ITEMS_MAX, Caller::Other),
         };
         for items in items.chunks(most.min(self.items_at_once(shard).await?)) {
             let ids: Vec<&MessageId> = items.iter().map(&id_of).collect();
@@ -92,13 +94,7 @@ impl Shared {
                 }
                 Ok(())
             };
-            // The lane itself checks for runnable messages after these verbs. After an operator's verbs every server is
-            // woken, this one included.
-            let caller = match script {
-                Script::Release | Script::Cancel => Caller::Lane,
-                _ => Caller::Other,
-            };
-            let answer = self.run(shard, script, caller, add).await;
+            let answer = self.run(shard, script, caller.then_other(), add).await;
             let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);
@@ -111,12 +107,13 @@ impl Shared {
 
     pub(super) async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
         self.options.room.check()?;
-        self.ensure(shard, not_closed).await?;
+        let has_read = self.ensure(shard, not_closed).await?;
+        let mut caller = if has_read { Caller::Other } else { Caller::Lane };
         let (mut results, at_once) = (Vec::with_capacity(messages.len()), self.items_at_once(shard).await?);
         while results.len() < messages.len() {
             let before = results.len();
             let messages = &messages[before..messages.len().min(before + at_once)];
-            let chunk = self.enqueue_chunk(shard, messages, &mut results).await;
+            let chunk = self.enqueue_chunk(shard, caller.then_other(), messages, &mut results).await;
             chunk.map_err(|refusal| after_chunks(before, refusal))?;
         }
         Ok(results)
@@ -126,6 +123,7 @@ impl Shared {
     async fn enqueue_chunk(
         &self,
         shard: &Shard,
+        caller: Caller,
         messages: &[NewMessage],
         results: &mut Vec<Result<Enqueued, Refusal>>,
     ) -> Result<(), Refusal> {
@@ -165,7 +163,7 @@ impl Shared {
             }
             Ok(())
         };
-        let (view, mut reply) = self.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
+        let (view, mut reply) = self.run(shard, Script::Enqueue, caller, fill).await?;
         let packed = reply.bytes()?;
         let mut pieces = pieces(&packed, ENQUEUED_BYTES, packed.len() / ENQUEUED_BYTES)?;
         let context = context(shard, &view);
@@ -189,7 +187,7 @@ impl Shared {
     }
 
     pub(super) async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {
-        let mut results = Vec::with_capacity(completions.len());
+        let (mut results, mut caller) = (Vec::with_capacity(completions.len()), Caller::Lane);
         for completions in completions.chunks(self.items_at_once(shard).await?) {
             let add = |_: &View, command: &mut Cmd| {
                 command.arg(completions.len());
@@ -201,7 +199,7 @@ impl Shared {
                 }
                 Ok(())
             };
-            let answer = self.run(shard, Script::Complete, Caller::Lane, add).await;
+            let answer = self.run(shard, Script::Complete, caller.then_other(), add).await;
             let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);
@@ -213,7 +211,7 @@ impl Shared {
     }
 
     pub(super) async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
-        let mut results = Vec::with_capacity(extensions.len());
+        let (mut results, mut caller) = (Vec::with_capacity(extensions.len()), Caller::Lane);
         for extensions in extensions.chunks(self.items_at_once(shard).await?) {
             let add = |_: &View, command: &mut Cmd| {
                 for extension in extensions {
@@ -223,7 +221,7 @@ impl Shared {
                 }
                 Ok(())
             };
-            let answer = self.run(shard, Script::ExtendLease, Caller::Lane, add).await;
+            let answer = self.run(shard, Script::ExtendLease, caller.then_other(), add).await;
             let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);

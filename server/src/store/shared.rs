@@ -64,12 +64,20 @@ pub(super) enum Deleted {
     Exclusive,
 }
 
-/// Whether this server itself needs a wake-up after a script: a lane checks for runnable messages itself, other callers
-/// do not.
+/// Whether this server itself needs a wake-up after a script: a lane checks for runnable messages itself, with a dequeue that it sends
+/// directly behind; other callers do not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
     Lane,
     Other,
+}
+
+impl Caller {
+    /// The caller of the next script of a call. Only the first is sent before the dequeue of its flush: that one may find nothing, and leave
+    /// the mark of this server, before the others make messages runnable.
+    pub(super) fn then_other(&mut self) -> Caller {
+        std::mem::replace(self, Caller::Other)
+    }
 }
 
 impl Shared {
@@ -119,11 +127,12 @@ impl Shared {
         let view = match self.cached(shard) {
             Some(view) if view.revision == counters.revision && view.created_at_ms == counters.created_at_ms => view,
             cached => {
-                let view = self.cache(shard, stored, state)?;
+                // Before it is cached: a dequeue that finds the view sends its script at once, and would overtake the enqueue of its flush
+                // that has read the view and still registers it. And a call after one that has failed registers it again.
                 if cached.is_none() {
                     self.register(shard, false).await?;
                 }
-                view
+                self.cache(shard, stored, state)?
             }
         };
         Ok((view, counters))
@@ -233,7 +242,7 @@ impl Shared {
         &self,
         shard: &Shard,
         script: Script,
-        caller: Caller,
+        mut caller: Caller,
         mut fill: impl FnMut(&View, &mut Cmd) -> Result<(), Refusal> + Send,
     ) -> Result<(Arc<View>, QueueReply), Refusal> {
         let mut view = self.view(shard).await?;
@@ -243,6 +252,10 @@ impl Shared {
             match self.send(shard, script, &command).await? {
                 Sent::Done(reply) => return Ok((view, reply)),
                 Sent::Stale(current) => view = current,
+            }
+            // The dequeue of the flush may come before the next try. Its own script leaves the mark of this server.
+            if script != Script::Dequeue {
+                caller = Caller::Other;
             }
         }
     }
@@ -273,15 +286,15 @@ impl Shared {
     }
 
     /// Applies a rule to the configuration. Before it refuses it reads the current one: the cached one may be stale, and
-    /// no script call follows that would say so.
+    /// no script call follows that would say so. Returns whether it has done that.
     pub(super) async fn ensure(
         &self,
         shard: &Shard,
         rule: fn(&Shard, &QueueConfig) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         match rule(shard, self.view(shard).await?.config()) {
-            Ok(()) => Ok(()),
-            Err(_) => rule(shard, self.read(shard).await?.0.config()),
+            Ok(()) => Ok(false),
+            Err(_) => rule(shard, self.read(shard).await?.0.config()).map(|()| true),
         }
     }
 }

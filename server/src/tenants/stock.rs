@@ -12,7 +12,7 @@ use crate::store::Kept;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_model::Refusal;
-use tokio::task::JoinHandle;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 /// Between two readings while messages come in.
@@ -38,7 +38,7 @@ pub(super) struct Stock {
     source: Arc<dyn Source>,
     state: Mutex<State>,
     /// Held by the one that reads.
-    reading: tokio::sync::Mutex<()>,
+    reading: Arc<tokio::sync::Mutex<()>>,
     shown: Box<dyn Fn(&Kept) + Send + Sync>,
 }
 
@@ -84,7 +84,7 @@ impl Stock {
         source: Arc<dyn Source>,
         shown: impl Fn(&Kept) + Send + Sync + 'static,
     ) -> Arc<Stock> {
-        let (state, reading, shown) = (Mutex::default(), tokio::sync::Mutex::default(), Box::new(shown));
+        let (state, reading, shown) = (Mutex::default(), Arc::default(), Box::new(shown));
         Arc::new(Stock { prefix: prefix.to_owned(), bounds, source, state, reading, shown })
     }
 
@@ -99,10 +99,10 @@ impl Stock {
     ) -> Result<(Reservation, Vec<Option<&'static str>>), Refusal> {
         if self.state().read.is_none() {
             self.read_in_task(Duration::MAX).await?;
-        } else if self.age().is_some_and(|age| age >= EVERY) {
-            drop(self.begin_reading(EVERY));
+        } else {
+            self.begin_reading();
         }
-        if !self.has_room(sizes) {
+        if !self.has_room(sizes) && self.is_older_than(EVERY_WHEN_FULL) {
             // A store that does not answer now refuses the Enqueue itself.
             self.read_in_task(EVERY_WHEN_FULL).await?;
         }
@@ -127,25 +127,33 @@ impl Stock {
         self.state().passed(&self.bounds, &all).is_none()
     }
 
-    fn age(&self) -> Option<Duration> {
-        self.state().read.map(|reading| reading.ended.elapsed())
+    fn is_older_than(&self, every: Duration) -> bool {
+        self.state().read.is_none_or(|reading| reading.is_older_than(every))
     }
 
-    /// The same as a task: a call on a stream whose answers are not read is not polled, and may not hold up other readings then.
+    /// Begins a reading in the background, if one is due and none is under way. Each Enqueue calls this: without these conditions, those
+    /// that come while a store hangs would begin as many tasks.
+    fn begin_reading(self: &Arc<Self>) {
+        let is_due = self.state().is_due(EVERY);
+        if is_due && let Ok(reads_alone) = self.reading.clone().try_lock_owned() {
+            let stock = self.clone();
+            tokio::spawn(async move { stock.read(reads_alone).await });
+        }
+    }
+
+    /// [`read_after`](Stock::read_after) as a task: a call on a stream whose answers are not read is not polled, and may not hold up other
+    /// readings then.
     async fn read_in_task(self: &Arc<Self>, every: Duration) -> Result<(), Refusal> {
-        self.begin_reading(every).await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
-    }
-
-    fn begin_reading(self: &Arc<Self>, every: Duration) -> JoinHandle<Result<(), Refusal>> {
         let stock = self.clone();
-        tokio::spawn(async move { stock.read_after(every).await })
+        let read = tokio::spawn(async move { stock.read_after(every).await });
+        read.await.unwrap_or_else(|error| Err(Refusal::Internal(error.to_string())))
     }
 
     /// Reads the store, unless that was done within `every`, or has taken too long for another reading now. Those that wait
     /// for one reading share its failure: otherwise each would wait for a store that hangs after the other.
     async fn read_after(&self, every: Duration) -> Result<(), Refusal> {
         let arrived = Instant::now();
-        let _reads_alone = self.reading.lock().await;
+        let reads_alone = self.reading.clone().lock_owned().await;
         {
             let state = self.state();
             if let Some((at, refusal)) = &state.failed
@@ -153,12 +161,15 @@ impl Stock {
             {
                 return Err(refusal.clone());
             }
-            if let Some(Reading { ended, took, .. }) = state.read
-                && ended.elapsed() < every.max(took * SHARE_OF_TIME)
-            {
-                return Ok(());
-            }
         }
+        match self.is_older_than(every) {
+            true => self.read(reads_alone).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the store.
+    async fn read(&self, _reads_alone: OwnedMutexGuard<()>) -> Result<(), Refusal> {
         let began = Instant::now();
         // It counts until the reading has it.
         let before = self.state().since;
@@ -190,7 +201,20 @@ impl Stock {
     }
 }
 
+impl Reading {
+    /// Whether this was read longer ago than `every`, and than it took, many times.
+    fn is_older_than(&self, every: Duration) -> bool {
+        self.ended.elapsed() >= every.max(self.took * SHARE_OF_TIME)
+    }
+}
+
 impl State {
+    /// Whether a reading after the first is to be made, and none has failed within `every`.
+    fn is_due(&self, every: Duration) -> bool {
+        let has_failed = self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < every);
+        !has_failed && self.read.is_some_and(|reading| reading.is_older_than(every))
+    }
+
     /// What all partitions keep, of those that did not answer by their last answers.
     ///
     /// # Errors
@@ -259,7 +283,50 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::future::BoxFuture;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use tallystone_model::Applied;
+    use tokio::runtime::Handle;
+    use tokio::task::yield_now;
+    use tokio::time::advance;
+
+    /// Answers the first reading only; the readings that have begun.
+    #[derive(Default)]
+    struct HangsLater(AtomicU64);
+
+    impl Source for HangsLater {
+        fn kept<'a>(&'a self, _prefix: &'a str, _with_bytes: bool) -> BoxFuture<'a, Vec<Result<Kept, Refusal>>> {
+            Box::pin(async move {
+                if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
+                    std::future::pending::<()>().await;
+                }
+                vec![Ok(Kept::default())]
+            })
+        }
+
+        fn declared_indexes<'a>(&'a self, _prefix: &'a str) -> BoxFuture<'a, Result<u64, Refusal>> {
+            Box::pin(async { Ok(0) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s5_while_a_store_hangs_one_task_reads_it_however_many_messages_come() {
+        let source = Arc::new(HangsLater::default());
+        let bounds = Bounds { messages: Some(1_000_000), bytes: None };
+        let stock = Stock::new("t/", bounds, source.clone(), |_| {});
+        let enqueue = async || assert!(stock.take(&[1]).await.is_ok_and(|(_, refused)| refused == [None::<&str>]));
+        enqueue().await;
+        advance(EVERY - Duration::from_millis(1)).await;
+        enqueue().await;
+        yield_now().await;
+        assert_eq!((source.0.load(Ordering::SeqCst), Handle::current().metrics().num_alive_tasks()), (1, 0));
+        advance(Duration::from_millis(1)).await;
+        for _ in 0..1_000 {
+            enqueue().await;
+        }
+        yield_now().await;
+        assert_eq!((source.0.load(Ordering::SeqCst), Handle::current().metrics().num_alive_tasks()), (2, 1));
+    }
 
     #[test]
     fn x3_a_partition_that_is_not_read_counts_with_what_it_had() {

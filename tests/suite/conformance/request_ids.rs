@@ -120,7 +120,9 @@ async fn q10_a_repeated_request_shows_the_message_as_it_stands<S: Probe>(stage: 
     queue.reprioritize("m", 3).await.expect("a running message");
     stage.clock.advance(1_000);
     let expires_at_ms = queue.extend(to(&lease), None, "").await.expect("a live lease");
-    let stands = Lease { priority: 3, version: 4, expires_at_ms, ..lease };
+    // What is left of it, its server knows.
+    let left_ms = expires_at_ms - lease.leased_at_ms;
+    let stands = Lease { priority: 3, version: 4, expires_at_ms, left_ms, ..lease };
     assert_eq!(queue.try_take(named("r", 1)).await, Ok(vec![stands]));
 }
 

@@ -1,7 +1,7 @@
 //! The load under which things are killed: producers and workers that never give up, and write down what was
 //! acknowledged.
 
-use crate::histories::history::{End, Recorder, What, left_ms};
+use crate::histories::history::{End, Recorder, What};
 pub(crate) use crate::histories::load::Phase;
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
@@ -172,7 +172,7 @@ impl Load {
 
     fn leased(&self, begin_us: u64, lease: &Lease, kept: bool) {
         let key = self.exclusive.then(|| lease.metadata[KEY].clone());
-        let (left_ms, Lease { id, fencing_token, version, .. }) = (left_ms(lease), lease.clone());
+        let Lease { id, fencing_token, left_ms, version, .. } = lease.clone();
         let leased = What::Leased { id, key, fencing_token, lease_ms: LEASE_MS, left_ms, version, kept };
         self.recorder.record(begin_us, leased);
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tallystone_client::{Depth, Lease, State};
+use tallystone_client::{Depth, State};
 
 /// From the invocation of an operation to its response, in µs since the history began. Whatever the operation did, it
 /// did at one moment within.
@@ -37,8 +37,8 @@ pub(crate) struct Op {
 pub(crate) enum What {
     /// Accepted by an Enqueue.
     Enqueued { id: String, origin: String },
-    /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue. `left_ms`: what is
-    /// left of `lease_ms`, by the lease's own times.
+    /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue. `left_ms`: what was
+    /// left of `lease_ms` when the lease arrived.
     Leased {
         id: String,
         key: Option<String>,
@@ -117,9 +117,4 @@ impl Recorder {
     pub(crate) fn history(&self) -> Vec<Op> {
         self.ops.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-/// What is left of a lease that has arrived, counted from its Dequeue. If a reply was lost, that is less than its length.
-pub(crate) fn left_ms(lease: &Lease) -> u64 {
-    lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms)
 }

@@ -1,7 +1,7 @@
 //! The load on one queue: producers, workers of every kind, operators and readers, through both servers. Each writes
 //! down what it saw.
 
-use super::history::{End, Recorder, What, left_ms};
+use super::history::{End, Recorder, What};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -242,7 +242,7 @@ impl Load {
 
     fn leased(&self, begin_us: u64, lease: &Lease, lease_ms: u64, kept: bool) {
         let key = self.exclusive.then(|| lease.metadata[KEY].clone());
-        let (left_ms, Lease { id, fencing_token, version, .. }) = (left_ms(lease), lease.clone());
+        let Lease { id, fencing_token, left_ms, version, .. } = lease.clone();
         self.recorder.record(begin_us, What::Leased { id, key, fencing_token, lease_ms, left_ms, version, kept });
     }
 

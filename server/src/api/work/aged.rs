@@ -33,7 +33,7 @@ async fn q11_a_lease_that_waited_for_its_client_says_what_is_left_and_one_that_e
     leased(&mut subscription, &mut events).await;
     advance(Duration::from_secs(10)).await;
     let response = subscription.response(true).unwrap();
-    let left = |lease: &pb::Lease| (lease.attempt, lease.lease_expires_at_ms - lease.leased_at_ms);
+    let left = |lease: &pb::Lease| (lease.attempt, lease.left_ms);
     assert_eq!(response.leases.iter().map(left).collect::<Vec<_>>(), [(1, 20_000)]);
 
     leased(&mut subscription, &mut events).await;
@@ -58,15 +58,14 @@ async fn q11_a_lease_that_the_store_answers_late_says_what_is_left_and_one_that_
         subscription.response(true)
     };
     let left = |response: pb::WorkResponse| {
-        let left =
-            |lease: &pb::Lease| (lease.id.clone(), lease.attempt, lease.lease_expires_at_ms - lease.leased_at_ms);
+        let left = |lease: &pb::Lease| (lease.id.clone(), lease.attempt, lease.leased_at_ms, lease.left_ms);
         response.leases.iter().map(left).collect::<Vec<_>>()
     };
-    assert_eq!(late(Duration::from_secs(10)).await.map(left), Some(vec![("a".to_owned(), 1, 20_000)]));
+    assert_eq!(late(Duration::from_secs(10)).await.map(left), Some(vec![("a".to_owned(), 1, 1_000_000, 20_000)]));
     assert_eq!(late(Duration::from_secs(30)).await.map(left), None);
     // Its credit stands for another lease.
     assert!(subscription.take_in(events.next().await.1).is_none());
-    assert_eq!(subscription.response(true).map(left), Some(vec![("b".to_owned(), 2, 30_000)]));
+    assert_eq!(subscription.response(true).map(left), Some(vec![("b".to_owned(), 2, 1_000_000, 30_000)]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,8 @@ mod subscription;
 
 #[cfg(test)]
 mod aged;
+#[cfg(test)]
+mod closed;
 
 use super::{status, wire};
 use crate::engine::{Engine, WorkEvent, WorkEvents};

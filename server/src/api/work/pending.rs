@@ -5,7 +5,7 @@ use crate::api::status;
 use crate::engine::WorkSession;
 use std::collections::VecDeque;
 use tallystone_model::Refusal;
-use tallystone_model::store::LeaseRef;
+use tallystone_model::store::{Extended, LeaseRef, Transition};
 use tallystone_proto::RpcStatus;
 use tonic::Status;
 
@@ -20,6 +20,24 @@ enum Slot {
     Sent { lease: LeaseRef, index: usize },
     /// Malformed: its result is known, and is sent in the order of the items.
     Bad { id: String, status: RpcStatus },
+}
+
+/// A result of the lane, as far as it concerns the lease.
+pub(super) trait OfLease {
+    /// When the lease ends now, if that has changed.
+    fn expires_at_ms(&self) -> Option<u64>;
+}
+
+impl OfLease for Transition {
+    fn expires_at_ms(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl OfLease for Extended {
+    fn expires_at_ms(&self) -> Option<u64> {
+        Some(self.expires_at_ms)
+    }
 }
 
 impl Pending {
@@ -58,8 +76,9 @@ impl Pending {
         Ok(good)
     }
 
-    /// Assigns results to their items. A lease that has ended, by this verb (`ends`) or earlier, need not be released.
-    pub(super) fn answer<O, R>(
+    /// Assigns results to their items. A lease that has ended, by this verb (`ends`) or earlier, need not be released; one that
+    /// may not have ended is the worker's as before.
+    pub(super) fn answer<O: OfLease, R>(
         &mut self,
         results: Vec<Result<O, Refusal>>,
         session: &mut WorkSession,
@@ -76,6 +95,10 @@ impl Pending {
             };
             if ended {
                 session.finished(&lease);
+            } else if ends {
+                session.stays(&lease);
+            } else if let Some(expires_at_ms) = result.as_ref().ok().and_then(OfLease::expires_at_ms) {
+                session.extended(&lease, expires_at_ms);
             }
             let result = result.map_err(|refusal| status::of_item(self.list, index, &refusal));
             out.push(to_wire(lease.id.to_string(), result));

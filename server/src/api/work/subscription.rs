@@ -2,11 +2,10 @@
 
 use super::pending::Pending;
 use crate::api::{status, wire};
-use crate::engine::{Submission, WorkEvent, WorkSession};
+use crate::engine::{Submission, WorkEvent, WorkSession, is_left};
 use crate::tenants::Tenant;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Lease, Refusal};
@@ -19,8 +18,6 @@ const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
 /// Payload bytes after which the next leases move to the next response: so a client that accepts messages of up to 4 MiB,
 /// the common default, can read every response.
 const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
-/// A lease that was requested from the store less than this ago is sent as it is: the way to a client may take as long.
-const AGE_MIN: Duration = Duration::from_millis(100);
 
 /// A worker's subscription to one queue.
 pub(super) struct Subscription {
@@ -95,6 +92,7 @@ impl Subscription {
                 },
                 |extension| &extension.lease,
             )?,
+            ..Submission::default()
         };
         // The queue of a lane is not bounded by itself: a request with nothing for the lane is not sent.
         if !submission.is_empty() {
@@ -157,8 +155,7 @@ impl Subscription {
         while payload_bytes < RESPONSE_PAYLOAD_BYTES
             && let Some((requested_at, mut lease)) = self.leases.pop_front()
         {
-            let age = now.saturating_duration_since(requested_at);
-            if age >= AGE_MIN && !lease.begin_later(age) {
+            if !is_left(&mut lease, requested_at, now) {
                 over.push(lease);
                 continue;
             }

@@ -10,7 +10,8 @@
 //!    waiters return to the list, the epoch is later, and the group has a request again.
 //! 2. A write of this server signals before the dequeue of the same flush is formed, and the store executes the calls of
 //!    one flush in order, the dequeue last. So `requested_in == epoch` says that the dequeue saw the write. (An enqueue
-//!    that had to create its queue first is executed after the dequeue; it signals once more when it is done.)
+//!    that had to create its queue first is executed after the dequeue; it signals once more when it is done. Of a call that
+//!    the store divides, only the first part is executed before: of what the others make runnable the store notifies this server.)
 //! 3. A dequeue that returns messages also returns how many runnable ones are left ([`Group::remaining`]). While that is
 //!    not zero, requests for waiters continue. They end with a dequeue that returns nothing, or less than its limit: at
 //!    that moment the store had no message left for them, and any later one causes a signal.
@@ -26,6 +27,7 @@ mod admission;
 mod batch;
 mod expiry;
 mod group;
+mod holders;
 mod lost;
 mod revoked;
 mod settle;
@@ -41,6 +43,7 @@ use super::places::WaiterPlaces;
 use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
 use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
+use holders::Holders;
 use revoked::Revoked;
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::store::LeaseRef;
@@ -70,6 +73,7 @@ pub(super) struct Waiting {
     /// The slots whose ticket is not over, each with the number of its first try.
     taken: [Option<u64>; SLOTS],
     revoked: Revoked,
+    holders: Holders,
     /// Calls whose replies were lost.
     lost: Vec<LostBatch>,
     /// Subscriptions with results of the current flush.
@@ -93,6 +97,7 @@ impl Waiting {
             server,
             taken: [None; SLOTS],
             revoked: Revoked::default(),
+            holders: Holders::default(),
             lost: Vec::new(),
             groups: HashMap::new(),
             fresh: VecDeque::new(),
@@ -151,6 +156,7 @@ impl Waiting {
     /// The subscription has closed.
     pub(super) fn unsubscribe(&mut self, id: SubscriptionId) {
         let Some(subscription) = self.subscriptions.remove(&id) else { return };
+        self.holders.prune(|id| self.subscriptions.contains_key(id));
         let filters = &subscription.request.filters;
         if subscription.place.is_some()
             && let Some(group) = self.groups.get_mut(filters)
@@ -174,13 +180,19 @@ impl Waiting {
         }
     }
 
-    /// A lease has been revoked. Each subscription is notified: the lane does not know which of them has it. A dequeue that is
-    /// under way may be the one that gives it.
+    /// The subscription does not have these leases any more.
+    pub(super) fn let_go(&mut self, id: SubscriptionId, fencing_tokens: &[u64]) {
+        self.holders.let_go(id, fencing_tokens);
+    }
+
+    /// A lease has been revoked: the subscription that has it is notified. A dequeue that is under way may be the one that gives
+    /// it.
     pub(super) fn revoke(&mut self, lease: &LeaseRef) {
         if let Some(last) = self.taken.iter().copied().flatten().max() {
             self.revoked.note(lease, last);
         }
-        for subscription in self.subscriptions.values_mut() {
+        let Some(id) = self.holders.take(lease.fencing_token) else { return };
+        if let Some(subscription) = self.subscriptions.get_mut(&id) {
             subscription.event().revoked.push(lease.clone());
             subscription.send();
         }

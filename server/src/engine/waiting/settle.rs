@@ -63,10 +63,8 @@ impl Waiting {
             let group = self.settled(&request.filters);
             match answer {
                 Ok(mut leases) => {
-                    if is_repeat {
-                        // Workers take the difference of its times for what is left of a lease.
-                        leases.iter_mut().for_each(|lease| lease.leased_at_ms = now_ms.max(lease.leased_at_ms));
-                    }
+                    // A repetition gives what was leased before, and other shards may have answered later.
+                    leases.iter_mut().for_each(|lease| lease.left_at(now_ms));
                     // A filtered request that gets less than its limit has found the last messages that pass, unless
                     // the store met a bound. Without filters the store counts what is left. A repeated request gets
                     // its earlier leases, whatever is runnable.
@@ -195,6 +193,7 @@ impl Waiting {
                 if subscription.stopped {
                     return drop(grant(leases));
                 }
+                self.holders.add(id, &leases);
                 subscription.credits += limit - leases.len().min(limit);
                 let wait_on = subscription.credits > 0 && !subscription.queued;
                 subscription.event().leases = Some(grant(leases));

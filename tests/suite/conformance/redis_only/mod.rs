@@ -7,6 +7,7 @@ mod forgetting;
 mod formats;
 mod indexes;
 mod outboxes;
+mod overtaken;
 mod resharding;
 mod shards;
 mod timelines;
