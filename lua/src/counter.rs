@@ -46,7 +46,8 @@ pub const REGION_LEASE: &str = "tc:regions:lease";
 pub const NAMESPACES: &str = "tc:namespaces";
 /// How many partitions the counters have; only where there are several. It is in no partition.
 pub const PARTITIONS: &str = "tc:partitions";
-/// A field of the registry: the incarnation of the next namespace. No name has a control character.
+/// A field of the registry: the incarnation of the next namespace. No name has a control character. With the name of a namespace behind it:
+/// the origin of that one (`counter/lib/registry.lua`).
 pub const INCARNATION_FIELD: char = '\u{1}';
 /// The fields of deleted namespaces begin with this: the character, the name, ':' and the incarnation.
 pub const DELETED_FIELD: char = '\u{2}';

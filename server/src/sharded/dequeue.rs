@@ -2,9 +2,8 @@
 //!
 //! No two shards are requested for the same lease. A request without filters and without an id may get leases of several shards in one
 //! round, the most urgent ones as far as is known. Another one is given to one shard after the other: whether messages pass its
-//! filters is known only there, and a repetition of its id finds its leases in one shard. With an id, it goes through the shards in an
-//! order that its id says, and to the next one only if the one before has nothing for it: two tries at the same time, perhaps through
-//! two servers, meet in one shard, whose script knows the id. A request that would get nothing makes
+//! filters is known only there, and a repetition of its id finds its leases in one shard. Two tries at the same time may take different
+//! shards: the next repetition gets as many leases as one try may get, and the rest expires (`surplus`). A request that would get nothing makes
 //! every shard say what it has; so all of them have the mark of this waiting server then. So does a shard that was passed over for long.
 //! One that gets less than its limit, and may wait for the rest, only the shards without such a mark.
 //!
@@ -17,9 +16,9 @@ use super::known::{Sent, ShardEstimates};
 use super::one_queue::OneQueue;
 use super::surplus;
 use futures::future::join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tallystone_model::limits::{DEQUEUE_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX};
-use tallystone_model::store::{DequeueRequest, Dequeued, LeaseRef, Ticket};
+use tallystone_model::store::{DequeueRequest, Dequeued, Ticket};
 use tallystone_model::{Lease, Refusal, Store};
 use tokio::time::Instant;
 
@@ -37,7 +36,7 @@ struct Open {
     refusal: Option<Refusal>,
     /// In one round it is given to one shard.
     undivided: bool,
-    /// The shard that it is given to first, by its position: it has an id. A repetition finds its leases in one shard.
+    /// The position of the shard whose leases stay if tries of it have got some in several: it has an id.
     first_of_id: Option<usize>,
 }
 
@@ -53,10 +52,6 @@ impl Open {
             self.left = 0;
         }
         self.refusal = Some(refusal);
-    }
-
-    fn has_lease(&self, lease: &LeaseRef) -> bool {
-        self.leases.iter().any(|own| own.fencing_token == lease.fencing_token)
     }
 
     fn gets(&mut self, leases: Vec<Lease>) {
@@ -80,8 +75,6 @@ pub(super) struct Dequeue<'a, S> {
     open: Vec<Open>,
     /// The shards that were requested, as bits by position.
     requested: u128,
-    /// Those of them that had nothing runnable left when they answered this call last.
-    empty: u128,
     /// Why a shard did not answer.
     refusal: Option<Refusal>,
     result: Dequeued,
@@ -115,8 +108,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
             errored: 0,
             outlook: queue.known().outlook(0),
         };
-        let (requested, empty) = (0, 0);
-        Dequeue { queue, requests, wait, ticket, is_collecting: false, open, requested, empty, refusal: None, result }
+        Dequeue { queue, requests, wait, ticket, is_collecting: false, open, requested: 0, refusal: None, result }
     }
 
     /// # Errors
@@ -199,7 +191,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
             }
             self.open.iter_mut().filter(|open| open.has_id()).for_each(|open| open.refuse(refusal.clone()));
         }
-        self.release_surplus().await;
+        self.cut_surplus();
         for open in &mut self.open {
             if !open.leases.is_empty() || open.refusal.is_some() {
                 open.left = 0;
@@ -208,21 +200,15 @@ impl<'a, S: Store> Dequeue<'a, S> {
         Ok(true)
     }
 
-    /// Two tries of a request with an id may still have got leases in different shards, if a message came to the first one between
-    /// them. Together they get no more than one try may: the rest is released.
-    async fn release_surplus(&mut self) {
-        let mut rest = Vec::new();
+    /// Two tries of a request with an id at the same time may have got leases in different shards. Together they get no more than one
+    /// try may.
+    fn cut_surplus(&mut self) {
+        let known = self.queue.known();
         for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(_, request)| request.limit > 0) {
             if let Some(first) = open.first_of_id {
-                let known = self.queue.known();
                 let place = |number: u16| known.at(number).map(|at| place_of_id(at, first, known.shard_count()));
-                rest.extend(surplus::split_off(&mut open.leases, request.limit, place));
+                surplus::cut(&mut open.leases, request.limit, place);
             }
-        }
-        // Another request of this call with the same id may have more of them.
-        rest.retain(|lease| !self.open.iter().any(|open| open.has_lease(lease)));
-        if !rest.is_empty() {
-            surplus::release(self.queue, rest).await;
         }
     }
 
@@ -234,12 +220,14 @@ impl<'a, S: Store> Dequeue<'a, S> {
             (0..known.shard_count()).filter(|shard| known.why_away(*shard, now).is_none()).collect();
         let mut limits: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut given = vec![0_u64; known.shard_count()];
+        let mut by_id: HashMap<&str, usize> = HashMap::new();
         let step = self.open.iter().map(|open| open.left).sum::<usize>().div_ceil(CREDITS_SINGLE).max(1);
         let (mut is_short, mut is_partial) = (false, false);
-        for (at, open) in self.open.iter().enumerate() {
+        for (at, (open, request)) in self.open.iter().zip(self.requests).enumerate() {
             let mut left = open.left;
             let mut shares = 0;
             while left > 0 {
+                let twin = by_id.get(request.request_id.as_str()).filter(|_| open.has_id());
                 let most_urgent = || {
                     let surely = |shard: usize| known.capacity(shard) > given[shard];
                     let found = most_urgent(&known, &callable, open.tried, &given, surely);
@@ -247,18 +235,16 @@ impl<'a, S: Store> Dequeue<'a, S> {
                     let perhaps = |shard: usize| known.may_have_more(shard);
                     found.or_else(|| most_urgent(&known, &callable, open.tried, &given, perhaps))
                 };
-                let next = match open.first_of_id {
-                    // Requests of one call with the same id go to the same shard.
-                    Some(first) => next_of_id(first, &callable, open.tried | self.empty, known.shard_count()),
-                    None => most_urgent(),
-                };
-                let Some(shard) = next else { break };
+                let Some(shard) = twin.copied().or_else(most_urgent) else { break };
                 let share = if open.undivided { left } else { step.min(left) };
                 let limit = &mut limits.entry(shard).or_insert_with(|| vec![0; self.requests.len()])[at];
                 shares += usize::from(*limit == 0);
                 *limit += share;
                 given[shard] += share as u64;
                 left -= share;
+                if open.has_id() {
+                    by_id.insert(&request.request_id, shard);
+                }
             }
             is_short |= open.left > 0 && shares == 0 && open.leases.is_empty();
             is_partial |= open.left > 0 && shares == 0;
@@ -347,7 +333,6 @@ impl<'a, S: Store> Dequeue<'a, S> {
         known.answers(at, sent, &answer.outlook, leases);
         let number = known.number(at);
         drop(known);
-        self.empty = (self.empty & !(1 << at)) | (u128::from(answer.outlook.ready == 0) << at);
         self.queue.note_due(number, &answer.outlook);
         self.result.cut_short |= answer.cut_short;
         self.result.expired += answer.expired;
@@ -404,14 +389,7 @@ fn most_urgent(
     callable.iter().copied().filter(may_give).min_by_key(|at| known.urgency(*at, given[*at]))
 }
 
-/// The position of the shard that a request with an id is given to next, of those that have something. `first`: where it begins.
-/// `done`: it need not be given to these. While the next one is not called, it is given to no other.
-fn next_of_id(first: usize, callable: &[usize], done: u128, shard_count: usize) -> Option<usize> {
-    let left = (0..shard_count).filter(|at| done & (1 << at) == 0);
-    left.min_by_key(|at| place_of_id(*at, first, shard_count)).filter(|at| callable.contains(at))
-}
-
-/// The place of a shard in the order in which a request with an id goes through them.
+/// The place of a shard in an order that is the same for all tries of a request with an id.
 fn place_of_id(at: usize, first: usize, shard_count: usize) -> usize {
     (at + shard_count - first) % shard_count
 }

@@ -118,7 +118,16 @@ async fn q10_every_call_can_be_repeated() {
 
     // Dequeue and everything that ends a lease.
     let request = DequeueRequest { request_id: "d and a".to_owned(), ..dequeue(2) };
-    let leases = twice!(wire.queue.dequeue(request)).leases;
+    let leases = wire.queue.dequeue(request.clone()).await.expect("a Dequeue").into_inner().leases;
+    let before = wire.stored.snapshot().await;
+    let mut again = wire.queue.dequeue(request).await.expect("a Dequeue").into_inner().leases;
+    assert_eq!(wire.stored.snapshot().await, before, "it changes nothing");
+    // All is the same but what is left of the leases.
+    for (again, first) in again.iter_mut().zip(&leases) {
+        assert!((1..=first.left_ms).contains(&again.left_ms), "{again:?} {first:?}");
+        again.left_ms = first.left_ms;
+    }
+    assert_eq!(leases, again);
     assert_eq!([leases[0].id.as_str(), leases[1].id.as_str()], ["d", "a"]);
     twice!(wire.queue.enqueue(coalesced(-4)));
     let LeaseRef { id, fencing_token, .. } = lease_ref(&leases[1]);
