@@ -6,7 +6,7 @@
 --      or a later one, and a late call must not create it again
 -- WHY the sequence starts at the latest time (now_max), in microseconds, or behind that of the queue that was deleted: a queue that is created again
 -- never grants the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
--- of the deleted queue is stale in the new one. The outbox starts there too, unless it continues an earlier queue's.
+-- of the deleted queue is stale in the new one. The outbox starts there too, or behind that of the deleted queue.
 --@include clock
 local existing = redis.call('GET', K_STATE)
 if not existing then
@@ -16,7 +16,7 @@ if not existing then
     if identity == ARGV[3] and tonumber(epoch) >= tonumber(ARGV[4]) then return {NO_QUEUE} end
   end
   local sequence = math.max(now_max * 1000 + micros, tonumber(string.match(deleted, '^%a+ (%d+)')) or 0)
-  local offset = sequence
+  local offset = math.max(sequence, tonumber(string.match(deleted, '^%a+ %d+ (%d+)')) or 0)
   if redis.call('EXISTS', K_OUTBOX) == 1 then
     redis.call('PERSIST', K_OUTBOX)
     local info = redis.call('XINFO', 'STREAM', K_OUTBOX)

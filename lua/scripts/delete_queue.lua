@@ -13,11 +13,10 @@ if call('EXISTS', K_BODY) == 1 then return {AGAIN} end
 for _, key in ipairs(KEYS) do
   if key ~= K_OUTBOX then call('UNLINK', key) end
 end
-local is_exclusive, last = ARGV[5] == '1', math.max(S[SEQ], S[ADDED])
-local first = last + NUMBERS_LEFT_OUT
+local is_exclusive, first, last = ARGV[5] == '1', S[SEQ] + NUMBERS_LEFT_OUT, math.max(S[SEQ], S[ADDED])
 local mark, mark_ms = is_exclusive and 'exclusive' or 'simple', is_exclusive and MONTH_MS or HOUR_MS
 -- Mostly the next queue begins later in any case. Where the sequence or the outbox is ahead of the time (lib/timeline), the mark lasts longer.
-if first > now * 1000 then mark = string.format('%s %.0f', mark, first) end
+if math.max(first, last) > now * 1000 then mark = string.format('%s %.0f %.0f', mark, first, S[ADDED]) end
 if ARGV[6] then mark = mark .. ' of ' .. ARGV[6] end
 call('SET', K_DELETED, mark, 'PX', string.format('%.0f', mark_ms + math.max(0, last / 1000 - now)))
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)

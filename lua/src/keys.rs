@@ -22,7 +22,7 @@ pub const NAMES: [&str; 19] = [
     "request_due",   // sorted set: when one of these may be deleted → its name
     "parked",        // sorted set by bytes: heads of filter indexes that wait until their value is free
     "outbox",        // stream: events
-    "deleted",       // string, for a time after DeleteQueue: the type of the queue, and a number behind its own
+    "deleted",       // string, for a time after DeleteQueue: the type of the queue, and numbers behind its own
     "errored",       // sorted set: when it ended → errored message
     "errored_bytes", // string: the payload bytes of all errored messages
     "attempts",      // hash: id → the last attempts that have ended without success
