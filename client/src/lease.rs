@@ -123,7 +123,11 @@ impl Lease {
 
     pub(crate) fn from_wire(lease: wire::Lease) -> Self {
         // Version 0.1 of the server does not say it.
-        let left_ms = if lease.left_ms > 0 { lease.left_ms } else { lease.lease_expires_at_ms - lease.leased_at_ms };
+        let left_ms = if lease.left_ms > 0 {
+            lease.left_ms
+        } else {
+            lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms)
+        };
         Lease {
             id: lease.id,
             payload: lease.payload,

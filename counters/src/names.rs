@@ -5,12 +5,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tallystone_model::limits::{COUNTER_BYTES_MAX, NAMESPACE_BYTES_MAX};
 use tallystone_model::names::check_text;
 
-/// The longest counter name, in bytes: it can also be a message's id and an exclusivity value.
-pub const COUNTER_BYTES_MAX: usize = 128;
-/// The longest namespace name, in bytes.
-pub const NAMESPACE_BYTES_MAX: usize = 64;
 /// The longest name of a region, in bytes.
 pub const REGION_BYTES_MAX: usize = 32;
 /// The longest token, in bytes.

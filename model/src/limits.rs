@@ -71,6 +71,12 @@ pub const AGE_LEASES_MAX: usize = 128;
 pub const NUMBERS_LEFT_OUT: u64 = 1_000_000;
 /// By how much the clock of the store and that of a process may differ, unless the configuration says otherwise (X6).
 pub const CLOCK_SKEW_MAX_MS: u32 = 10_000;
+/// The name of a counter, in bytes: it can also be a message's id and an exclusivity value.
+pub const COUNTER_BYTES_MAX: usize = 128;
+/// The name of a namespace of counters, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 64;
+/// The source and the item key of an add to a counter, in bytes each.
+pub const LABEL_BYTES_MAX: usize = 64;
 /// Messages that one script call of the background work moves, of each kind.
 pub const SWEEP_ITEMS_MAX: usize = 256;
 

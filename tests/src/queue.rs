@@ -46,7 +46,7 @@ pub fn lease_ref(id: &str, fencing_token: u64) -> LeaseRef {
 
 /// What names this lease in later calls.
 pub fn to(lease: &Lease) -> LeaseRef {
-    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
+    LeaseRef::from(lease)
 }
 
 fn only<T>(items: Items<T>) -> Result<T, Refusal> {

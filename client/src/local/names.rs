@@ -250,16 +250,22 @@ mod tests {
         assert!(matches!(Names::open(folder.path(), 7, mark, 1), Err(LocalError::Damaged { .. })), "fewer slots");
     }
 
-    #[test]
-    fn l2_a_list_that_was_written_again_is_complete_or_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mark = Names::create(folder.path(), 7).expect("a list");
-        let (mut names, _) = open(folder.path(), mark).expect("the list");
+    /// A list that is written again without its first name, and then gets another one; and its marks before and after it was written again.
+    fn written_again(folder: &Path) -> (Names, u64, u64) {
+        let mark = Names::create(folder, 7).expect("a list");
+        let (mut names, _) = open(folder, mark).expect("the list");
         names.give(&[name(0, "a"), name(1, "b")]).expect("room");
         let before = names.mark();
         names.shorten(&[name(1, "b")]).expect("room");
         let after = names.mark();
         names.give(&[name(2, "c")]).expect("room");
+        (names, before, after)
+    }
+
+    #[test]
+    fn l2_a_list_that_was_written_again_is_complete_or_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut names, before, after) = written_again(folder.path());
         for mark in [before, after] {
             assert_eq!(open(folder.path(), mark).expect("the list").1, [name(1, "b"), name(2, "c")]);
         }
@@ -272,13 +278,7 @@ mod tests {
     #[test]
     fn l2_a_loss_of_power_in_an_append_cuts_the_list_to_what_was_written_again() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mark = Names::create(folder.path(), 7).expect("a list");
-        let (mut names, _) = open(folder.path(), mark).expect("the list");
-        names.give(&[name(0, "a"), name(1, "b")]).expect("room");
-        let before = names.mark();
-        names.shorten(&[name(1, "b")]).expect("room");
-        let after = names.mark();
-        names.give(&[name(2, "c")]).expect("room");
+        let (_, before, after) = written_again(folder.path());
         let path = folder.path().join(NAME);
         let all = std::fs::read(&path).expect("the list");
         let whole = (after & 0xff_ffff) as usize;

@@ -63,12 +63,12 @@ impl HeldLeases {
 
     /// A lease has arrived. One of which a third has passed on the way is due to be extended at once.
     pub(super) fn insert(&mut self, handler: AbortHandle, lease: LeaseRef, term: Term, now: Instant) {
-        let Term { length, requested, expires_at_ms } = term;
-        let whole = requested.unwrap_or(LENGTH_MIN).max(length);
+        let Term { length, whole: known, expires_at_ms } = term;
+        let whole = known.unwrap_or(LENGTH_MIN).max(length);
         let extend_at = now + (whole / EXTEND_AFTER).saturating_sub(whole - length);
         self.next_due = self.next_due.min(extend_at);
         let (ends_at, extend_at) = (now + length, Some(extend_at));
-        let length = requested.unwrap_or(length).max(length);
+        let length = known.unwrap_or(length).max(length);
         self.leases.insert(handler.id(), HeldLease { lease, handler, length, expires_at_ms, ends_at, extend_at });
     }
 
@@ -145,17 +145,18 @@ impl HeldLeases {
 pub(super) struct Term {
     /// What is left of it when it arrives.
     length: Duration,
-    /// Its whole length, if the worker requested one.
-    requested: Option<Duration>,
+    /// Its whole length, if that is known.
+    whole: Option<Duration>,
     expires_at_ms: u64,
 }
 
 impl Term {
     /// Of a lease that has arrived; `requested_ms`: the length that the worker requested.
     pub(super) fn of(lease: &Lease, requested_ms: Option<u64>) -> Term {
-        let expires_at_ms = lease.lease_expires_at_ms;
-        let length = Duration::from_millis(lease.left_ms);
-        Term { length, requested: requested_ms.map(Duration::from_millis), expires_at_ms }
+        let (length, expires_at_ms) = (Duration::from_millis(lease.left_ms), lease.lease_expires_at_ms);
+        // Both times are those of the grant, so their difference is the whole length. A part of it may have passed since.
+        let whole_ms = requested_ms.unwrap_or(expires_at_ms.saturating_sub(lease.leased_at_ms));
+        Term { length, whole: Some(Duration::from_millis(whole_ms)), expires_at_ms }
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn term(length: Duration) -> Term {
-        Term { length, requested: None, expires_at_ms: 1_000_000 + length.as_millis() as u64 }
+        Term { length, whole: None, expires_at_ms: 1_000_000 + length.as_millis() as u64 }
     }
 
     /// Two leases, of 3 and of 30 seconds, that arrived at the returned time.
@@ -203,10 +204,10 @@ mod tests {
         let (mut held, start) = (HeldLeases::new(), Instant::now());
         // Half a second is left of a lease of 30 s, and half of one whose length was requested.
         held.insert(tasks.spawn(std::future::pending()), lease("least"), term(SECOND / 2), start);
-        let half = Term { requested: Some(30 * SECOND), ..term(15 * SECOND) };
+        let half = Term { whole: Some(30 * SECOND), ..term(15 * SECOND) };
         held.insert(tasks.spawn(std::future::pending()), lease("half"), half, start);
         // Of this one a tenth has passed: it is due when a third has.
-        let most = Term { requested: Some(30 * SECOND), ..term(27 * SECOND) };
+        let most = Term { whole: Some(30 * SECOND), ..term(27 * SECOND) };
         held.insert(tasks.spawn(std::future::pending()), lease("most"), most, start);
         let mut due = held.take_due(start, true).extend;
         due.sort_by_key(|(_, lease)| lease.id.clone());

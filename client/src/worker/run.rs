@@ -292,9 +292,7 @@ where
     fn start(&mut self, lease: Lease, received: Instant) {
         self.settings.stats.leased.fetch_add(1, Relaxed);
         self.credits = self.credits.saturating_sub(1);
-        // Both times are those of the grant, so their difference is the whole length. A part of it may have passed since.
-        let granted_ms = lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms);
-        let (held, term) = (lease.lease_ref(), Term::of(&lease, self.settings.lease_ms.or(Some(granted_ms))));
+        let (held, term) = (lease.lease_ref(), Term::of(&lease, self.settings.lease_ms));
         let handler = self.handler.clone();
         #[cfg(feature = "telemetry")]
         let span = self.spans.begin(&self.settings.queue, &lease);

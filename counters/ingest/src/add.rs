@@ -3,15 +3,12 @@
 use crate::route::Dead;
 use serde::Deserialize;
 use tallystone_model::Refusal;
+use tallystone_model::limits::{COUNTER_BYTES_MAX, LABEL_BYTES_MAX, NAMESPACE_BYTES_MAX};
 use tallystone_model::names::check_text;
 use tallystone_serving::http::Int64;
 
 /// A longer value is no add: the names in it are far shorter.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// What the counters accept. A longer text must not be sent: they read calls only up to a size, and refuse a larger one as a whole.
-const NAMESPACE_BYTES_MAX: usize = 64;
-const COUNTER_BYTES_MAX: usize = 128;
-const LABEL_BYTES_MAX: usize = 64;
 /// What an add takes in a call at most: its texts, and less than 128 bytes for its token, its numbers and the framing.
 pub(crate) const ADD_BYTES_MAX: usize = COUNTER_BYTES_MAX + 2 * LABEL_BYTES_MAX + 128;
 
@@ -64,7 +61,7 @@ impl Add {
         Ok(Add { namespace, counter, delta, source, event_item_key })
     }
 
-    /// Checks the texts as the counters do. Which characters a namespace may have is left to them: one call finds it out.
+    /// Checks the texts as the counters do, which read calls only up to a size, and refuse a larger one as a whole. Which characters a namespace may have is left to them: one call finds it out.
     fn check(&self) -> Result<(), Refusal> {
         check_text("namespace", &self.namespace, 1, NAMESPACE_BYTES_MAX)?;
         check_text("counter", &self.counter, 1, COUNTER_BYTES_MAX)?;

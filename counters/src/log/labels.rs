@@ -1,10 +1,8 @@
 //! What an add says of itself that is no part of what identifies it (N20).
 
 use crate::refusal::Refusal;
+use tallystone_model::limits::LABEL_BYTES_MAX;
 use tallystone_model::names::check_text;
-
-/// The longest source and the longest item key, in bytes.
-pub const LABEL_BYTES_MAX: usize = 64;
 
 /// The source of an add and the key of the item that it counts; either may be absent. Nearly all adds have
 /// none, and take a word for it.

@@ -23,7 +23,7 @@ mod schedule;
 
 pub(crate) use events::untimed;
 pub use events::{Appended, Bounds, Change, Event, EventScan, Events, NewEvent, Unlogged, with_archived};
-pub use labels::{LABEL_BYTES_MAX, Labels};
+pub use labels::Labels;
 pub(crate) use page::{PAGE_EVENTS_MAX, read_page};
 pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
 pub use schedule::{Due, RollupSchedule};

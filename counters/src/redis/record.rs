@@ -4,12 +4,13 @@
 use super::calls::defect;
 use super::token::{Packed, pack_text, unpack, unpack_text};
 use crate::checkpoints::{Checkpoint, Epoch, LeaseOrder};
-use crate::log::{Bounds, Change, Closed, Event, LABEL_BYTES_MAX, Labels, Pending, WINDOW_MS, Window};
+use crate::log::{Bounds, Change, Closed, Event, Labels, Pending, WINDOW_MS, Window};
 use crate::names::TOKEN_BYTES_MAX;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{
     CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER, PENDING_HEAD_BYTES,
 };
+use tallystone_model::limits::LABEL_BYTES_MAX;
 
 const ENTRY_BYTES: usize = 27;
 const ID_BYTES: usize = 12;

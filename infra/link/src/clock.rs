@@ -7,6 +7,7 @@ use crate::{Link, LinkError, Primary, ReplicaWait};
 use redis::{Arg, Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 use tallystone_model::{Applied, Refusal};
 use tokio::task::JoinSet;
 
@@ -28,7 +29,7 @@ pub enum Clock {
 
 impl Default for Clock {
     fn default() -> Clock {
-        Clock::Redis(Arc::new(Witness::new("redis", Witness::SKEW_MAX_MS)))
+        Clock::Redis(Arc::new(Witness::new("redis", CLOCK_SKEW_MAX_MS)))
     }
 }
 

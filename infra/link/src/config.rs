@@ -3,10 +3,11 @@
 use crate::access::RedisAccess;
 use crate::address::Address;
 use crate::room::{Reserve, Room};
-use crate::{Clock, ConnectError, ReplicaWait, Witness};
+use crate::{Clock, ConnectError, ReplicaWait};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tallystone_model::ConfigError;
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 
 /// `[redis]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +72,7 @@ impl Default for RedisConfig {
             replicas_min: 0,
             replica_wait_ms: 1_000,
             replicas_fsync: false,
-            clock_skew_max_ms: Witness::SKEW_MAX_MS,
+            clock_skew_max_ms: CLOCK_SKEW_MAX_MS,
             data_dir: None,
             disk_free_min_bytes: 1 << 30,
             disk_free_min_percent: 5,

@@ -289,27 +289,32 @@ impl Link {
         writes: bool,
     ) -> Result<Option<Sight>, LinkError> {
         let slot = self.slot_of(writes, first_key(command));
-        let mut open = self.open_for(writes, slot).await?;
-        if open.connection.lineage().current == timeline {
-            if open.connection.clone().is_on_its_timeline().await {
-                return Ok(None);
-            }
-            open.abandon().await;
-            open = self.open_for(writes, slot).await?;
+        let found = self.open_confirmed(writes, slot, |current| current == timeline).await?.connection.sight();
+        Ok((found.lineage.current != timeline).then_some(found))
+    }
+
+    /// The connection. If its timeline is in doubt, Redis has just confirmed it, or it is another connection.
+    async fn open_confirmed(
+        &self,
+        writes: bool,
+        slot: usize,
+        is_in_doubt: impl FnOnce(Timeline) -> bool,
+    ) -> Result<Open<'_>, LinkError> {
+        let open = self.open_for(writes, slot).await?;
+        let is_in_doubt = is_in_doubt(open.connection.lineage().current);
+        if !is_in_doubt || open.connection.clone().is_on_its_timeline().await {
+            return Ok(open);
         }
-        Ok(Some(open.connection.sight()))
+        open.abandon().await;
+        self.open_for(writes, slot).await
     }
 
     async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
         let slot = self.slot_of(writes, first_key(command));
-        let mut open = self.open_for(writes, slot).await?;
         let is_for_another = |found| timeline.is_some_and(|timeline| timeline != found);
         // No call would find out that Redis has closed this connection, because none is sent over it; and what it says of
         // itself would keep calls from the connections to the Redis that runs now.
-        if is_for_another(open.connection.lineage().current) && !open.connection.clone().is_on_its_timeline().await {
-            open.abandon().await;
-            open = self.open_for(writes, slot).await?;
-        }
+        let open = self.open_confirmed(writes, slot, is_for_another).await?;
         let found = open.connection.sight();
         if is_for_another(found.lineage.current) {
             return Err(LinkError::other_timeline(found));

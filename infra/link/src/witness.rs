@@ -55,9 +55,6 @@ fn offset_ms(sent_ms: u64, store_ms: u64, received_ms: u64) -> i64 {
 }
 
 impl Witness {
-    /// The default bound.
-    pub const SKEW_MAX_MS: u32 = CLOCK_SKEW_MAX_MS;
-
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
         let (is_warned, differs, logged_at) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
         Witness { what, skew_max_ms, is_warned, logged_at, primaries: Mutex::default(), own: Mutex::default(), differs }
@@ -87,7 +84,7 @@ impl Witness {
     /// The timeline of the primary, and how far its clock may be ahead of that of the one before.
     pub(crate) fn timeline(&self) -> (Timeline, Ahead) {
         // One clock may be behind by the bound, and the other one ahead.
-        let bound_ms = if self.skew_max_ms > 0 { self.skew_max_ms } else { Witness::SKEW_MAX_MS };
+        let bound_ms = if self.skew_max_ms > 0 { self.skew_max_ms } else { CLOCK_SKEW_MAX_MS };
         let primaries = self.primaries();
         (primaries.timeline(), primaries.ahead(bound_ms.saturating_mul(2)))
     }

@@ -52,7 +52,7 @@ impl QueueShard {
                 && request.request_id.is_empty()
                 && !leases.is_empty()
             {
-                let given = leases.iter().map(|lease| (named(lease), lease.expires_at_ms));
+                let given = leases.iter().map(|lease| (LeaseRef::from(lease), lease.expires_at_ms));
                 memory.leases.insert(at, given.collect());
             }
             leases.push(answer);
@@ -97,7 +97,7 @@ impl QueueShard {
             leases.push(self.lease(&id, request));
         }
         if !request.request_id.is_empty() {
-            self.requests.insert(request.request_id.clone(), leases.iter().map(named).collect());
+            self.requests.insert(request.request_id.clone(), leases.iter().map(LeaseRef::from).collect());
         }
         Ok(leases)
     }
@@ -168,9 +168,4 @@ impl QueueShard {
             now_ms: self.now_ms,
         }
     }
-}
-
-/// What names a lease in later calls.
-fn named(lease: &Lease) -> LeaseRef {
-    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
 }

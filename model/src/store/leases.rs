@@ -96,6 +96,12 @@ pub struct Completion {
     pub result: Bytes,
 }
 
+impl From<&Lease> for LeaseRef {
+    fn from(lease: &Lease) -> Self {
+        LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
+    }
+}
+
 impl From<LeaseRef> for Completion {
     fn from(lease: LeaseRef) -> Self {
         Completion { lease, result: Bytes::new() }

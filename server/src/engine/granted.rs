@@ -69,9 +69,7 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         if let Some((returns, shard)) = self.returns.take() {
-            let leases = self.leases.drain(..);
-            let leases = leases.map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token }).collect();
-            returns.give_back(&shard, leases, "caller gone");
+            returns.give_back(&shard, self.leases.iter().map(LeaseRef::from).collect(), "caller gone");
         }
     }
 }

@@ -213,7 +213,7 @@ impl<S: Store> Engine<S> {
         leases.retain_mut(|lease| {
             let is_left = is_left(lease, requested_at, now);
             if !is_left && !has_id {
-                over.push(LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token });
+                over.push(LeaseRef::from(&*lease));
             }
             is_left
         });

@@ -124,7 +124,7 @@ async fn q23_a_lease_that_its_worker_has_finished_is_revoked_for_no_subscription
     let leases = events.next().await.1.leases.unwrap().take();
     leases.iter().for_each(|lease| session.handed_over(lease));
     // As far as its session knows.
-    session.finished(&LeaseRef { id: leases[0].id.clone(), fencing_token: leases[0].fencing_token });
+    session.finished(&LeaseRef::from(&leases[0]));
     session.submit(Submission { credits: 1, ..Submission::default() });
     settled().await;
     rig.revoked("a").await;

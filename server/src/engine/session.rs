@@ -122,8 +122,7 @@ impl WorkSession {
 
     /// Releases leases that were not sent to the worker.
     pub(crate) fn give_back(&mut self, leases: impl IntoIterator<Item = Lease>) {
-        let leases = leases.into_iter().map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token });
-        let leases: Vec<LeaseRef> = leases.collect();
+        let leases: Vec<LeaseRef> = leases.into_iter().map(|lease| LeaseRef::from(&lease)).collect();
         self.over.extend(leases.iter().map(|lease| lease.fencing_token));
         self.lanes.give_back(&self.shard, leases, "stream closed");
     }
@@ -192,10 +191,6 @@ mod tests {
         rig.wait("q", HOUR).await.unwrap().unwrap().remove(0)
     }
 
-    fn to(lease: &Lease) -> LeaseRef {
-        LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn q7_a_session_forgets_leases_that_have_ended_without_a_word_of_their_worker() {
         let (rig, events) = (Rig::with_queues(&["q"]).await, WorkEvents::new());
@@ -203,12 +198,12 @@ mod tests {
         let lease = |n: usize| Lease { id: id_of(&format!("m{n}")), fencing_token: n as u64, ..first.clone() };
         let mut session = rig.engine.work(&queue("q"), request(0), true, events.sender(0)).unwrap();
         (1..=FORGET_MIN).for_each(|n| session.handed_over(&lease(n)));
-        session.extended(&to(&lease(1)), first.expires_at_ms + HOUR.as_millis() as u64);
+        session.extended(&LeaseRef::from(&lease(1)), first.expires_at_ms + HOUR.as_millis() as u64);
         advance(Duration::from_millis(first.left_ms) + FORGET_AFTER).await;
         assert_eq!((session.held.len(), session.over.len()), (FORGET_MIN, 0));
         session.handed_over(&lease(FORGET_MIN + 1));
         assert_eq!((session.held.len(), session.over.len()), (2, FORGET_MIN - 1));
-        assert!(session.holds(&to(&lease(1))) && session.holds(&to(&lease(FORGET_MIN + 1))));
+        assert!(session.holds(&LeaseRef::from(&lease(1))) && session.holds(&LeaseRef::from(&lease(FORGET_MIN + 1))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,8 +231,8 @@ mod tests {
         };
         session.handed_over(&lease);
         assert!(submit(&mut session).is_empty());
-        session.finished(&to(&lease));
-        session.finished(&to(&lease));
+        session.finished(&LeaseRef::from(&lease));
+        session.finished(&LeaseRef::from(&lease));
         assert_eq!(submit(&mut session), [lease.fencing_token]);
         // One that was not sent to the worker, and the lease before the one of now.
         session.give_back([Lease { fencing_token: 7, ..lease.clone() }]);

@@ -203,7 +203,7 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     let later = NewMessage { invisibility_ms: Some(3_000), ..NewMessage::new(id_of("a"), 0) };
     rig.engine.enqueue(&queue("q"), vec![later, NewMessage::new(id_of("b"), 0)], 0, true).await.unwrap();
     let lease = rig.wait("q", HOUR).await.unwrap().unwrap().remove(0);
-    let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
+    let lease = LeaseRef::from(&lease);
     let depth = async || rig.store.oracle.depth(&shard_of("q"), None).await.unwrap();
     rig.pass(Duration::from_millis(3_500)).await;
     assert_eq!((depth().await.pending, depth().await.running), (1, 1), "the window has elapsed");

@@ -105,7 +105,7 @@ impl AllFound {
         for found in &mut self.found {
             let is_there = |lease: &mut Lease| fencing::shard_of(lease.fencing_token) == u64::from(shard.number);
             let leases = found.leases.extract_if(.., is_there);
-            rest.extend(leases.map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token }));
+            rest.extend(leases.map(|lease| LeaseRef::from(&lease)));
         }
         self.found.retain(|found| !found.leases.is_empty());
         rest

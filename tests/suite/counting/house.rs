@@ -11,7 +11,7 @@ use tallystone_assembly::{RollupWorker, attach_counters};
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
 use tallystone_counters::CountersConfig;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_link::Witness;
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::store::{Clock, RedisStore};
@@ -73,7 +73,7 @@ impl House {
 
     /// On this Redis, with this store of the queue.
     pub(crate) async fn driven_by(redis: TestRedis, queue_store: Option<RedisStore>, has_worker: bool) -> Self {
-        House::assembled(redis, queue_store, has_worker, Witness::SKEW_MAX_MS).await
+        House::assembled(redis, queue_store, has_worker, CLOCK_SKEW_MAX_MS).await
     }
 
     async fn assembled(redis: TestRedis, queue_store: Option<RedisStore>, has_worker: bool, skew_max_ms: u32) -> Self {
@@ -109,7 +109,7 @@ impl House {
     /// A worker, from now on.
     pub(super) async fn start_worker(&mut self) {
         let queue = self.queue.clone().expect("a house with a queue");
-        let namespaces = connect(&self.redis, Witness::SKEW_MAX_MS).await;
+        let namespaces = connect(&self.redis, CLOCK_SKEW_MAX_MS).await;
         self._worker = Some(start_worker(namespaces, queue, &self.records));
     }
 

@@ -5,13 +5,14 @@ use super::lost_writes::{Nodes, QUEUE, enqueue, lease, until_answered};
 use super::machines::Redis;
 use super::replication::{command, replication};
 use crate::histories::pair::Server;
-use crate::system::program::SOON;
+use crate::system::program::until;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::{Client, QueueConfig};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-const POLL: Duration = Duration::from_millis(20);
+/// Between two writes of a server.
+const PAUSE: Duration = Duration::from_millis(20);
 /// A move to another timeline leaves out about 30 million numbers. Each shard moves once, and perhaps once more.
 const FEW_MOVES: u64 = 100_000_000;
 
@@ -38,7 +39,7 @@ impl Busy {
         let writes = async {
             loop {
                 self.enqueue().await;
-                sleep(POLL).await;
+                sleep(PAUSE).await;
             }
         };
         tokio::select! {
@@ -58,11 +59,8 @@ async fn beat(redis: &Redis) -> u64 {
 
 /// Waits until a process has verified this number of times that the store is what it was, and has written since.
 async fn beats(redis: &Redis, count: u64) {
-    let (wanted, give_up_at) = (beat(redis).await + count, Instant::now() + SOON);
-    while beat(redis).await < wanted {
-        assert!(Instant::now() < give_up_at, "no beat");
-        sleep(POLL).await;
-    }
+    let wanted = beat(redis).await + count;
+    until("beats", async || beat(redis).await >= wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

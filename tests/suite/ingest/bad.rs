@@ -5,8 +5,7 @@ use super::topics::{Written, header, now_ms};
 use rdkafka::Message;
 use std::collections::BTreeMap;
 use tallystone_client::{CounterType, NamespaceConfig};
-use tallystone_counters::log::LABEL_BYTES_MAX;
-use tallystone_counters::names::{COUNTER_BYTES_MAX, NAMESPACE_BYTES_MAX};
+use tallystone_model::limits::{COUNTER_BYTES_MAX, LABEL_BYTES_MAX, NAMESPACE_BYTES_MAX};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n17_bad_records_become_dead_letters_and_others_go_through() {

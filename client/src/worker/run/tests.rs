@@ -41,6 +41,14 @@ async fn send(running: &mut EndlessLoop<'_>, sent: &mut mpsc::Receiver<wire::Wor
     sent.recv().await.expect("a request")
 }
 
+/// The loop of a worker whose first stream has its credits, and what is sent on that stream.
+async fn begun(worker: &Worker) -> (EndlessLoop<'_>, mpsc::Receiver<wire::WorkRequest>) {
+    let mut running = looped(worker);
+    let mut sent = open(&mut running);
+    assert_eq!(send(&mut running, &mut sent).await.credits, worker.settings.concurrency);
+    (running, sent)
+}
+
 fn respond(running: &mut EndlessLoop<'_>, response: wire::WorkResponse) {
     running.on_event(StreamEvent::Response(Ok(response))).expect("a good response");
 }
@@ -62,9 +70,7 @@ fn end(running: &mut EndlessLoop<'_>) {
 #[tokio::test(start_paused = true)]
 async fn q7_a_stopping_worker_withdraws_its_credits_and_starts_no_handler() {
     let worker = worker().concurrency(3);
-    let mut running = looped(&worker);
-    let mut sent = open(&mut running);
-    assert_eq!(send(&mut running, &mut sent).await.credits, 3);
+    let (mut running, mut sent) = begun(&worker).await;
     lease(&mut running, "runs", 30_000);
     running.stop();
     assert_eq!(sent.recv().await, None, "the worker closes the stream, and its two credits end with it");
@@ -95,9 +101,7 @@ async fn q7_a_stopping_worker_withdraws_its_credits_and_starts_no_handler() {
 #[tokio::test(start_paused = true)]
 async fn q7_a_stopping_worker_with_release_on_close_releases_no_lease_that_would_come_back() {
     let worker = worker().concurrency(3).release_on_close(true);
-    let mut running = looped(&worker);
-    let mut sent = open(&mut running);
-    assert_eq!(send(&mut running, &mut sent).await.credits, 3);
+    let (mut running, _sent) = begun(&worker).await;
     lease(&mut running, "runs", 30_000);
     running.stop();
     // A closed stream would lose the lease of the handler.
@@ -112,9 +116,7 @@ async fn q7_a_stopping_worker_with_release_on_close_releases_no_lease_that_would
 #[tokio::test(start_paused = true)]
 async fn q11_the_times_of_a_lease_give_its_whole_length() {
     let worker = worker();
-    let mut running = looped(&worker);
-    let mut sent = open(&mut running);
-    send(&mut running, &mut sent).await;
+    let (mut running, mut sent) = begun(&worker).await;
     lease(&mut running, "late", 20_000);
     let start = Instant::now();
     assert_eq!(running.held.next_due(), start, "a third has passed");
@@ -130,9 +132,7 @@ async fn q11_the_times_of_a_lease_give_its_whole_length() {
 #[tokio::test(start_paused = true)]
 async fn q11_an_extension_that_was_not_sent_is_requested_on_the_next_stream() {
     let worker = worker();
-    let mut running = looped(&worker);
-    let mut sent = open(&mut running);
-    send(&mut running, &mut sent).await;
+    let (mut running, _sent) = begun(&worker).await;
     lease(&mut running, "long", 30_000);
     advance(Duration::from_secs(10)).await;
     running.on_timer(Instant::now());

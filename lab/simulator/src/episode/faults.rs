@@ -2,13 +2,12 @@
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 
 /// How many servers an episode has.
 pub(super) const SERVERS: usize = 3;
 /// The most writes that a failover loses.
 pub(super) const WRITES_LOST_MAX: usize = 20;
-/// The bound for the difference of clocks, in ms.
-pub(super) const CLOCK_SKEW_MAX_MS: u32 = 10_000;
 
 /// The way of one command to Redis and back.
 pub(super) struct Trip {

@@ -4,7 +4,7 @@
 //! A store calls several shards at once, and spawns a task for one that does not answer. All of them run on the one thread of the
 //! episode: tokio runs what is ready in the order in which it became ready, so the seed decides that, too.
 
-use super::faults::{CLOCK_SKEW_MAX_MS, SERVERS};
+use super::faults::SERVERS;
 use super::wire::Wire;
 use super::world::World;
 use crate::scripting::locked;
@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tallystone_link::{Clock, Node};
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 use tallystone_model::{Applied, Refusal};
 use tallystone_server::Sharded;
 use tallystone_server::store::{RedisOptions, RedisStore};

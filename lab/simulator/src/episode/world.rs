@@ -1,6 +1,6 @@
 //! Everything around the servers of one episode: virtual time, the one Redis, the network, and what goes wrong.
 
-use super::faults::{CLOCK_SKEW_MAX_MS, Fault, OF_MOVED_SLOTS, OF_MOVING_SLOTS, SERVERS, Trip};
+use super::faults::{Fault, OF_MOVED_SLOTS, OF_MOVING_SLOTS, SERVERS, Trip};
 use super::journal::Journal;
 use super::plan::Plan;
 use crate::node::{SimulatedRedis, refusal};
@@ -11,6 +11,7 @@ use redis::{Cmd, RedisResult, Value};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tallystone_link::{VirtualClocks, set_virtual_clocks};
+use tallystone_model::limits::CLOCK_SKEW_MAX_MS;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;

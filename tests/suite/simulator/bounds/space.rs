@@ -4,12 +4,12 @@ use crate::simulator::bounds::real::{self, Measured};
 use redis::Value;
 use std::ops::Range;
 use tallystone_lua::counter::*;
+use tallystone_model::limits::COUNTER_BYTES_MAX;
 use tallystone_simulator::SimulatedRedis;
 
 pub(crate) const NOW_MS: u64 = 1_780_000_000_000;
 pub(crate) const NOW_WINDOW: u64 = NOW_MS / WINDOW_MS;
 pub(crate) const REVISION: u64 = 1;
-const COUNTER_BYTES_MAX: usize = 128;
 
 pub(crate) struct Space {
     redis: SimulatedRedis,
