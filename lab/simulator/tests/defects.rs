@@ -17,7 +17,7 @@ struct Defect {
     breaks: Rule,
 }
 
-const GAP: &str = "1000 * math.max(1, now_max - began_at + 2 * skew_max_ms) + unpick('>I4', timeline) % 1000";
+const GAP: &str = "1000 * span_ms + unpick('>I4', timeline) % 1000";
 
 const DEFECTS: &[Defect] = &[
     Defect {
