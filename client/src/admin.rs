@@ -3,7 +3,7 @@
 use crate::calls::rpc;
 use crate::client::Client;
 use crate::config::{QueueConfig, QueueInfo};
-use crate::error::{Items, Result};
+use crate::error::{Applied, Error, Items, Refused, Result};
 use crate::inspect::{Ages, CheckStep, Depth, Explanation, Message, MessagePatch, Page, Purged, QueueSummary};
 use crate::lease::Transition;
 use crate::message::{Filter, State};
@@ -54,21 +54,12 @@ impl Client {
     /// Deletes a queue. One with live messages is refused (`QUEUE_NOT_EMPTY`) unless forced, which purges it first.
     pub async fn delete_queue(&self, name: &str, force: bool) -> Result<()> {
         let request = wire::DeleteQueueRequest { name: name.to_owned(), force };
-        let attempts = std::sync::atomic::AtomicU32::new(0);
-        let calls = self.calls.unhedged();
-        let deleted = calls.send(Duration::ZERO, request, |server, request| {
-            attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let mut admin = self.admin.on(server);
-            async move { admin.delete_queue(request).await }
-        });
-        match deleted.await {
+        match self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, delete_queue)).await {
             // An earlier attempt deleted it, and its answer was lost.
-            Err(error)
-                if attempts.into_inner() > 1 && error.refused().is_some_and(|r| r.reason == "QUEUE_NOT_FOUND") =>
-            {
+            Err(Error::Refused(Refused { reason, applied: Applied::Unknown, .. })) if reason == "QUEUE_NOT_FOUND" => {
                 Ok(())
             }
-            outcome => outcome.map(|_| ()),
+            outcome => outcome.map(drop),
         }
     }
 
@@ -132,8 +123,8 @@ impl Client {
     pub async fn redrive(&self, queue: &str, ids: Vec<String>) -> Items<Transition> {
         let count = ids.len();
         let request = wire::RedriveRequest { queue: queue.to_owned(), ids };
-        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
-        items(count, response.results, Transition::from_result)
+        let answer = self.calls.unhedged().send_batch(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
+        items(count, answer, |response| response.results, Transition::from_result)
     }
 
     /// Says why a message is not running.

@@ -44,18 +44,34 @@ impl Calls {
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
+        self.send_batch(wait, request, rpc).await.map(|answer| answer.response)
+    }
+
+    /// The same for a call whose items are refused one by one: whether an attempt has no answer is true of each of them.
+    pub(crate) async fn send_batch<Req, Res, F, Fut>(
+        &self,
+        wait: Duration,
+        request: Req,
+        rpc: F,
+    ) -> Result<Responded<Res>>
+    where
+        Req: Clone + 'static,
+        Res: 'static,
+        F: Fn(usize, tonic::Request<Req>) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
+    {
         let started = Instant::now();
         let mut delays = None;
         let mut may_have_acted = false;
         loop {
             let failed = match self.attempt(wait, &request, &rpc).await {
-                Ok(response) => return Ok(response),
+                Ok(answer) => return Ok(Responded { unanswered: answer.unanswered | may_have_acted, ..answer }),
                 Err(failed) => failed,
             };
             may_have_acted |= failed.may_have_acted;
             let delay = match failed.may_succeed_after() {
                 Some(least) => least + next_delay(&mut delays),
-                None => return Err(failed.error),
+                None => return Err(failed.error.of_call(may_have_acted)),
             };
             if started.elapsed() + delay > self.retry_for {
                 return Err(failed.of_all_attempts(may_have_acted));
@@ -68,7 +84,7 @@ impl Calls {
     /// One attempt, and a second one through another server where the first has no answer in time and the budget allows it.
     /// The first answer counts, but for a Dequeue that found nothing: the other attempt may have leased messages, which no worker
     /// would run until their leases expire.
-    async fn attempt<Req, Res, F, Fut>(&self, wait: Duration, request: &Req, rpc: &F) -> Result<Res, Failed>
+    async fn attempt<Req, Res, F, Fut>(&self, wait: Duration, request: &Req, rpc: &F) -> Result<Responded<Res>, Failed>
     where
         Req: Clone + 'static,
         Res: 'static,
@@ -78,12 +94,12 @@ impl Calls {
         let limit = self.call_timeout.saturating_add(wait).min(LIMIT_MAX);
         let server = self.servers.preferred();
         let mut first = pin!(self.one(server, limit, request, rpc));
-        let Some(hedging) = &self.hedging else { return first.await };
+        let Some(hedging) = &self.hedging else { return first.await.map(Responded::of_all) };
         hedging.earn();
         let mut after = wait.saturating_add(hedging.after());
         loop {
             if let Ok(answer) = timeout(after, &mut first).await {
-                return answer;
+                return answer.map(Responded::of_all);
             }
             if hedging.spend() {
                 break;
@@ -93,22 +109,22 @@ impl Calls {
         let other = self.servers.next_of(server);
         let hedge = without_wait(request);
         let mut second = pin!(self.one(other, limit, &hedge, rpc));
-        tokio::select! {
-            answer = &mut first => match answer {
-                Err(failed) if failed.is_no_answer() => second.await.map_err(|last| last.and(&failed)),
-                Ok(empty) if found_nothing(&empty) => second.await.or(Ok(empty)),
-                answer => answer,
+        let (answer, is_first) = tokio::select! {
+            answer = &mut first => (answer, true),
+            answer = &mut second => (answer, false),
+        };
+        if !is_first && !answer.as_ref().is_err_and(Failed::is_no_answer) {
+            self.servers.replace_preferred(server, other);
+        }
+        let late = async { if is_first { second.await } else { first.await } };
+        match answer {
+            Err(failed) if failed.is_no_answer() => match late.await {
+                Ok(response) => Ok(Responded { response, unanswered: failed.may_have_acted }),
+                Err(last) => Err(last.and(&failed)),
             },
-            answer = &mut second => match answer {
-                Err(failed) if failed.is_no_answer() => first.await.map_err(|last| last.and(&failed)),
-                answer => {
-                    self.servers.replace_preferred(server, other);
-                    match answer {
-                        Ok(empty) if found_nothing(&empty) => first.await.or(Ok(empty)),
-                        answer => answer,
-                    }
-                }
-            },
+            Ok(empty) if found_nothing(&empty) => Ok(Responded::of_all(late.await.unwrap_or(empty))),
+            Ok(response) => Ok(Responded { response, unanswered: true }),
+            Err(failed) => Err(Failed { may_have_acted: true, ..failed }),
         }
     }
 
@@ -154,6 +170,20 @@ fn without_wait<Req: Clone + 'static>(request: &Req) -> Req {
 fn found_nothing<Res: 'static>(response: &Res) -> bool {
     let any: &dyn Any = response;
     any.downcast_ref::<DequeueResponse>().is_some_and(|response| response.leases.is_empty())
+}
+
+/// The answer to a call.
+pub(crate) struct Responded<Res> {
+    pub(crate) response: Res,
+    /// Whether another attempt has none, and may still act.
+    pub(crate) unanswered: bool,
+}
+
+impl<Res> Responded<Res> {
+    /// Of a call whose attempts all have one.
+    fn of_all(response: Res) -> Self {
+        Responded { response, unanswered: false }
+    }
 }
 
 /// An attempt that failed.
@@ -226,8 +256,9 @@ mod tests {
     use crate::hedge::Hedge;
     use crate::lease::Dequeue;
     use crate::wire::from_wire;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use tallystone_proto::queue::v1::Lease;
-    use tonic::{Request, Response, Status};
+    use tonic::{Code, Request, Response, Status};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -271,6 +302,37 @@ mod tests {
         ] {
             assert_eq!(dequeue(answers).await, expected, "{answers:?}");
         }
+    }
+
+    /// What is known of a call that is refused. Each attempt is answered after so many milliseconds; `None`: it fails, and may have acted.
+    async fn refused_after(calls: Calls, attempts: &'static [(u32, Option<Code>)]) -> Applied {
+        let made = AtomicUsize::new(0);
+        let rpc = |_: usize, _: Request<DequeueRequest>| {
+            let (after, refusal) = attempts[made.fetch_add(1, Relaxed)];
+            async move {
+                sleep(after * MS).await;
+                Err::<Response<DequeueResponse>, _>(match refusal {
+                    Some(code) => Status::new(code, "it is full"),
+                    None => Status::unavailable("it stops"),
+                })
+            }
+        };
+        let error = calls.send(Duration::ZERO, DequeueRequest::default(), rpc).await.map(drop).expect_err("refused");
+        assert_eq!(made.into_inner(), attempts.len());
+        error.refused().expect("a refusal").applied
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn q8_a_refusal_says_whether_another_attempt_may_still_act() {
+        const FULL: Option<Code> = Some(Code::ResourceExhausted);
+        let one_by_one = || Calls { retry_for: 1_000 * MS, hedging: None, ..hedged() };
+        assert_eq!(refused_after(one_by_one(), &[(1, FULL)]).await, Applied::No);
+        assert_eq!(refused_after(one_by_one(), &[(1, None), (1, FULL)]).await, Applied::Unknown);
+        assert_eq!(refused_after(hedged(), &[(50, FULL)]).await, Applied::No);
+        // The hedge is refused while the first attempt has no answer, and the other way round.
+        assert_eq!(refused_after(hedged(), &[(400, FULL), (50, FULL)]).await, Applied::Unknown);
+        assert_eq!(refused_after(hedged(), &[(150, FULL), (400, FULL)]).await, Applied::Unknown);
+        assert_eq!(refused_after(hedged(), &[(400, FULL), (50, None)]).await, Applied::Unknown);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 /// The largest response is a thousand messages of 32 KiB with their metadata.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -111,7 +111,7 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     }
 
     pub(crate) fn with_server(mut self, url: String) -> Self {
-        self.options.urls.push(if url.contains("://") { url } else { format!("http://{url}") });
+        self.options.urls.push(url);
         self
     }
 
@@ -197,7 +197,26 @@ impl Options {
         }
         let first = (uuid::Uuid::new_v4().as_u128() % urls.len() as u128) as usize;
         urls.rotate_left(first);
-        urls.into_iter().map(|url| self.endpoint(&url).map(|endpoint| (url, endpoint))).collect()
+        let endpoint = |url| {
+            let url = self.with_scheme(url)?;
+            self.endpoint(&url).map(|endpoint| (url, endpoint))
+        };
+        urls.into_iter().map(endpoint).collect()
+    }
+
+    /// An address without a scheme is one of plain text. With a token it must say so itself, unless it is this machine's: the token would
+    /// go through the network before the client learns that the server has TLS.
+    fn with_scheme(&self, url: String) -> Result<String> {
+        if url.contains("://") {
+            return Ok(url);
+        }
+        let plain = format!("http://{url}");
+        if self.credentials.has_token() && !is_loopback(&plain) {
+            let message =
+                format!("with a token the address needs a scheme: https://{url}, or http://{url} without encryption");
+            return Err(Error::Connect { url, message });
+        }
+        Ok(plain)
     }
 
     fn endpoint(&self, url: &str) -> Result<Endpoint> {
@@ -231,6 +250,13 @@ impl Options {
     }
 }
 
+/// Whether an address is one of this machine.
+fn is_loopback(url: &str) -> bool {
+    let uri: Option<Uri> = url.parse().ok();
+    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
 fn connect_error(url: &str, error: &dyn std::error::Error) -> Error {
     // The transport's own message is only "transport error"; the innermost source has the cause.
     let mut innermost = error;
@@ -238,4 +264,27 @@ fn connect_error(url: &str, error: &dyn std::error::Error) -> Error {
         innermost = source;
     }
     Error::Connect { url: url.to_owned(), message: innermost.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Client, Error};
+
+    #[tokio::test]
+    async fn s2_a_token_goes_to_no_other_machine_in_plain_text_because_a_scheme_was_forgotten() {
+        let connected = |url: &str, has_token: bool| {
+            let builder = Client::builder(url);
+            let builder = if has_token { builder.token("ts_secret") } else { builder };
+            builder.connect_lazy()
+        };
+        for url in ["localhost:7600", "127.0.0.1:7600", "127.1.2.3", "[::1]:7600", "http://db:7600", "https://db:7600"]
+        {
+            assert!(connected(url, true).is_ok(), "{url}");
+        }
+        for url in ["db:7600", "db", "10.0.0.1:7600", "[fe80::1]:7600", "localhost.example.com:7600"] {
+            assert!(connected(url, false).is_ok(), "{url}");
+            let Err(Error::Connect { message, .. }) = connected(url, true) else { panic!("{url} is accepted") };
+            assert!(message.contains(&format!("https://{url}")) && !message.contains("ts_secret"), "{message}");
+        }
+    }
 }

@@ -52,6 +52,11 @@ impl Credentials {
         })
     }
 
+    /// Whether calls carry a token.
+    pub(crate) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// The token that calls to this address carry.
     pub(crate) fn token(&self, url: &str) -> Result<Option<Token>> {
         let Some(source) = &self.token else { return Ok(None) };

@@ -16,7 +16,7 @@ pub type Items<T> = Result<Vec<Result<T, Refused>>>;
 /// Why a call failed as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused the call. It changed nothing.
+    /// The server refused the call. [`Refused::applied`] says whether an earlier attempt may still change something.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// No answer, although the call was repeated for [`retry_for`](crate::ClientBuilder::retry_for). Calling again is
@@ -64,7 +64,7 @@ impl std::fmt::Display for Applied {
 
 /// A call, or one item of a batch, that the server refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{message}{}", if *applied == Applied::Unknown { "; an earlier attempt without an answer may still take effect" } else { "" })]
 pub struct Refused {
     /// The gRPC status code.
     pub code: tonic::Code,
@@ -77,6 +77,10 @@ pub struct Refused {
     pub field: Option<String>,
     /// Details of the reason, such as the state of the message.
     pub metadata: BTreeMap<String, String>,
+    /// [`Applied::No`]: nothing was written. [`Applied::Unknown`]: this attempt wrote nothing, but an earlier or a hedged one of the same
+    /// call has no answer. It may still take effect when what refused this one has changed: the queue has room, or the counter is within
+    /// its bounds.
+    pub applied: Applied,
     /// With `OVERLOADED`, `TOO_MANY_WAITERS` and `WITHDRAWN`: the same call may succeed after this time. The client has repeated it already.
     pub retry_after: Option<Duration>,
 }
@@ -96,7 +100,14 @@ impl Refused {
     pub(crate) fn protocol(message: &str) -> Self {
         let (reason, message) = (String::new(), message.to_owned());
         let code = tonic::Code::Internal;
-        Refused { code, reason, message, field: None, metadata: BTreeMap::new(), retry_after: None }
+        let (field, metadata, applied, retry_after) = (None, BTreeMap::new(), Applied::No, None);
+        Refused { code, reason, message, field, metadata, applied, retry_after }
+    }
+
+    /// The same of a call with an attempt that has no answer, if it has one.
+    pub(crate) fn of_call(self, unanswered: bool) -> Self {
+        let applied = if unanswered { Applied::Unknown } else { self.applied };
+        Refused { applied, ..self }
     }
 
     /// The refusal of one item.
@@ -116,6 +127,7 @@ impl Refused {
                 .and_then(|bad| bad.field_violations.first())
                 .map(|violation| violation.field.clone()),
             metadata: info.map(|info| info.metadata.clone().into_iter().collect()).unwrap_or_default(),
+            applied: Applied::No,
             retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
         }
     }
@@ -133,6 +145,14 @@ impl Error {
         match self {
             Error::Refused(refused) => Some(refused),
             _ => None,
+        }
+    }
+
+    /// A refusal of a call with an attempt that has no answer, if it has one, says so.
+    pub(crate) fn of_call(self, unanswered: bool) -> Self {
+        match self {
+            Error::Refused(refused) => Error::Refused(refused.of_call(unanswered)),
+            error => error,
         }
     }
 

@@ -68,8 +68,8 @@
 //! that the refusal names. With [`hedge`](ClientBuilder::hedge) it sends a call a second time when the answer is late.
 //!
 //! # Errors
-//! [`Error::Refused`]: the server refused the call, which changed nothing. [`Refused`] has a reason for programs, a
-//! sentence for people, and the field at fault. [`Error::Unavailable`]: no answer came within `retry_for`; it says
+//! [`Error::Refused`]: the server refused the call, which changed nothing, unless [an earlier attempt](Refused::applied) has no answer.
+//! [`Refused`] has a reason for programs, a sentence for people, and the field at fault. [`Error::Unavailable`]: no answer came within `retry_for`; it says
 //! whether the write may have taken effect. No answer of a server makes this crate panic.
 //!
 //! # Leases and fencing

@@ -1,6 +1,6 @@
 //! The calls of producers and workers, one method per RPC. The RPC Work is the [`Worker`](crate::Worker)'s.
 
-use crate::calls::rpc;
+use crate::calls::{Responded, rpc};
 use crate::client::Client;
 use crate::error::{Error, Items, Refused, Result};
 use crate::lease::{Cancellation, Completion, Dequeue, Extended, Extension, Lease, Release, Transition};
@@ -22,19 +22,24 @@ impl Client {
             let stopping = move || servers.replace_preferred(server, servers.next_of(server));
             async move { enqueues.call(request, limit, stopping).await }
         };
-        let response = self.calls.send(Duration::ZERO, request, enqueue).await?;
-        items(count, response.results, |result| {
-            let wire::Enqueued { id, enqueued_at_ms, queue_created } = outcome(result.outcome)?;
-            Ok(Enqueued { id, enqueued_at_ms: from_wire(enqueued_at_ms), queue_created })
-        })
+        let answer = self.calls.send_batch(Duration::ZERO, request, enqueue).await?;
+        items(
+            count,
+            answer,
+            |response| response.results,
+            |result| {
+                let wire::Enqueued { id, enqueued_at_ms, queue_created } = outcome(result.outcome)?;
+                Ok(Enqueued { id, enqueued_at_ms: from_wire(enqueued_at_ms), queue_created })
+            },
+        )
     }
 
     /// Leases the most urgent messages. Empty: no message became runnable within the wait.
     pub async fn dequeue(&self, dequeue: Dequeue) -> Result<Vec<Lease>> {
         let request = dequeue.into_wire();
         let wait = Duration::from_millis(from_wire(request.wait_ms));
-        let response = self.calls.send(wait, request, rpc!(self.queue, dequeue)).await?;
-        Ok(response.leases.into_iter().map(Lease::from_wire).collect())
+        let leased = self.calls.send(wait, request, rpc!(self.queue, dequeue)).await?;
+        Ok(leased.leases.into_iter().map(Lease::from_wire).collect())
     }
 
     /// Ends leases with success. The messages are completed, and keep their results; a coalesced one is pending again.
@@ -42,8 +47,8 @@ impl Client {
         let count = completions.len();
         let leases = completions.into_iter().map(Completion::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
-        items(count, response.results, Transition::from_result)
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
+        items(count, answer, |response| response.results, Transition::from_result)
     }
 
     /// Moves the end of leases to a time from now.
@@ -51,8 +56,8 @@ impl Client {
         let count = extensions.len();
         let extensions = extensions.into_iter().map(Extension::into_wire).collect();
         let request = wire::ExtendLeaseRequest { queue: queue.to_owned(), extensions, request_id: new_id() };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
-        items(count, response.results, extension_result)
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
+        items(count, answer, |response| response.results, extension_result)
     }
 
     /// Gives leases back. The messages run again at once or after a delay; with no attempts left they are
@@ -61,8 +66,8 @@ impl Client {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();
         let request = wire::ReleaseRequest { queue: queue.to_owned(), releases };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, release)).await?;
-        items(count, response.results, Transition::from_result)
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, release)).await?;
+        items(count, answer, |response| response.results, Transition::from_result)
     }
 
     /// Cancels messages that have not ended. They never run again.
@@ -70,8 +75,8 @@ impl Client {
         let count = cancellations.len();
         let cancellations = cancellations.into_iter().map(Cancellation::into_wire).collect();
         let request = wire::CancelRequest { queue: queue.to_owned(), cancellations };
-        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
-        items(count, response.results, Transition::from_result)
+        let answer = self.calls.unhedged().send_batch(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
+        items(count, answer, |response| response.results, Transition::from_result)
     }
 }
 
@@ -82,9 +87,16 @@ pub(crate) fn extension_result(result: wire::LeaseExtensionResult) -> Result<Ext
 }
 
 /// The results of a batch, which must be as many as its items.
-pub(crate) fn items<W, T>(count: usize, results: Vec<W>, one: impl Fn(W) -> Result<T, Refused>) -> Items<T> {
+pub(crate) fn items<R, W, T>(
+    count: usize,
+    answer: Responded<R>,
+    results: impl Fn(R) -> Vec<W>,
+    one: impl Fn(W) -> Result<T, Refused>,
+) -> Items<T> {
+    let results = results(answer.response);
     if results.len() != count {
         return Err(Error::Protocol(format!("{} results for {count} items", results.len())));
     }
-    Ok(results.into_iter().map(one).collect())
+    let unanswered = answer.unanswered;
+    Ok(results.into_iter().map(|result| one(result).map_err(|refused| refused.of_call(unanswered))).collect())
 }

@@ -90,8 +90,8 @@ mod tests {
 
     fn refused_as(code: Code, reason: &str) -> Error {
         let metadata = BTreeMap::from([("count".to_owned(), "40".to_owned())]);
-        let (reason, message) = (reason.to_owned(), String::new());
-        Error::Refused(Refused { code, reason, message, field: None, metadata, retry_after: None })
+        let reason = reason.to_owned();
+        Error::Refused(Refused { code, reason, metadata, ..Refused::protocol("") })
     }
 
     fn unavailable(applied: Applied) -> Error {

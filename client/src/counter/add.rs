@@ -47,7 +47,8 @@ pub struct NewAdd {
     /// A negative delta is refused with `BOUND_REACHED` if it would make the count less than this (N18). A namespace allows
     /// bounds if it is ACCURATE and has one event bucket for each counter.
     pub min: Option<i64>,
-    /// A positive delta is refused in the same way if it would make the count more than this.
+    /// A positive delta is refused in the same way if it would make the count more than this. [`Refused::applied`](crate::Refused::applied)
+    /// says whether the add may still count, because an attempt of the call has no answer.
     pub max: Option<i64>,
     /// Where the add comes from, at most 64 bytes, no control characters (N20). It is kept with the event, and
     /// [`CounterClient::audit_by`](crate::CounterClient::audit_by) groups by it. A retry must send the same one. Empty: none.

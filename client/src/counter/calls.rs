@@ -23,8 +23,8 @@ impl CounterClient {
     /// Adds to counters, at most 1,000 at once.
     pub async fn add_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<Added> {
         let (count, request) = (adds.len(), adds_request(namespace, adds));
-        let response = self.call(request, rpc!(self.counters, add_counts)).await?;
-        items(count, response.results, |result| Ok(Added::from_wire(outcome(result.outcome)?)))
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, add_counts)).await?;
+        items(count, answer, |response| response.results, |result| Ok(Added::from_wire(outcome(result.outcome)?)))
     }
 
     /// Adds to a counter, and reads it right after.
@@ -41,8 +41,13 @@ impl CounterClient {
     pub async fn add_and_get_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<AddedAndCounted> {
         let (count, wire::AddCountsRequest { namespace, adds }) = (adds.len(), adds_request(namespace, adds));
         let request = wire::AddAndGetCountsRequest { namespace, adds };
-        let response = self.call(request, rpc!(self.counters, add_and_get_counts)).await?;
-        items(count, response.results, |result| Ok(AddedAndCounted::from_wire(outcome(result.outcome)?)))
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, add_and_get_counts)).await?;
+        items(
+            count,
+            answer,
+            |response| response.results,
+            |result| Ok(AddedAndCounted::from_wire(outcome(result.outcome)?)),
+        )
     }
 
     /// Reads a count, and the time up to which it is exact.
@@ -81,8 +86,8 @@ impl CounterClient {
         let (namespace, count, (min_exact_to_ms, wait_ms)) =
             (namespace.to_owned(), counters.len(), ExactTo::into_wire(to));
         let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms, global: false };
-        let response = self.calls.send(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
-        items(count, response.results, |result| Counted::from_wire(outcome(result.outcome)?))
+        let answer = self.calls.send_batch(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
+        items(count, answer, |response| response.results, |result| Counted::from_wire(outcome(result.outcome)?))
     }
 
     /// Reads the count of a counter in all regions of its namespace.
@@ -96,8 +101,8 @@ impl CounterClient {
     pub async fn get_many_global(&self, namespace: &str, counters: Vec<String>) -> Items<GlobalCount> {
         let (namespace, count) = (namespace.to_owned(), counters.len());
         let request = wire::GetCountsRequest { namespace, counters, global: true, ..Default::default() };
-        let response = self.call(request, rpc!(self.counters, get_counts)).await?;
-        items(count, response.results, |result| Ok(GlobalCount::from_wire(outcome(result.outcome)?)))
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, get_counts)).await?;
+        items(count, answer, |response| response.results, |result| Ok(GlobalCount::from_wire(outcome(result.outcome)?)))
     }
 
     /// Sets a counter to zero: removes what was added up to the time of the call. Later adds count.
@@ -112,8 +117,8 @@ impl CounterClient {
         let count = clears.len();
         let clears = clears.into_iter().map(NewClear::into_wire).collect();
         let request = wire::ClearCountsRequest { namespace: namespace.to_owned(), clears };
-        let response = self.call(request, rpc!(self.counters, clear_counts)).await?;
-        items(count, response.results, |result| Ok(Cleared::from_wire(outcome(result.outcome)?)))
+        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, clear_counts)).await?;
+        items(count, answer, |response| response.results, |result| Ok(Cleared::from_wire(outcome(result.outcome)?)))
     }
 
     /// Deletes a counter: it answers like one that was never written. What was added up to the time of the call never counts

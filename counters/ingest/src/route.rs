@@ -292,6 +292,7 @@ mod tests {
                 .map(|applied| ("applied".to_owned(), applied.to_owned()))
                 .into_iter()
                 .collect::<BTreeMap<_, _>>(),
+            applied: tallystone_client::Applied::No,
             retry_after: None,
         };
         let of = |reason, perhaps| answer(Err(&refused(reason, None)), perhaps);

@@ -129,15 +129,8 @@ fn lost() -> Error {
 
 fn refused(reason: &str, count: Option<i64>) -> Error {
     let metadata: BTreeMap<_, _> = count.map(|count| ("count".to_owned(), count.to_string())).into_iter().collect();
-    let (reason, message) = (reason.to_owned(), reason.to_owned());
-    Error::Refused(Refused {
-        code: Code::FailedPrecondition,
-        reason,
-        message,
-        field: None,
-        metadata,
-        retry_after: None,
-    })
+    let (message, reason) = (reason, reason.to_owned());
+    Error::Refused(Refused { code: Code::FailedPrecondition, reason, metadata, ..Refused::protocol(message) })
 }
 
 impl Service for Fake {
