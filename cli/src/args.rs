@@ -95,6 +95,20 @@ pub(crate) enum Verb {
     Completions(CompletionsArgs),
 }
 
+impl Verb {
+    /// Whether the verb changes nothing, and its exit status says nothing about what it reads.
+    pub(crate) fn only_shows(&self) -> bool {
+        match self {
+            Verb::Queue(verb) => verb.only_shows(),
+            Verb::Msg(verb) => verb.only_shows(),
+            Verb::Counter(args) => args.only_shows(),
+            Verb::Compact(args) => args.only_shows(),
+            Verb::Completions(_) => true,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Demo {
     /// Process a month of real flights: each aircraft flies one flight at a time, in order of departure

@@ -24,14 +24,30 @@ struct Report {
 
 pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliError> {
     let mut names = args.queues;
-    if names.is_empty() {
+    let are_named = !names.is_empty();
+    if !are_named {
         names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
     }
-    let mut reports = Vec::new();
+    let (mut reports, mut failed) = (Vec::new(), None);
     for queue in names {
-        reports.push(check(queue, session).await?);
+        match check(queue, session).await {
+            Ok(report) => reports.push(report),
+            // It was deleted since it was listed.
+            Err(error) if !are_named && error.reason.as_deref() == Some("QUEUE_NOT_FOUND") => {}
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
     }
-    session.output.many(&reports, text)?;
+    match failed {
+        Some(error) if reports.is_empty() => return Err(error),
+        _ => session.output.many(&reports, text)?,
+    }
+    // Of two errors, the violations: the other one passes.
+    if let Some(error) = failed.filter(|_| reports.iter().all(|report| report.violations.is_empty())) {
+        return Err(error);
+    }
     match reports.iter().map(|report| report.violations.len()).sum() {
         0 => Ok(()),
         1 => Err(CliError::refused("found 1 violation")),

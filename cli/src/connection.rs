@@ -74,13 +74,9 @@ pub(crate) fn checked(global: &Global) -> Result<ClientConfig, CliError> {
     Ok(credentials)
 }
 
-/// The server's address, `http://` added where it is only host and port.
+/// The server's address. The client adds `http://` where it is only host and port.
 pub(crate) fn server_url(given: Option<&str>) -> String {
-    match given {
-        None => DEFAULT_SERVER.to_owned(),
-        Some(url) if url.contains("://") => url.to_owned(),
-        Some(address) => format!("http://{address}"),
-    }
+    given.unwrap_or(DEFAULT_SERVER).to_owned()
 }
 
 /// What a failed call means to the person at the keyboard.
@@ -132,7 +128,7 @@ mod tests {
     #[test]
     fn addresses_need_no_scheme() {
         assert_eq!(server_url(None), DEFAULT_SERVER);
-        assert_eq!(server_url(Some("db:7600")), "http://db:7600");
+        assert_eq!(server_url(Some("db:7600")), "db:7600");
         assert_eq!(server_url(Some("https://db:7600")), "https://db:7600");
     }
 }

@@ -64,7 +64,12 @@ impl Consent {
             output.one(dry_run, |_| format!("{what}: not done, --dry-run."))?;
             return Ok(false);
         }
-        consent_to(what, self.yes).map(|()| true)
+        self.to(what).map(|()| true)
+    }
+
+    /// Fails unless it is given; the verb has no dry run.
+    pub(crate) fn to(&self, what: &str) -> Result<(), CliError> {
+        consent_to(what, self.yes)
     }
 }
 
@@ -83,8 +88,11 @@ fn is_on_terminal() -> bool {
 /// The question goes to stderr: stdout may go to a file.
 fn confirmed(what: &str) -> Result<bool, CliError> {
     let mut answer = String::new();
-    eprint!("{}? [y/N] ", visible(what));
-    std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer)).map_err(CliError::usage)?;
+    let mut stderr = std::io::stderr();
+    write!(stderr, "{}? [y/N] ", visible(what))
+        .and_then(|()| stderr.flush())
+        .and_then(|()| std::io::stdin().lock().read_line(&mut answer))
+        .map_err(CliError::usage)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -1,6 +1,6 @@
 //! How a verb fails: one line, a hint, an exit code.
 
-use crate::terminal::{filled, stderr_width};
+use crate::terminal::{filled, note, stderr_width};
 use crate::text::visible;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -96,12 +96,12 @@ impl CliError {
     /// Prints the error on stderr and returns the exit code.
     pub(crate) fn print(&self, json: bool) -> ExitCode {
         if json {
-            eprintln!("{}", serde_json::to_string(self).unwrap_or_else(|error| error.to_string()));
+            note(&serde_json::to_string(self).unwrap_or_else(|error| error.to_string()));
         } else {
             let hint = self.hint.as_ref().map(|hint| format!(" hint: {hint}"));
             for line in [format!("error: {}", self.error)].into_iter().chain(hint) {
                 let line = visible(&line);
-                eprintln!("{}", stderr_width().map_or(line.clone(), |width| filled(&line, width, " hint: ".len())));
+                note(&stderr_width().map_or(line.clone(), |width| filled(&line, width, " hint: ".len())));
             }
         }
         ExitCode::from(self.code as u8)

@@ -113,7 +113,7 @@ const DURATIONS: &[&str] = &[
 /// Why a call or its only item was refused, in terms of the command line.
 pub(crate) fn in_flags(refused: &Refused) -> String {
     let in_flags = parts(refused).and_then(|(field, why)| with_flag(&field, why));
-    in_flags.unwrap_or_else(|| refused.message.clone())
+    in_flags.unwrap_or_else(|| refused.to_string())
 }
 
 /// What is wrong with a field, in terms of the command line. `None`: no flag sets it.
@@ -133,9 +133,9 @@ pub(crate) fn in_line(refused: &Refused) -> String {
     match parts(refused) {
         Some((field, why)) => match field.split_once('.') {
             Some((_, field)) => format!("{field}: {why}"),
-            None => refused.message.clone(),
+            None => refused.to_string(),
         },
-        None => refused.message.clone(),
+        None => refused.to_string(),
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use crate::args::Cli;
     use clap::CommandFactory;
     use std::collections::BTreeSet;
-    use tallystone_client::Code;
+    use tallystone_client::{Applied, Code};
 
     fn refused(field: &str, why: &str) -> Refused {
         Refused {
@@ -174,6 +174,7 @@ mod tests {
             message: format!("{field}: {why}"),
             field: Some(field.to_owned()),
             metadata: [].into(),
+            applied: Applied::No,
             retry_after: None,
         }
     }

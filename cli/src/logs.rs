@@ -19,7 +19,8 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), CliError> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| CliError::usage(format!("--log {filter:?}: {error}")).hint("for example --log debug"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    // A reader of stderr that has gone loses lines. By default the subscriber reports that on stderr, too, and panics in the task that logs.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     match format {
         LogFormat::Text => {
             let colors = stderr().is_terminal();

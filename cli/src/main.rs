@@ -3,6 +3,8 @@
 //! What lives here: parsing of arguments and configuration, and what people and programs read. One file per verb,
 //! named as it is typed (`tallystone queue ls` is `queue/ls.rs`). What may not: anything that knows how a queue works.
 
+#![warn(clippy::print_stderr, clippy::print_stdout, reason = "they panic if nothing reads any more")]
+
 mod args;
 mod auth;
 mod bench;
@@ -55,6 +57,7 @@ use output::Output;
 use queue::QueueVerb;
 use std::process::ExitCode;
 use tallystone_model::without_passwords;
+use terminal::note;
 
 /// Many small buffers cross threads on every call; the system's allocator takes a lock for each.
 #[global_allocator]
@@ -65,7 +68,7 @@ fn main() -> ExitCode {
     if matches!(cli.verb, Verb::WorkGuard) {
         return work::run_guard();
     }
-    let output = Output { json: cli.global.json };
+    let output = Output { json: cli.global.json, only_shows: cli.verb.only_shows() };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     match std::env::var("TOKIO_WORKER_THREADS") {
         // The runtime reads it, and panics on a bad value.
@@ -100,7 +103,7 @@ fn usage(error: clap::Error) -> ! {
         if let ContextValue::String(given) = given
             && let Some(renamed) = config::renamed_argument(given)
         {
-            eprintln!("error: {renamed}");
+            note(&format!("error: {renamed}"));
             std::process::exit(error.exit_code());
         }
     }
@@ -109,7 +112,7 @@ fn usage(error: clap::Error) -> ! {
     if shown == text {
         error.exit()
     }
-    eprint!("{shown}");
+    note(shown.trim_end_matches('\n'));
     std::process::exit(error.exit_code())
 }
 

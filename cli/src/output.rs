@@ -1,15 +1,21 @@
 //! What a verb says on stdout: text for people, JSON for programs.
 
 use crate::error::CliError;
-use crate::terminal::{fitted, width};
+use crate::terminal::{fitted, note, width};
 use crate::text::harmless;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether nothing reads stdout any more.
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) json: bool,
+    /// Whether the verb is of no use without a reader. The others continue, and their exit status says what they did.
+    pub(crate) only_shows: bool,
 }
 
 impl Output {
@@ -29,7 +35,7 @@ impl Output {
     /// A remark on what was shown: with --json it goes to stderr.
     pub(crate) fn remark(self, line: &str) -> Result<(), CliError> {
         if self.json {
-            eprintln!("{}", harmless(line));
+            note(&harmless(line));
             return Ok(());
         }
         self.line(line)
@@ -43,14 +49,26 @@ impl Output {
             (false, Some(width)) => fitted(&harmless(line), width),
             (false, None) => harmless(line),
         };
+        if reader_is_gone() {
+            return Ok(());
+        }
         let mut stdout = std::io::stdout().lock();
         match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
             Ok(()) => Ok(()),
             // The reader has seen enough: `tallystone msg ls … | head`.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.only_shows => std::process::exit(0),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                READER_IS_GONE.store(true, Relaxed);
+                Ok(())
+            }
             Err(error) => Err(CliError::usage(format!("cannot write the output: {error}"))),
         }
     }
+}
+
+/// Whether nothing reads stdout any more, as a line before has found.
+pub(crate) fn reader_is_gone() -> bool {
+    READER_IS_GONE.load(Relaxed)
 }
 
 fn json<T: Serialize>(value: &T) -> Result<String, CliError> {

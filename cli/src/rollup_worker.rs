@@ -51,12 +51,14 @@ pub(crate) async fn run(args: RollupWorkerArgs, global: &Global) -> Result<(), C
         .set_telemetry(&global.telemetry);
     let config = load(args.file.path.as_deref(), args.redis.set(args.ports.set(flags)))?;
     traces::start(&config.telemetry, "tallystone-rollup-worker")?;
-    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let mut shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
     let records = args.records.as_deref().map(open).transpose()?;
     let options = WorkerOptions { name: name.clone(), records, ..WorkerOptions::default() };
     let stopping = CancellationToken::new();
-    let workers = tallystone_assembly::rollup_worker(&config, options, &stopping).await.map_err(cannot_assemble)?;
+    let workers = tallystone_assembly::rollup_worker(&config, options, &stopping);
+    let Some(workers) = shutdown.or_requested(workers).await else { return Ok(()) };
+    let workers = workers.map_err(cannot_assemble)?;
     tracing::info!(worker = name, queue = config.rollup_worker.queue_url, "rolling up counters");
     let stop = stopping.clone();
     tokio::spawn(async move {

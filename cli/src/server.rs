@@ -40,8 +40,9 @@ pub(crate) async fn run(args: ServerArgs, global: &Global) -> Result<(), CliErro
     let flags = args.history.set(args.redis.set(args.ports.set(flags)));
     let config = load(args.file.path.as_deref(), flags)?;
     traces::start(&config.telemetry, "tallystone-server")?;
-    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::queue(&config).await.map_err(cannot_assemble)?;
+    let mut shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let Some(host) = shutdown.or_requested(tallystone_assembly::queue(&config)).await else { return Ok(()) };
+    let host = host.map_err(cannot_assemble)?;
     let listener = listen(config.server.listen).await?;
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
 }

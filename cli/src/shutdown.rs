@@ -30,6 +30,14 @@ impl Shutdown {
         tokio::spawn(self.exit_on_next());
     }
 
+    /// Waits for what the program needs before it serves, such as a Redis that loads its data. `None`: the first signal came meanwhile.
+    pub(crate) async fn or_requested<T>(&mut self, start: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            started = start => Some(started),
+            () = self.next() => None,
+        }
+    }
+
     /// Ends the process at the next signal.
     pub(crate) async fn exit_on_next(mut self) {
         self.next().await;

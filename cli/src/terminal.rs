@@ -2,6 +2,7 @@
 
 use comfy_table::{Color, Table};
 use owo_colors::{AnsiColors, OwoColorize, Stream};
+use std::io::Write as _;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
@@ -17,6 +18,11 @@ const COLORS: &[(&str, Color, AnsiColors)] = &[
 
 /// The width of a terminal that reports none: some serial lines and terminals of build services have 0 columns.
 const DEFAULT_WIDTH: usize = 80;
+
+/// Writes a line to stderr. `eprintln!` would panic if nothing reads it any more.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
 
 /// The columns of the terminal behind stdout; `None`: stdout is not a terminal.
 pub(crate) fn width() -> Option<usize> {

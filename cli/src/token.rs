@@ -86,7 +86,9 @@ fn entry(name: &str, rights: &[Rule], token: &Token, expires_at: Option<&str>) -
 }
 
 fn expiry(after: Duration) -> Result<String, CliError> {
-    let at = OffsetDateTime::from(SystemTime::now() + after).replace_nanosecond(0).map_err(CliError::usage)?;
+    let at = SystemTime::now().checked_add(after).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let at = at.and_then(|at| at.as_secs().try_into().ok()).and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
+    let at = at.ok_or_else(|| CliError::usage("--expires-in: the time is later than the year 9999"))?;
     at.format(&Rfc3339).map_err(CliError::usage)
 }
 
@@ -99,6 +101,13 @@ fn write(path: &Path, token: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use tallystone_serving::{Book, Right};
+
+    #[test]
+    fn s3_an_expiry_beyond_the_years_of_the_format_is_refused() {
+        for after in [Duration::from_secs(9_000 * 366 * 86_400), Duration::MAX] {
+            assert!(expiry(after).unwrap_err().to_string().contains("9999"));
+        }
+    }
 
     #[test]
     fn s3_the_entry_is_a_file_of_principals() {

@@ -59,8 +59,9 @@ pub(crate) async fn run(args: ViewsArgs, global: &Global) -> Result<(), CliError
             .hint("set it with --kafka-brokers HOST:PORT"));
     }
     traces::start(&config.telemetry, "tallystone-views")?;
-    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::views(&config).await.map_err(cannot_assemble)?;
+    let mut shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let Some(host) = shutdown.or_requested(tallystone_assembly::views(&config)).await else { return Ok(()) };
+    let host = host.map_err(cannot_assemble)?;
     tracing::info!(counters = config.views.counters_url, "counting views");
     let listener = listen(config.views.listen).await?;
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))

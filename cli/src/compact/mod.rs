@@ -63,6 +63,13 @@ enum CompactVerb {
     Repair(repair::RepairArgs),
 }
 
+impl CompactArgs {
+    /// As [`Verb::only_shows`](crate::args::Verb::only_shows).
+    pub(crate) fn only_shows(&self) -> bool {
+        matches!(self.verb, CompactVerb::Get(_) | CompactVerb::Info(_) | CompactVerb::Tables(_))
+    }
+}
+
 pub(crate) async fn run(args: CompactArgs, output: Output) -> Result<(), CliError> {
     let session = &mut CompactSession::connect(args.target, output).await?;
     match args.verb {

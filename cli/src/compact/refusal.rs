@@ -7,8 +7,7 @@ use redis::{ErrorKind, RedisError};
 use tallystone_local::MODULE_FILE;
 
 /// The codes of errors that pass by themselves, or that another address resolves.
-const UNAVAILABLE: [&str; 8] =
-    ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "OOM", "BUSY", "NOREPLICAS"];
+const UNAVAILABLE: [&str; 7] = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "BUSY", "NOREPLICAS"];
 
 /// A failed command, for the user. `key`: what it was about.
 pub(super) fn refused(error: &RedisError, url: &str, key: Option<&str>) -> CliError {
@@ -39,6 +38,9 @@ pub(super) fn refused(error: &RedisError, url: &str, key: Option<&str>) -> CliEr
             refusal(detail.to_owned()).hint("is the clock right? --token-window sets how long tokens are remembered")
         }
         "FULL" => refusal(in_flags(detail)).hint("`tallystone compact alter --tables-max N` allows more tables"),
+        "MISCONF" => CliError::unavailable(format!("the Redis at {url} refuses writes: {detail}"))
+            .reason(code)
+            .hint("if a page of a counter set cannot be read, docs/compact.md says how to give it up"),
         code if UNAVAILABLE.contains(&code) => {
             CliError::unavailable(format!("the Redis at {url} does not carry it out now: {code} {detail}")).reason(code)
         }

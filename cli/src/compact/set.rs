@@ -41,7 +41,9 @@ impl Figures {
     pub(super) fn number(&self, name: &str) -> u64 {
         match self.get(name) {
             Some(Figure::Number(number)) => u64::try_from(*number).unwrap_or(0),
-            _ => 0,
+            // A greater one than the protocol has comes as a text.
+            Some(Figure::Text(text)) => text.parse().unwrap_or(0),
+            None => 0,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::error::CliError;
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::shutdown::Shutdown;
 use crate::table::table;
+use crate::terminal::note;
 use clap::Args;
 use std::time::Duration;
 use tallystone_client::{Crossing, CrossingDirection, Crossings};
@@ -54,7 +55,7 @@ pub(crate) async fn run(args: CrossingsArgs, session: &CounterSession) -> Result
     let Some(complete_to_ms) = complete_to_ms else { return Ok(()) };
     let remark = format!("complete to {}; continue with --after {after}", format_time(complete_to_ms));
     if follow {
-        eprintln!("{remark}");
+        note(&remark);
         return Ok(());
     }
     session.output.remark(&remark)

@@ -77,6 +77,18 @@ pub(crate) enum CounterVerb {
     Namespace(NamespaceVerb),
 }
 
+impl CounterArgs {
+    /// As [`Verb::only_shows`](crate::args::Verb::only_shows).
+    pub(crate) fn only_shows(&self) -> bool {
+        use CounterVerb::{Crossings, Events, Get, Ls, Namespace, Recounts, Top, Watch};
+        match &self.verb {
+            Get(_) | Watch(_) | Ls(_) | Top(_) | Events(_) | Recounts(_) | Crossings(_) => true,
+            Namespace(verb) => matches!(verb, NamespaceVerb::Get(_) | NamespaceVerb::Ls | NamespaceVerb::Plan(_)),
+            _ => false,
+        }
+    }
+}
+
 pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> Result<(), CliError> {
     // These need no counters server.
     match args.verb {

@@ -184,6 +184,7 @@ fn errors_have_hints() {
         message: "no".to_owned(),
         field: None,
         metadata: Default::default(),
+        applied: Applied::No,
         retry_after: None,
     };
     let connect = Error::Connect { url: "u".to_owned(), message: "refused".to_owned() };

@@ -63,8 +63,9 @@ pub(crate) async fn run(mut args: CountersArgs, global: &Global, output: Output)
     let flags = flags.set_credentials(&global.credentials).set_telemetry(&global.telemetry);
     let config = load(file.as_deref(), flags)?;
     traces::start(&config.telemetry, "tallystone-counters")?;
-    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::counters(&config).await.map_err(cannot_assemble)?;
+    let mut shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let Some(host) = shutdown.or_requested(tallystone_assembly::counters(&config)).await else { return Ok(()) };
+    let host = host.map_err(cannot_assemble)?;
     tracing::info!(queue = config.counters.queue_url, "serving counters");
     let listener = listen(config.counters.listen).await?;
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))

@@ -6,6 +6,7 @@ use crate::data_dir::data_dir_of;
 use crate::error::CliError;
 use crate::global::Global;
 use crate::output::Output;
+use crate::terminal::note;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl HistoryFlags {
         if global.named_server().is_some() || !demo.exists() {
             return Err(failure);
         }
-        eprintln!("No server answers. This is the history of the last demo, {}.", demo.display());
+        note(&format!("No server answers. This is the history of the last demo, {}.", demo.display()));
         of_file(&demo, output).await
     }
 }

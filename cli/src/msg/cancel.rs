@@ -1,11 +1,10 @@
 //! `tallystone msg cancel QUEUE ID…`
 
-use super::outcome::{ItemOutcome, show_outcomes};
+use super::outcome::change_each;
 use super::selection::{SelectionArgs, change_selected};
 use crate::connection::Session;
 use crate::consent::Consent;
 use crate::error::CliError;
-use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
 use tallystone_client::{Cancellation, Change};
 
@@ -36,13 +35,10 @@ pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), CliEr
     if args.consent.is_dry_run() {
         return args.consent.of_ids("Cancel", &args.queue, args.ids.len(), session.output);
     }
-    let mut outcomes = Vec::new();
-    for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
-        let cancellation =
-            |id: &String| Cancellation { force: args.force, ..Cancellation::of(id).reason(&args.reason) };
-        let results = session.client.cancel(&args.queue, ids.iter().map(cancellation).collect());
-        let results = session.call(&args.queue, results).await?;
-        outcomes.extend(ids.iter().cloned().zip(results).map(|(id, result)| ItemOutcome::new(id, result)));
-    }
-    show_outcomes(&outcomes, session)
+    let cancellation = |id: &String| Cancellation { force: args.force, ..Cancellation::of(id).reason(&args.reason) };
+    let cancel = async |ids: &[String]| {
+        let call = session.client.cancel(&args.queue, ids.iter().map(cancellation).collect());
+        session.call(&args.queue, call).await
+    };
+    change_each(&args.ids, session, cancel).await
 }

@@ -17,12 +17,12 @@ pub(crate) struct LsArgs {
     #[arg(long, default_value = "pending")]
     state: State,
     /// Maximum number of messages to show
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
 }
 
 pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
-    let (mut left, mut page_token, mut empty) = (args.limit, String::new(), true);
+    let (mut left, mut page_token, mut empty) = (args.limit as usize, String::new(), true);
     // Page by page, so that any number of messages takes bounded memory.
     while left > 0 {
         let page_size = left.min(BATCH_ITEMS_MAX) as u32;
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError>
         session.output.line(&format!("No {} messages in {}.", args.state, args.queue))?;
     }
     if !page_token.is_empty() && !session.output.json {
-        session.output.line(&format!("There are more; use --limit {}", args.limit * 10))?;
+        session.output.line(&format!("There are more; use --limit {}", args.limit.saturating_mul(10)))?;
     }
     Ok(())
 }

@@ -43,6 +43,14 @@ pub(crate) enum MsgVerb {
     Search(search::SearchArgs),
 }
 
+impl MsgVerb {
+    /// As [`Verb::only_shows`](crate::args::Verb::only_shows).
+    pub(crate) fn only_shows(&self) -> bool {
+        use MsgVerb::{Explain, Get, Ls, Search, Trace};
+        matches!(self, Get(_) | Ls(_) | Explain(_) | Trace(_) | Search(_))
+    }
+}
+
 pub(crate) async fn run(verb: MsgVerb, session: &Session) -> Result<(), CliError> {
     match verb {
         MsgVerb::Enqueue(args) => enqueue::run(args, session).await,

@@ -1,8 +1,10 @@
 //! How the outcomes of a call for several messages are shown.
 
 use crate::connection::Session;
+use crate::consent::messages;
 use crate::error::CliError;
 use crate::flag_names::in_flags;
+use crate::limits::BATCH_ITEMS_MAX;
 use crate::table::table;
 use serde::Serialize;
 use tallystone_client::{Refused, Transition};
@@ -27,6 +29,35 @@ impl ItemOutcome {
                 let error = Some(in_flags(&refused));
                 ItemOutcome { id, transition: None, reason: Some(refused.reason), error }
             }
+        }
+    }
+}
+
+/// Changes messages, a batch in a call, and shows what happened to each. If a call fails, it shows what the calls before it did.
+pub(super) async fn change_each(
+    ids: &[String],
+    session: &Session,
+    call: impl AsyncFn(&[String]) -> Result<Vec<Result<Transition, Refused>>, CliError>,
+) -> Result<(), CliError> {
+    let (mut outcomes, mut failed) = (Vec::new(), None);
+    for ids in ids.chunks(BATCH_ITEMS_MAX) {
+        match call(ids).await {
+            Ok(results) => {
+                outcomes.extend(ids.iter().cloned().zip(results).map(|(id, result)| ItemOutcome::new(id, result)));
+            }
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    match failed {
+        None => show_outcomes(&outcomes, session),
+        Some(error) if outcomes.is_empty() => Err(error),
+        Some(error) => {
+            let unknown = ids.len() - outcomes.len();
+            let _ = show_outcomes(&outcomes, session);
+            Err(error.at(format!("the outcome of {} is unknown", messages(unknown as u64))))
         }
     }
 }

@@ -1,11 +1,10 @@
 //! `tallystone msg redrive QUEUE ID…`
 
-use super::outcome::{ItemOutcome, show_outcomes};
+use super::outcome::change_each;
 use super::selection::{SELECTED, SelectionArgs, change_selected};
 use crate::connection::Session;
 use crate::consent::Consent;
 use crate::error::CliError;
-use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
 use tallystone_client::{Change, State};
 
@@ -34,10 +33,6 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
     if consent.is_dry_run() {
         return consent.of_ids("Redrive", &queue, ids.len(), session.output);
     }
-    for ids in ids.chunks(BATCH_ITEMS_MAX) {
-        let results = session.call(&queue, session.client.redrive(&queue, ids.to_vec())).await?;
-        let outcomes = ids.iter().cloned().zip(results).map(|(id, result)| ItemOutcome::new(id, result));
-        show_outcomes(&outcomes.collect::<Vec<_>>(), session)?;
-    }
-    Ok(())
+    let redrive = async |ids: &[String]| session.call(&queue, session.client.redrive(&queue, ids.to_vec())).await;
+    change_each(&ids, session, redrive).await
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tallystone_client::Refused;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 
 /// Batches that are read while others are in flight.
 const BATCHES_AHEAD: usize = 2;
@@ -95,6 +96,28 @@ impl Report {
     }
 }
 
+/// The batches without results.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    first: Option<CliError>,
+}
+
+impl Failures {
+    fn add(&mut self, lines: &[u64], error: CliError) {
+        if let (Some(first), Some(last)) = (lines.first(), lines.last()) {
+            self.lines.push(format!("{first} to {last}"));
+        }
+        self.first.get_or_insert(error);
+    }
+
+    /// The first error, with the lines that failed, and the one after which none was sent.
+    fn into_error(self, last_sent: u64) -> Option<CliError> {
+        let lines = self.lines.join(", ");
+        self.first.map(|error| error.at(format!("lines {lines} failed, and no line after {last_sent} was sent")))
+    }
+}
+
 impl Sending {
     /// Sends the whole input and shows the report. `creates_queue`: whether an accepted item has created the queue that it
     /// went to. Fails if the server refused a line, or if `send` failed.
@@ -104,7 +127,26 @@ impl Sending {
         send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, CliError>,
         creates_queue: Option<fn(&A) -> bool>,
     ) -> Result<(), CliError> {
-        let Sending { path, to, done, in_flight } = self;
+        let done = self.done;
+        let (report, failed) = self.send_all(output, send, creates_queue).await?;
+        output.one(&report, |report| report_text(report, done))?;
+        match (failed, report.refused) {
+            (Some(error), _) => Err(error),
+            (None, 0) => Ok(()),
+            (None, refused) => {
+                let lines = grouped(report.accepted + refused);
+                Err(CliError::refused(format!("{} of {lines} lines were refused", grouped(refused))))
+            }
+        }
+    }
+
+    async fn send_all<T: Item, A>(
+        self,
+        output: Output,
+        send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, CliError>,
+        creates_queue: Option<fn(&A) -> bool>,
+    ) -> Result<(Report, Option<CliError>), CliError> {
+        let Sending { path, to, in_flight, .. } = self;
         let input = open(&path)?;
         let bytes_total = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file()).map(|file| file.len());
         let progress = progress(bytes_total, output.json);
@@ -115,29 +157,35 @@ impl Sending {
         let (batches, read) = mpsc::channel(BATCHES_AHEAD);
         // On its own thread: a read from a terminal or pipe may block for ever, and must not keep the program running.
         std::thread::spawn(move || read_batches(Reader::new(input), |batch| batches.blocking_send(batch).is_ok()));
+        // After a failure no batch is read any more. Those in flight still have an outcome.
+        let stopped = CancellationToken::new();
         let mut sent = ReceiverStream::new(read)
+            .take_until(Box::pin(stopped.cancelled()))
             .map(async |batch: io::Result<Batch<T>>| {
                 let mut batch = batch?;
                 let items = std::mem::take(&mut batch.items);
                 let results = if items.is_empty() { Ok(Vec::new()) } else { send(items).await };
+                if results.is_err() {
+                    stopped.cancel();
+                }
                 io::Result::Ok((batch, results))
             })
             .buffered(in_flight);
-        let mut failed = None;
+        let (mut failures, mut unreadable_after, mut last_sent) = (Failures::default(), None, 0);
         while let Some(outcome) = sent.next().await {
             let (batch, results) = match outcome {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    failed = Some(unreadable(&path, &error));
+                    unreadable_after = Some(unreadable(&path, &error));
                     break;
                 }
             };
+            last_sent = batch.lines.last().copied().unwrap_or(last_sent);
             let results = match results {
                 Ok(results) => results,
                 Err(error) => {
-                    let line = batch.lines.first().copied().unwrap_or_default();
-                    failed = Some(error.at(format!("stopped at line {line}")));
-                    break;
+                    failures.add(&batch.lines, error);
+                    continue;
                 }
             };
             report.record(&batch.lines, batch.bad, results, creates_queue);
@@ -147,15 +195,7 @@ impl Sending {
         drop(sent);
         progress.finish_and_clear();
         report.elapsed_s = started.elapsed().as_secs_f64();
-        output.one(&report, |report| report_text(report, done))?;
-        match (failed, report.refused) {
-            (Some(error), _) => Err(error),
-            (None, 0) => Ok(()),
-            (None, refused) => {
-                let lines = grouped(report.accepted + refused);
-                Err(CliError::refused(format!("{} of {lines} lines were refused", grouped(refused))))
-            }
-        }
+        Ok((report, failures.into_error(last_sent).or(unreadable_after)))
     }
 }
 
@@ -214,6 +254,38 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallystone_client::NewMessage;
+
+    #[tokio::test]
+    async fn lines_that_were_in_flight_when_others_failed_are_in_the_report() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines: String = (0..5_000).map(|n| format!("{{\"id\":\"{n}\"}}\n")).collect();
+        std::fs::write(file.path(), lines).unwrap();
+        let (to, done) = (("queue", "flights".to_owned()), ("Enqueued", "messages"));
+        let sending = Sending { path: file.path().to_owned(), to, done, in_flight: 3 };
+        let output = Output { json: true, only_shows: false };
+        // The second call fails while the first and the third have no answer yet.
+        let calls = std::cell::Cell::new(0);
+        let (third, failed) = (tokio::sync::Notify::new(), tokio::sync::Semaphore::new(0));
+        let send = async |messages: Vec<NewMessage>| {
+            calls.set(calls.get() + 1);
+            if calls.get() == 2 {
+                third.notified().await;
+                failed.add_permits(2);
+                return Err(CliError::unavailable("no answer"));
+            }
+            if calls.get() == 3 {
+                third.notify_one();
+            }
+            let _after = failed.acquire().await;
+            Ok(messages.iter().map(|_| Ok(())).collect())
+        };
+        let (report, failure) = sending.send_all(output, send, None).await.unwrap();
+        let failure = failure.unwrap().to_string();
+        assert_eq!(calls.get(), 3, "{failure}");
+        assert_eq!(report.accepted, 2_000);
+        assert_eq!(failure, "lines 1001 to 2000 failed, and no line after 3000 was sent: no answer");
+    }
 
     #[test]
     fn refused_lines_are_counted_by_reason_and_only_the_first_kept() {

@@ -45,6 +45,13 @@ pub(crate) enum QueueVerb {
     Stats(stats::StatsArgs),
 }
 
+impl QueueVerb {
+    /// As [`Verb::only_shows`](crate::args::Verb::only_shows).
+    pub(crate) fn only_shows(&self) -> bool {
+        matches!(self, QueueVerb::Ls(_) | QueueVerb::Describe(_) | QueueVerb::Depth(_) | QueueVerb::Stats(_))
+    }
+}
+
 pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), CliError> {
     match verb {
         QueueVerb::Create(args) => create::run(args, session).await,

@@ -24,13 +24,16 @@ struct Report {
 }
 
 pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliError> {
-    let depth = session.call(&args.name, session.client.depth(&args.name, None)).await?;
-    let purged = depth.total() - if args.include_running { 0 } else { depth.running };
-    // The purge takes what is there then: messages arrive while a person decides.
-    let which = if args.include_running { "all messages" } else { "all messages but running ones" };
-    let what = format!("Purge {which} of {}, now {}", args.name, messages(purged));
-    if !args.consent.given(&Plan { what, queue: &args.name, messages: purged }, session.output)? {
-        return Ok(());
+    // Who purges without a question needs no right to read.
+    if args.consent.shows_number() {
+        let depth = session.call(&args.name, session.client.depth(&args.name, None)).await?;
+        let purged = depth.total() - if args.include_running { 0 } else { depth.running };
+        // The purge takes what is there then: messages arrive while a person decides.
+        let which = if args.include_running { "all messages" } else { "all messages but running ones" };
+        let what = format!("Purge {which} of {}, now {}", args.name, messages(purged));
+        if !args.consent.given(&Plan { what, queue: &args.name, messages: purged }, session.output)? {
+            return Ok(());
+        }
     }
     let mut report = Report { queue: args.name, purged: 0 };
     loop {

@@ -11,8 +11,9 @@ pub(crate) use guard::watch as run_guard;
 use crate::connection::Session;
 use crate::duration::parse_ms;
 use crate::error::CliError;
-use crate::output::grouped;
+use crate::output::{grouped, reader_is_gone};
 use crate::shutdown::Shutdown;
+use crate::terminal::note;
 use crate::text::parse_pair;
 use clap::Args;
 use guard::Guard;
@@ -112,6 +113,8 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
             .map_err(|error| CliError::unavailable(format!("cannot start a guard process: {error}")))?,
         interrupted: interrupted.clone(),
     });
+    let is_unread = CancellationToken::new();
+    let unread = is_unread.clone();
     let worker = Worker::new(session.client.clone(), &args.queue)
         .concurrency(args.concurrency)
         .grace(Duration::from_millis(args.grace))
@@ -126,6 +129,9 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
                 && let Err(error) = output.one(&line, |_| String::new())
             {
                 tracing::error!(%error, "cannot write an outcome");
+            }
+            if reader_is_gone() {
+                unread.cancel();
             }
         });
     let worker = args.filter.into_iter().fold(worker, Worker::filter);
@@ -144,7 +150,10 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
     let handler = async move |lease| program.run(lease).await;
     let interrupt = interrupted.clone();
     let stop = async move {
-        shutdown.next().await;
+        tokio::select! {
+            () = shutdown.next() => {}
+            () = is_unread.cancelled() => say("Nothing reads the outcomes any more."),
+        }
         say("Waiting for running commands; Ctrl-C again kills them.");
         tokio::spawn(async move {
             shutdown.next().await;
@@ -167,7 +176,7 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
 /// Something for the person at the terminal.
 fn say(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{text}");
+        note(text);
     }
 }
 

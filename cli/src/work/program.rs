@@ -55,7 +55,6 @@ impl Program {
             }
         };
         match status {
-            Ok(status) if status.success() => Ok(()),
             Ok(status) => {
                 // Processes that it has left behind would hold the pipe open.
                 group.kill();
@@ -63,7 +62,7 @@ impl Program {
                     Some(tail) => tail.text().await,
                     None => String::new(),
                 };
-                Err(failure(status, &said))
+                if status.success() { Ok(()) } else { Err(failure(status, &said)) }
             }
             Err(error) => Err(Failure::new(format!("cannot wait for the command: {error}"))),
         }

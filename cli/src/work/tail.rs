@@ -36,7 +36,7 @@ impl Tail {
         Tail { end, copying }
     }
 
-    /// The end of what the command wrote, on one line; the command has ended.
+    /// The end of what the command wrote, on one line, when all of it is copied; the command has ended.
     pub(super) async fn text(mut self) -> String {
         let _ = tokio::time::timeout(READ_ON, &mut self.copying).await;
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);

@@ -98,6 +98,25 @@ async fn bad_lines_do_not_affect_others() {
 }
 
 #[tokio::test]
+async fn a_refused_id_holds_up_no_later_batch() {
+    let dev = Dev::start().await;
+    let ids: Vec<String> = (0..1_500).map(|n| format!("m{n}")).collect();
+    let lines: String = ids.iter().map(|id| format!("{{\"id\": \"{id}\"}}\n")).collect();
+    assert_eq!(dev.call_with(&["msg", "enqueue", "q", "--file", "-"], &lines).await.code, Some(0));
+    let each =
+        |verb: &'static str| [&["msg", verb, "q"], &ids.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat();
+    assert_eq!(dev.call(&each("cancel")).await.code, Some(0));
+    let mut some = each("redrive");
+    some.insert(3, "no message");
+    let redriven = dev.call(&some).await;
+    assert_eq!(redriven.code, Some(1), "{redriven:?}");
+    assert!(redriven.stderr.contains("1 of 1501 were refused"), "{}", redriven.stderr);
+    assert_eq!(redriven.json().len(), 1_501);
+    assert_eq!(dev.ok(&["queue", "describe", "q"]).await["depth"]["pending"], 1_500);
+    dev.stop().await;
+}
+
+#[tokio::test]
 async fn q24_many_messages_say_that_they_created_their_queue() {
     let dev = Dev::start().await;
     let line = "{\"id\": \"m\"}\n";

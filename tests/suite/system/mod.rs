@@ -9,6 +9,7 @@ mod archived;
 mod bench;
 mod bucket;
 mod cassandra;
+mod closed_pipes;
 mod compact;
 mod configuration;
 mod consent;

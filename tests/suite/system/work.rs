@@ -59,6 +59,20 @@ async fn the_reason_is_the_signal_that_killed_it() {
 }
 
 #[tokio::test]
+async fn all_that_a_successful_command_wrote_to_stderr_is_copied() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q"]).await;
+    dev.ok(&["msg", "enqueue", "q"]).await;
+    let args = ["--json", "--server", dev.url(), "work", "q", "--exec", "seq 1 20000 >&2"];
+    let mut worker = Running::start_logged(program::command(&args));
+    for line in 1..=20_000 {
+        assert_eq!(worker.line().await, line.to_string());
+    }
+    assert!(worker.stop().await.success());
+    dev.stop().await;
+}
+
+#[tokio::test]
 async fn metadata_keys_do_not_collide() {
     let dev = Dev::start().await;
     dev.ok(&["queue", "create", "q"]).await;

@@ -5,6 +5,7 @@ use crate::config::{ConfigFile, Overrides, RedisFlags, load, redis_with};
 use crate::error::CliError;
 use crate::output::{Output, grouped};
 use crate::serving::cannot_assemble;
+use crate::terminal::note;
 use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: RepublishArgs, output: Output) -> Result<(), CliEr
         let mut printed = Instant::now();
         let progress = |done: &Republished| {
             if printed.elapsed() >= EVERY {
-                eprintln!("{name}: {} counters", grouped(done.counters));
+                note(&format!("{name}: {} counters", grouped(done.counters)));
                 printed = Instant::now();
             }
         };

@@ -1,6 +1,7 @@
 //! How far a long comparison is, on stderr.
 
 use crate::output::grouped;
+use crate::terminal::note;
 use std::time::{Duration, Instant};
 
 /// The time between two lines. A comparison that takes less prints none.
@@ -67,7 +68,7 @@ impl Progress {
 
     fn print(&mut self) {
         if self.printed.elapsed() >= EVERY {
-            eprintln!("{}", self.line());
+            note(&self.line());
             self.printed = Instant::now();
         }
     }
