@@ -165,12 +165,13 @@ impl Shared {
         self.is_restoring.load(Relaxed)
     }
 
-    /// Takes a piece of a dump. `None`: a bug has left the set half-changed.
-    pub(crate) fn restore(&self, mode: Mode, piece: &[u8]) -> Option<Result<(), Refusal>> {
+    /// Takes a piece of a dump; and whether the restore has failed by it. `None`: a bug has left the set half-changed.
+    pub(crate) fn restore(&self, mode: Mode, piece: &[u8]) -> Option<(Result<(), Refusal>, bool)> {
         let mut held = self.lock()?;
+        let had_failed = held.set().has_failed();
         let taken = held.restore(mode, piece);
         self.is_restoring.store(held.set().is_restoring(), Relaxed);
-        Some(taken)
+        Some((taken, !had_failed && held.set().has_failed()))
     }
 
     /// The set, whatever happened to it; for a snapshot that has to say something.

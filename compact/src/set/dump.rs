@@ -38,6 +38,12 @@ pub(super) mod kind {
     pub(crate) const TOKENS: u8 = 10;
 }
 
+/// Closes a piece with its checksum.
+fn seal(piece: &mut Vec<u8>) {
+    let sum = crc32c::crc32c(piece);
+    piece.extend_from_slice(&sum.to_le_bytes());
+}
+
 /// The version of the format.
 pub(super) const VERSION: u64 = 2;
 /// Bytes from which a piece is complete.
@@ -92,8 +98,7 @@ pub struct Dump<'a> {
 impl<'a> Dump<'a> {
     fn flush(&mut self) {
         if self.piece.len() > 0 {
-            let sum = crc32c::crc32c(&self.piece.0);
-            self.piece.0.extend_from_slice(&sum.to_le_bytes());
+            seal(&mut self.piece.0);
             (self.emit)(&self.piece.0);
             self.piece.0.clear();
         }
@@ -201,6 +206,13 @@ impl<'a> Dump<'a> {
 }
 
 impl CounterSet {
+    /// The piece that ends a restore for good, as one does that was taken in part. For a replica and a log, which get only what was taken.
+    pub fn failed_piece() -> Vec<u8> {
+        let mut piece = vec![kind::FAILED];
+        seal(&mut piece);
+        piece
+    }
+
     /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables, also of one whose pieces are still to come; the ranges of
     /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
     /// have ended so far, so that the later ones follow in the copy too. If a piece has failed, the copy takes no further ones either.

@@ -75,9 +75,8 @@ impl CounterSet {
         let forgotten = self.tokens.forget(self.options.token_window_ms, now_ms);
         let mut more = forgotten | self.cache.step();
         for _ in 0..GROUPS_STEP {
-            let seed = self.shape.seed;
             let split = match &mut self.tables {
-                Tables::Random(random) => random.advance_any(seed),
+                Tables::Random(random) => random.advance_any(&self.shape),
                 Tables::Rising(_) => false,
             };
             let moved = split || self.convert_a_group();

@@ -93,7 +93,9 @@ pub(super) fn tree(
         let serial = *leaves;
         *leaves += 1;
         has_room(mode, u64::from(*leaves))?;
-        return Ok(Node::Leaf(Leaf { serial, depth, table: shape.table(0) }));
+        // The only table is the first one of a set.
+        let table = if depth == 0 { shape.first_table() } else { shape.table(0) };
+        return Ok(Node::Leaf(Leaf { serial, depth, table }));
     }
     let lower = tree(reader, depth + 1, shape, mode, leaves)?;
     let upper = tree(reader, depth + 1, shape, mode, leaves)?;

@@ -104,14 +104,21 @@ impl Split {
         (table, found)
     }
 
-    /// Moves a record to its half.
-    fn adopt(&mut self, id: u64, hash: Hash, record: &Record) {
+    /// Moves a record to its half, with the values that the schema still has.
+    fn adopt(&mut self, id: u64, hash: Hash, record: &Record, shape: &Shape) {
+        let values = shape.live(record);
+        if values.is_empty() {
+            return;
+        }
         let half = self.half(hash);
-        self.halves[half].table.adopt(id, hash, record);
+        let table = &mut self.halves[half].table;
+        let found = table.make_room(id, hash);
+        table.store(id, hash, found, &values);
     }
 
     /// Moves the records of the next group.
-    fn move_group(&mut self, seed: u64) {
+    fn move_group(&mut self, shape: &Shape) {
+        let seed = shape.seed;
         let Split { old, halves, next_group, .. } = self;
         let layout = old.table.layout_of(*next_group);
         let are_same = [0, 1].map(|half: usize| halves[half].table.has_layout(layout));
@@ -121,25 +128,25 @@ impl Split {
         };
         let records: Vec<_> = old.table.slot_records(*next_group).map(place).collect();
         touch(records.iter().map(|(_, hash, half, _)| halves[*half].table.approach(*hash)));
+        let mut others = Vec::new();
         for (id, hash, half, bytes) in records {
             let table = &mut halves[half].table;
-            if bytes.is_some_and(|bytes| are_same[half] && table.insert_bytes(id, hash, bytes).is_some()) {
-                continue;
+            if bytes.is_none_or(|bytes| !are_same[half] || table.insert_bytes(id, hash, bytes).is_none()) {
+                others.push((id, hash, old.table.record(id, hash, old.table.find(id, hash))));
             }
-            let record = old.table.record(id, hash, old.table.find(id, hash));
-            table.adopt(id, hash, &record);
         }
         old.table.leave_group(*next_group, seed);
         *next_group += 1;
+        others.into_iter().for_each(|(id, hash, record)| self.adopt(id, hash, &record, shape));
     }
 
     /// Moves the records of a group, or afterwards one of the extend dictionary. Returns whether there are more.
-    fn step(&mut self, seed: u64) -> bool {
+    fn step(&mut self, shape: &Shape) -> bool {
         let groups = self.old.table.geometry().groups;
         if self.next_group < groups {
-            self.move_group(seed);
+            self.move_group(shape);
         } else if let Some((id, hash, record)) = self.old.table.extend.pop() {
-            self.adopt(id, hash, &record);
+            self.adopt(id, hash, &record, shape);
         }
         self.next_group < groups || self.old.table.extend.len() > 0
     }
@@ -251,7 +258,7 @@ impl Random {
         if let Node::Splitting(split) = self.node_mut(hash).1
             && split.is_due()
         {
-            self.advance(hash, shape.seed);
+            self.advance(hash, shape);
         }
         match self.node_mut(hash).1 {
             Node::Leaf(Leaf { table, .. }) => match table.insert(id, hash) {
@@ -268,8 +275,8 @@ impl Random {
     }
 
     /// Advances the split of an id's table by one step.
-    fn advance(&mut self, hash: Hash, seed: u64) {
-        let left = advance(self.node_mut(hash).1, seed);
+    fn advance(&mut self, hash: Hash, shape: &Shape) {
+        let left = advance(self.node_mut(hash).1, shape);
         self.leave(left);
     }
 
@@ -283,9 +290,9 @@ impl Random {
     }
 
     /// Advances the first split by one step, if its memory is ready. Returns whether it was.
-    pub(crate) fn advance_any(&mut self, seed: u64) -> bool {
+    pub(crate) fn advance_any(&mut self, shape: &Shape) -> bool {
         let hash = self.any_split().filter(|(_, split)| split.is_ready()).map(|(hash, _)| hash);
-        hash.inspect(|hash| self.advance(*hash, seed)).is_some()
+        hash.inspect(|hash| self.advance(*hash, shape)).is_some()
     }
 
     /// Makes the memory of a segment of the first split ready. Returns whether there was one.
@@ -386,9 +393,9 @@ fn find_paths(node: &Node, hash: Hash, depth: u32, paths: &mut Vec<(u32, Hash)>)
 }
 
 /// Advances a split by one step. One that has moved all records is replaced by its halves, and returned.
-fn advance(node: &mut Node, seed: u64) -> Option<Leaf> {
+fn advance(node: &mut Node, shape: &Shape) -> Option<Leaf> {
     let Node::Splitting(split) = node else { return None };
-    if split.step(seed) {
+    if split.step(shape) {
         return None;
     }
     let Node::Splitting(split) = std::mem::replace(node, Node::Moving) else { unreachable!("it is a split") };

@@ -94,6 +94,11 @@ impl CounterSet {
         CounterSet::restore(set, Mode::Apply, piece, &mut InMemory)
     }
 
+    /// Whether a piece was taken in part.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.restoring, Restoring::Failed)
+    }
+
     /// Whether pieces of the set are still to come.
     pub fn is_restoring(&self) -> bool {
         !matches!(self.restoring, Restoring::Complete)
@@ -106,7 +111,7 @@ impl CounterSet {
         reader: &mut Reader<'_>,
         files: &mut dyn PageFiles,
     ) -> Result<(), Refusal> {
-        if matches!(self.restoring, Restoring::Failed) {
+        if self.has_failed() {
             return Err(Refusal::invalid("an earlier piece of this dump failed; delete the key and restore all of it"));
         }
         if mode == Mode::Decide {
@@ -199,7 +204,9 @@ impl CounterSet {
         } else {
             // The restore searches for the slot of each record again, so the table may have a lower bound than the dumped one.
             let probes = probe_max.clamp(1, self.options.probes_max() as u32);
-            Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes)
+            let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probes);
+            // As the first table of a new set: a small set has no table.
+            if rising.parts.is_empty() && !is_cold { table.without_memory() } else { table }
         };
         let part = Part { first, serial, body: Body::Hot(table) };
         has_room(mode, rising.parts.len() as u64 + 1)?;
@@ -381,7 +388,9 @@ impl CounterSet {
             Found::Absent => match &mut self.tables {
                 Tables::Rising(rising) => rising.adopt(id, hash, &record, &self.shape),
                 Tables::Random(random) => {
-                    random.find_mut(id, hash).0.adopt(id, hash, &record);
+                    let (table, _) = random.find_mut(id, hash);
+                    table.start_for_new_id(&self.shape.numbers);
+                    table.adopt(id, hash, &record);
                 }
             },
             found => {

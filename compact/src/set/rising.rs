@@ -112,9 +112,7 @@ impl Rising {
             self.roll(0, id, shape);
         }
         let place = self.place(id).expect("there is a part");
-        if let Some(Part { body: Body::Hot(first), .. }) = self.parts.first_mut() {
-            first.start_for_new_id(&shape.numbers);
-        }
+        self.start_for_new_id(shape);
         if place + 1 < self.parts.len() {
             let table = self.hot(place);
             let found = table.make_room(id, hash);
@@ -160,6 +158,13 @@ impl Rising {
         }
         let found = self.seat(id, hash, shape);
         Ok((self.hot(self.parts.len() - 1), found))
+    }
+
+    /// The share of a new id in the start of the first table.
+    fn start_for_new_id(&mut self, shape: &Shape) {
+        if let Some(Part { body: Body::Hot(first), .. }) = self.parts.first_mut() {
+            first.start_for_new_id(&shape.numbers);
+        }
     }
 
     /// Gives an id that is absent from the last table a place there.
@@ -390,6 +395,7 @@ impl Rising {
 
     /// A restore gives an absent id of a hot table a place, with its record.
     pub(crate) fn adopt(&mut self, id: u64, hash: Hash, record: &Record, shape: &Shape) {
+        self.start_for_new_id(shape);
         match self.place(id) {
             Some(place) if place + 1 < self.parts.len() => {
                 self.hot(place).adopt(id, hash, record);

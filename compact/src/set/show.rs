@@ -20,7 +20,8 @@ pub enum Figure {
 
 impl From<u64> for Figure {
     fn from(number: u64) -> Figure {
-        Figure::Number(i64::try_from(number).unwrap_or(i64::MAX))
+        // The protocol has no greater number.
+        i64::try_from(number).map_or_else(|_| Figure::Text(number.to_string()), Figure::Number)
     }
 }
 

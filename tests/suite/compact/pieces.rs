@@ -132,6 +132,8 @@ fn w4_a_dump_that_failed_has_failed_after_a_restart_too() {
             let args = format!("--aof-use-rdb-preamble {preamble}");
             let mut node = Setup::new(engine).args(&args).cold(disk.path()).start();
             disk.leave(20 << 10);
+            let replica = Setup::new(engine).without_fsync().start();
+            replica.follow(&node);
             let failed = pieces.iter().position(|piece| send(&mut node.wire(), "k", piece).code().is_some());
             let rest = failed.map(|failed| &pieces[failed + 1..]).expect("the disk is full");
             let is_restoring = |node: &Node| node.wire().run("CT.INFO k").field("restoring").int();
@@ -140,13 +142,21 @@ fn w4_a_dump_that_failed_has_failed_after_a_restart_too() {
                 refused.into_iter().all(|refused| refused.contains("an earlier piece of this dump failed"))
             };
             assert!(is_restoring(&node) == 1 && are_refused(&node));
+            replica.has_caught_up_with(&node);
+            replica.wire().done("REPLICAOF NO ONE");
+            assert!(is_restoring(&replica) == 1 && are_refused(&replica), "{engine:?} {preamble}");
             disk.make_room();
             node.wire().done("COPY k copy");
             assert_eq!(node.wire().run("CT.INFO copy").field("restoring").int(), 1);
-            node.rewrite_log();
-            node.kill();
-            node.start_again();
-            assert!(is_restoring(&node) == 1 && are_refused(&node), "{engine:?} {preamble}");
+            // The log has the commands themselves, and then what they have made.
+            for rewrites in [false, true] {
+                if rewrites {
+                    node.rewrite_log();
+                }
+                node.kill();
+                node.start_again();
+                assert!(is_restoring(&node) == 1 && are_refused(&node), "{engine:?} {preamble} {rewrites}");
+            }
             node.wire().done("UNLINK k");
             pieces.iter().for_each(|piece| assert_eq!(send(&mut node.wire(), "k", piece).text(), "OK"));
             assert_eq!((node.digest("k"), is_restoring(&node)), (source.digest("cold"), 0));

@@ -1,6 +1,6 @@
 //! `CT.INFO`, `CT.TABLES`, `CT.CHECK`, `CT.GIVEUP` and `CT.SCAN`.
 
-use super::parse::{cursor, id};
+use super::parse::{count, cursor};
 use super::{Call, Command, Stop, Unread};
 use crate::value::Shared;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Command for Tables {
     fn run(call: &Call<'_>) -> Result<(), Stop> {
         let from = match call.args.len() {
             2 => 0,
-            4 if call.args.get(2).eq_ignore_ascii_case(b"FROM") => id(call.args.get(3))?,
+            4 if call.args.get(2).eq_ignore_ascii_case(b"FROM") => count(call.args.get(3))?,
             4 => return Err(Stop::text("ERR syntax error")),
             _ => return Err(Stop::Arity),
         };
@@ -133,7 +133,7 @@ impl Command for Scan {
         let from = cursor(call.args.get(2))?;
         let count = match call.args.len() {
             3 => SCAN_COUNT,
-            5 if call.args.get(3).eq_ignore_ascii_case(b"COUNT") => id(call.args.get(4))?,
+            5 if call.args.get(3).eq_ignore_ascii_case(b"COUNT") => count(call.args.get(4))?,
             _ => return Err(Stop::text("ERR syntax error")),
         };
         let key = call.open_read();

@@ -33,6 +33,11 @@ pub(super) fn id(text: &[u8]) -> Result<u64, Stop> {
     unsigned(text).ok_or_else(not_an_id)
 }
 
+/// A number of ids, or of a table.
+pub(super) fn count(text: &[u8]) -> Result<u64, Stop> {
+    unsigned(text).ok_or_else(not_a_number)
+}
+
 /// Where a scan or a check goes on.
 pub(super) fn cursor(text: &[u8]) -> Result<u128, Stop> {
     wide(text).ok_or(Stop::text("ERR a cursor is 0, or what the command before has returned"))

@@ -6,6 +6,7 @@ use crate::context::{Level, log};
 use crate::raw;
 use crate::value::{Held, Value};
 use std::ffi::c_int;
+use tallystone_compact::{CounterSet, Mode};
 
 /// `CT.RESTORE key piece`
 pub(super) struct Restore;
@@ -56,7 +57,13 @@ fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {
         held.restore(call.mode(), piece)?;
         key.put(Value::from_held(held))?;
     } else {
-        key.set_in_any_state()?.restore(call.mode(), piece).ok_or(Stop::Broken)??;
+        let (taken, has_failed) = key.set_in_any_state()?.restore(call.mode(), piece).ok_or(Stop::Broken)?;
+        if has_failed && call.mode() == Mode::Decide {
+            // Otherwise the log and the replicas would take the next piece as if this one had never come.
+            let failed = CounterSet::failed_piece();
+            call.context.replicate_packed(c"CT.RESTORE", &call.args.raw_from(1)[..1], &failed);
+        }
+        taken?;
     }
     call.context.reply_ok();
     call.context.replicate_verbatim();

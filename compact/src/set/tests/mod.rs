@@ -8,6 +8,7 @@ mod left;
 mod overlays;
 mod pieces;
 mod serials;
+mod small;
 
 use super::{CounterSet, Job, Mode};
 use crate::cold::{Fetched, FileId, Folded, PAGE_BYTES, Page, PageFault, PageRef};
