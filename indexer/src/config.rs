@@ -47,14 +47,17 @@ impl HistoryConfig {
     /// The options of the embedded store; `None`: none is configured.
     pub fn options(&self) -> Option<EmbeddedOptions> {
         let path = self.file.clone()?;
-        let own = |group: &HistoryGroup| Some((group.prefix.clone(), group.retention_ms?));
-        let retentions = self.groups.iter().filter_map(own).collect();
+        // Also of groups without their own: a shorter prefix would apply to their queues.
+        let retention = |group: &HistoryGroup| (group.prefix.clone(), group.retention_ms.unwrap_or(self.retention_ms));
+        let retentions = self.groups.iter().map(retention).collect();
         Some(EmbeddedOptions { path, retention_ms: self.retention_ms, retentions, max_bytes: self.bytes_max })
     }
 
-    /// The prefixes of queues whose events have a separate topic, and the topics.
-    pub fn topics(&self) -> Vec<(String, String)> {
-        self.groups.iter().filter_map(|group| Some((group.prefix.clone(), group.topic.clone()?))).collect()
+    /// The prefixes of queues, and the topics of their events. `others`: the topic of a group without its own, so that the topic of a
+    /// shorter prefix does not apply to its queues.
+    pub fn topics(&self, others: &str) -> Vec<(String, String)> {
+        let topic = |group: &HistoryGroup| group.topic.clone().unwrap_or_else(|| others.to_owned());
+        self.groups.iter().map(|group| (group.prefix.clone(), topic(group))).collect()
     }
 }
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tallystone_model::{Loss, State};
 
-/// Losses in one query. The server's limit of conditions is 1,024 where it has little memory.
-const LOSSES: usize = 400;
+/// Losses in one query: each has three conditions, and the server's limit of conditions is 1,024 where it has little memory.
+const LOSSES: usize = 300;
 /// Groups in one response.
 const PAGE: usize = 1_000;
 
@@ -128,7 +128,7 @@ fn states() -> Value {
 fn indices(cluster: &Cluster, query: &DepthQuery) -> String {
     match &query.queues {
         Queues::One(queue) => cluster.group_of(queue.as_str()).names.current.clone(),
-        Queues::WithPrefix(_) => cluster.all_messages(),
+        Queues::WithPrefix(_) | Queues::NotInternal(_) => cluster.all_messages(),
     }
 }
 
@@ -138,7 +138,7 @@ fn filter(cluster: &Cluster, query: &DepthQuery, losses: Option<&[Loss]>) -> Fil
     let filter = filter.within("priority", query.priority_min, query.priority_max);
     let filter = match &query.queues {
         Queues::One(_) => filter,
-        Queues::WithPrefix(_) => cluster.in_their_group(filter),
+        Queues::WithPrefix(_) | Queues::NotInternal(_) => cluster.in_their_group(filter),
     };
     match losses {
         Some(losses) => filter.uncertain_by(losses),

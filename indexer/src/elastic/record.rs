@@ -82,8 +82,11 @@ impl<'a> Placed<'a> {
             let target = Target { index: &place.transitions, id: &id, version: None };
             bulk.push(*number, &Action::Create(target), Some(&HistoricDocument::of(recorded)));
             if let Some(payload) = PayloadDocument::of(recorded) {
-                let target = Target { index: &place.payloads(), id: &key, version: None };
-                bulk.push(*number, &Action::Create(target), Some(&payload));
+                // An errored message may keep more of its payload than others: the longest part stays, whichever comes first.
+                let version =
+                    ExternalVersion::above(recorded.event.payload.as_ref().map_or(0, |bytes| bytes.len() as u64));
+                let target = Target { index: &place.payloads(), id: &key, version };
+                bulk.push(*number, &Action::Index(target), Some(&payload));
             }
         }
     }

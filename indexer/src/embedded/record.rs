@@ -23,7 +23,9 @@ const NEWER: &str = "UPDATE current SET version = ?5, gone = ?6, state = ?7, cha
 const PAIR: &str = "INSERT OR IGNORE INTO pairs (queue, key, value, enqueued_at_ms, sequence, shard) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const PAYLOAD: &str = "INSERT OR IGNORE INTO payloads (queue, sequence, shard, payload) VALUES (?1, ?2, ?3, ?4)";
+/// An errored message may keep more of its payload than others: the longest part stays, whichever comes first.
+const PAYLOAD: &str = "INSERT INTO payloads (queue, sequence, shard, payload) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT DO UPDATE SET payload = excluded.payload WHERE length(excluded.payload) > length(payload)";
 
 /// Writes the events. Returns those that no row can hold.
 pub(super) fn record(write: &mut WriteTransaction, events: &[Recorded]) -> rusqlite::Result<Vec<Rejected>> {

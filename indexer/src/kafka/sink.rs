@@ -5,6 +5,7 @@ use crate::groups::longest_prefix;
 use crate::wire::{self, EVENT, Encoder, LOSS, TYPE_HEADER, WATERMARK};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,18 +19,13 @@ pub const WATERMARK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes events to Kafka. It buffers at most 64 MiB, unless the property `queue.buffering.max.kbytes` differs.
 pub struct KafkaSink {
-    /// The first one has the events of all queues that no other one has.
-    topics: Vec<QueuesTopic>,
+    /// Each once.
+    topics: Vec<Topic>,
+    /// Prefixes of the names of queues, and their topics. The first one has all queues that no other one has.
+    routes: Vec<(String, String)>,
     producer: Producer,
     /// Whether the topics existed at the last write.
     topics_exist: AtomicBool,
-}
-
-/// The topic of some queues.
-struct QueuesTopic {
-    /// The queues whose names begin so, unless a longer prefix fits.
-    prefix: String,
-    topic: Topic,
 }
 
 impl KafkaSink {
@@ -41,22 +37,21 @@ impl KafkaSink {
     /// The same with further topics, each for the queues whose names begin with a prefix. The longest prefix applies.
     pub fn with_topics(options: &KafkaOptions, topics: &[(String, String)]) -> Result<KafkaSink, KafkaConfigError> {
         let others = (String::new(), options.topic.clone());
-        let topic = |(prefix, topic): &(String, String)| {
-            let topic = Topic::events(&KafkaOptions { topic: topic.clone(), ..options.clone() })?;
-            Ok(QueuesTopic { prefix: prefix.clone(), topic })
-        };
-        let topics: Result<_, KafkaConfigError> = std::iter::once(&others).chain(topics).map(topic).collect();
-        Ok(KafkaSink { topics: topics?, producer: Producer::new(options)?, topics_exist: AtomicBool::new(false) })
+        let routes: Vec<(String, String)> = std::iter::once(&others).chain(topics).cloned().collect();
+        let names: BTreeSet<&String> = routes.iter().map(|(_, topic)| topic).collect();
+        let topic = |name: &String| Topic::events(&KafkaOptions { topic: name.clone(), ..options.clone() });
+        let topics = names.into_iter().map(topic).collect::<Result<_, KafkaConfigError>>()?;
+        Ok(KafkaSink { topics, routes, producer: Producer::new(options)?, topics_exist: AtomicBool::new(false) })
     }
 
     /// The topic of a queue.
     fn topic_of(&self, queue: &QueueName) -> &str {
-        longest_prefix(&self.topics, |topic| &topic.prefix, queue.as_str()).topic.name()
+        &longest_prefix(&self.routes, |(prefix, _)| prefix, queue.as_str()).1
     }
 
     async fn ensure_topics(&self) -> Result<(), KafkaError> {
         if !self.topics_exist.load(Ordering::Relaxed) {
-            for QueuesTopic { topic, .. } in &self.topics {
+            for topic in &self.topics {
                 topic.ensure().await?;
             }
             self.topics_exist.store(true, Ordering::Relaxed);
@@ -107,7 +102,7 @@ impl KafkaSink {
         self.ensure_topics().await?;
         let value = wire::encode_watermark(up_to_ms);
         let mut partitions = Vec::new();
-        for QueuesTopic { topic, .. } in &self.topics {
+        for topic in &self.topics {
             partitions.push((topic, topic.partitions().await?));
         }
         let delivery = self.producer.begin()?;
@@ -132,7 +127,7 @@ impl KafkaSink {
         use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
         if matches!(error.rdkafka_error_code(), Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition)) {
             self.topics_exist.store(false, Ordering::Relaxed);
-            for QueuesTopic { topic, .. } in &self.topics {
+            for topic in &self.topics {
                 topic.forget_partitions().await;
             }
         }

@@ -39,7 +39,7 @@ impl History {
             history.embedded = Some(Arc::new(embedded));
         }
         if let Some(options) = config.kafka.options()? {
-            let sink = KafkaSink::with_topics(&options, &config.history.topics())
+            let sink = KafkaSink::with_topics(&options, &config.history.topics(&options.topic))
                 .map_err(|error| AssemblyError::History(error.to_string()))?;
             history.kafka = Some(sink);
         }

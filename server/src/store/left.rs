@@ -33,6 +33,17 @@ impl Shared {
         Ok(forgotten)
     }
 
+    /// Removes the name of a deleted shard without an outbox.
+    pub(super) async fn forget_left_outbox(&self, shard: &Shard) -> Result<(), Refusal> {
+        let (key, tag) = (self.keyspace.left_outboxes(), shard.tag());
+        self.link.call(redis::cmd("SREM").arg(&key).arg(&tag)).await?;
+        // A queue that was created again and deleted meanwhile has an outbox to be read.
+        if self.without_outbox(vec![tag.clone()]).await?.is_empty() {
+            self.link.call(redis::cmd("SADD").arg(&key).arg(&tag)).await?;
+        }
+        Ok(())
+    }
+
     /// Those of these names that have no outbox.
     async fn without_outbox(&self, tags: Vec<String>) -> Result<Vec<String>, Refusal> {
         let mut exist = redis::pipe();

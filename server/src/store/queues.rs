@@ -82,7 +82,7 @@ impl Shared {
     /// the only shard of its queue.
     pub(super) async fn delete_shard(&self, shard: &Shard, of: Option<&Member>) -> Result<(), Refusal> {
         // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
-        // two would lose them; if the queue stays, the relay removes it from the list.
+        // two would lose them; if the queue stays, so does the name.
         self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(shard.tag())).await?;
         let fill = |view: &View, command: &mut redis::Cmd| {
             command.arg(u8::from(view.config().queue_type.key().is_some()));

@@ -116,6 +116,13 @@ impl PartitionReader {
 
     /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
     pub(super) async fn discover(&mut self) -> Result<(), Refusal> {
+        let left: Vec<String> =
+            read(self.shared.link.call(redis::cmd("SMEMBERS").arg(self.shared.keyspace.left_outboxes())).await?)?;
+        for shard in left.iter().filter_map(|tag| Shard::of_tag(tag)) {
+            self.watch(shard.clone()).await?;
+            self.check_left(&shard).await?;
+        }
+        // After them: the queue of a shard that is read no longer may be created again meanwhile.
         // Only the names are known here: a shard is registered before it is created.
         for name in self.registered(self.shared.keyspace.queues()).await? {
             self.watch(Shard::first(&QueueName::parse("queue", &name)?)).await?;
@@ -125,15 +132,25 @@ impl PartitionReader {
                 self.watch(shard).await?;
             }
         }
-        let left: Vec<String> =
-            read(self.shared.link.call(redis::cmd("SMEMBERS").arg(self.shared.keyspace.left_outboxes())).await?)?;
-        for shard in left.iter().filter_map(|tag| Shard::of_tag(tag)) {
-            self.watch(shard.clone()).await?;
-            self.check_left(&shard).await?;
-        }
         // The others are gone.
         self.reached.clear();
         Ok(())
+    }
+
+    /// The ids of the first and the last entry that announces a queue. A stream keeps some hundred.
+    async fn announced(&self) -> Result<Option<(String, String)>, Refusal> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.shared.keyspace.new_queues()).arg("-").arg("+");
+        let entries: Vec<(String, Value)> = read(self.shared.link.call(&command).await?)?;
+        let mut ids = entries.into_iter().map(|(id, _)| id);
+        let first = ids.next();
+        Ok(first.map(|first| (first.clone(), ids.next_back().unwrap_or(first))))
+    }
+
+    /// Whether announcements behind the last one that was read may have been trimmed: unless the stream reaches back to that one.
+    async fn may_lack_new_queues(&self) -> Result<bool, Refusal> {
+        let announced = self.announced().await?;
+        Ok(announced.is_none_or(|(first, _)| entry_id(&first) > entry_id(&self.new_queues)))
     }
 
     /// All names of a registry.
@@ -152,23 +169,18 @@ impl PartitionReader {
         }
     }
 
-    /// Checks a shard in the list of left outboxes. It leaves the list if its queue exists (again), or if its outbox is
-    /// empty; otherwise it stays.
+    /// Checks a shard in the list of left outboxes. It leaves the list, and is read no longer, when its queue is deleted and its outbox is
+    /// empty. While the queue exists, or is about to be created again, it stays: a deletion lists it before it deletes, so what is not in
+    /// the list may have an outbox that no other relay would find.
     async fn check_left(&mut self, shard: &Shard) -> Result<(), Refusal> {
-        // Removed first: a deletion of the queue that happens meanwhile adds it again.
-        self.shared.link.call(redis::cmd("SREM").arg(self.shared.keyspace.left_outboxes()).arg(shard.tag())).await?;
-        if self.shared.state(shard).await?.is_some() {
+        if self.shared.state(shard).await?.is_some()
+            || self.shared.is_registered(shard).await?
+            || self.remove_until(shard, 0).await? != Some(0)
+        {
             return Ok(());
         }
-        match self.remove_until(shard, 0).await? {
-            Some(0) => drop(self.positions.remove(shard)),
-            _ => drop(
-                self.shared
-                    .link
-                    .call(redis::cmd("SADD").arg(self.shared.keyspace.left_outboxes()).arg(shard.tag()))
-                    .await?,
-            ),
-        }
+        self.shared.forget_left_outbox(shard).await?;
+        self.positions.remove(shard);
         Ok(())
     }
 
@@ -200,6 +212,8 @@ impl PartitionReader {
     /// Waits for new events, at most for `wait`, and returns a bounded number of them. `walks`: finds all shards first.
     pub(super) async fn read(&mut self, walks: bool, wait: Duration) -> Result<Read, Refusal> {
         if walks {
+            // The walk finds the queues of all earlier entries: each was registered before it was announced.
+            self.new_queues = self.announced().await?.map_or_else(|| "0".to_owned(), |(_, last)| last);
             self.discover().await?;
         }
         let behind: Vec<Shard> =
@@ -243,7 +257,8 @@ impl PartitionReader {
         for (key, entries) in found.into_iter().flatten() {
             if key == self.shared.keyspace.new_queues() {
                 let entries: Vec<(String, Value)> = read(entries)?;
-                new_queues = Some(entries.into_iter().next_back().map_or(String::new(), |(id, _)| id));
+                new_queues =
+                    entries.first().map(|(id, _)| entry_id(id).0).zip(entries.last().map(|(id, _)| id.clone()));
                 continue;
             }
             let shard = by_key.get(key.as_str()).copied();
@@ -254,10 +269,13 @@ impl PartitionReader {
             }
             decoded.push((shard, entries));
         }
-        if let Some(last) = new_queues {
+        if let Some((first_ms, last)) = new_queues {
             answer.new_queues = true;
-            // A queue is registered before it is created: if no queue was registered, no event is missing.
-            answer.complete_to_ms = 0;
+            // A queue is announced before it is created: no event of it is earlier. The ids of a stream may be ahead of the clock, tests
+            // have another clock, and the first announcements may have been trimmed.
+            let is_known =
+                self.shared.options.clock.argument() == 0 && first_ms <= now_ms && !self.may_lack_new_queues().await?;
+            answer.complete_to_ms = if is_known { answer.complete_to_ms.min(first_ms.saturating_sub(1)) } else { 0 };
             self.new_queues = last;
         }
         for (shard, entries) in decoded {
@@ -329,11 +347,8 @@ impl PartitionReader {
         if offset <= next {
             return Ok(0);
         }
-        // None if the queue was created again, or if another relay was faster: then the shard says that the earlier events
-        // were acknowledged. An offset that is ahead is one of a new timeline, whose mark no sink has yet (lib/timeline).
-        let acked = self.shared.state(shard).await?.map_or(offset, |state| state.acked);
-        let from = if acked > offset { next } else { acked.max(next) };
-        Ok(offset - from)
+        let state = self.shared.state(shard).await?;
+        Ok(state.map_or(0, |state| missing(next, offset, state.acked, state.timeline_begin)))
     }
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
@@ -365,9 +380,38 @@ impl PartitionReader {
     }
 }
 
+/// How many events are missing between the next one and an entry at this offset, by the state of the shard. None if the queue was created
+/// again, or if another relay was faster: then the shard says that the earlier events were acknowledged. An acknowledged offset that is
+/// ahead of the entry, and before the begin of the timeline, is one of a new timeline whose mark no sink has yet (lib/timeline).
+fn missing(next: u64, offset: u64, acked: u64, timeline_begin: u64) -> u64 {
+    let from = if acked > offset && acked < timeline_begin { next } else { acked.min(offset).max(next) };
+    offset - from
+}
+
+/// The id of an entry of a stream: its time (Unix ms), and its number within that.
+fn entry_id(id: &str) -> (u64, u64) {
+    let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
+    (ms.parse().unwrap_or_default(), number.parse().unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn q19_what_another_relay_has_acknowledged_meanwhile_is_not_missing() {
+        assert_eq!(missing(71, 95, 71, 0), 24, "trimmed, and not acknowledged");
+        assert_eq!(missing(71, 95, 80, 0), 15);
+        assert_eq!(missing(71, 95, 95, 0), 0);
+        assert_eq!(missing(71, 95, 100, 0), 0, "another relay has acknowledged this entry, too");
+        assert_eq!(missing(71, 95, 100, 50), 0, "in a timeline that began before");
+        assert_eq!(
+            missing(71, 95, 990, 1_000),
+            24,
+            "in a timeline that has begun since, ten events are not acknowledged"
+        );
+        assert_eq!(missing(71, 95, 1_000, 1_000), 0, "or all of them are");
+    }
 
     #[test]
     fn x1_what_a_reader_expects_after_it_has_begun_again_is_not_read() {

@@ -161,6 +161,12 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a shard is in its registry: it exists, or is about to be created or removed.
+    pub(super) async fn is_registered(&self, shard: &Shard) -> Result<bool, Refusal> {
+        let (registry, name) = self.registered(shard);
+        Ok(self.link.call(redis::cmd("ZSCORE").arg(registry).arg(name)).await? != Value::Nil)
+    }
+
     /// The registry of a shard, and its name in it.
     pub(super) fn registered(&self, shard: &Shard) -> (String, String) {
         match shard.number {

@@ -75,7 +75,7 @@ async fn q19_one_indexer_reads_the_topics_of_all_groups() {
     };
     config.history.groups = vec![group("billing", true), group("mail", false)];
 
-    let sink = KafkaSink::with_topics(&topic, &config.history.topics()).expect("a sink");
+    let sink = KafkaSink::with_topics(&topic, &config.history.topics(&topic.topic)).expect("a sink");
     let store = Elastic::new(config.elasticsearch.options(&config.history).expect("an address")).expect("good options");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let mut running = Running::start(indexer(&config).expect("a host"), listener).expect("it runs");

@@ -63,6 +63,17 @@ async fn q19_exactly_the_lost_events_are_counted() {
     let queue = fixture.queue("q").await;
     queue.put([message("a", 1), message("b", 1)]).await;
     assert_eq!(read().await, (4, 0));
+    // Deleted with an empty outbox, created again, deleted with unread events and created once more, between two reads.
+    queue.purge(true).await;
+    assert_eq!(read().await, (4, 0));
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let queue = fixture.queue("q").await;
+    queue.put([message("a", 1)]).await;
+    queue.purge(true).await;
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let queue = fixture.queue("q").await;
+    queue.put([message("a", 1), message("b", 1)]).await;
+    assert_eq!(read().await, (5, 0));
     // Events given up by a trim.
     queue.take(1).await;
     queue.take(1).await;

@@ -3,8 +3,8 @@
 use super::batch::DeadLetter;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic, TopicSpec};
-use tokio::sync::OnceCell;
 
 /// Longer reasons are cut; a store's error may quote a whole document.
 const REASON_CHARS_MAX: usize = 1_000;
@@ -14,11 +14,12 @@ pub fn dead_letter_topic(options: &KafkaOptions) -> String {
     format!("{}.dead", options.topic)
 }
 
-/// Writes dead letters. Creates the topic at the first one.
+/// Writes dead letters. Creates the topic at the first one, and again if it was deleted.
 pub(super) struct DeadLetters {
     topic: Topic,
     producer: Producer,
-    ensured: OnceCell<()>,
+    /// Whether the topic existed at the last write.
+    topic_exists: AtomicBool,
 }
 
 impl DeadLetters {
@@ -33,15 +34,26 @@ impl DeadLetters {
             is_compacted: false,
         };
         let (topic, producer) = (Topic::new(options, spec)?, Producer::new(options)?);
-        Ok(DeadLetters { topic, producer, ensured: OnceCell::new() })
+        Ok(DeadLetters { topic, producer, topic_exists: AtomicBool::new(false) })
     }
 
     /// Returns once Kafka has acknowledged all letters.
     pub(super) async fn send(&self, source_topic: &str, letters: &[DeadLetter]) -> Result<(), KafkaError> {
+        use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
         if letters.is_empty() {
             return Ok(());
         }
-        self.ensured.get_or_try_init(|| self.topic.ensure()).await?;
+        if !self.topic_exists.load(Relaxed) {
+            self.topic.ensure().await?;
+        }
+        let sent = self.send_all(source_topic, letters).await;
+        let error = sent.as_ref().err().and_then(KafkaError::rdkafka_error_code);
+        self.topic_exists
+            .store(!matches!(error, Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition)), Relaxed);
+        sent
+    }
+
+    async fn send_all(&self, source_topic: &str, letters: &[DeadLetter]) -> Result<(), KafkaError> {
         match self.deliver(source_topic, letters, Content::Whole).await {
             // At least one is larger than Kafka accepts. Below, each is sent alone, and those without their content:
             // their headers name the source record.

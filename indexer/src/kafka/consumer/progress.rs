@@ -55,6 +55,8 @@ impl<S: HistoryStore> Progress<S> {
     /// Drops the watermarks that are not reported yet: they no longer hold.
     pub(super) fn forget(&mut self) {
         self.reached.clear();
+        // What it could not report would come back.
+        self.report = None;
     }
 
     /// Notes how a report ended; warns once per outage.

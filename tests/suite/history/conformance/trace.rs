@@ -12,6 +12,7 @@ over_history_stores!(
     q20_a_trace_has_every_message_of_an_id,
     q20_a_trace_comes_in_pages,
     q20_the_first_events_payload_is_in_the_trace,
+    q22_the_longest_kept_part_of_a_payload_is_in_the_trace,
     q23_a_completed_message_has_its_result_in_trace_and_search,
     q20_an_unknown_id_has_an_empty_trace,
     q20_a_missing_version_is_left_out,
@@ -107,6 +108,23 @@ async fn q20_a_trace_comes_in_pages<S: HistoryUnderTest>(history: &HistoryFixtur
     assert_eq!((past.transitions, past.more), (Vec::new(), false));
     let within = history.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 2, 5))).await;
     assert_eq!(within.transitions, all[12..]);
+}
+
+async fn q22_the_longest_kept_part_of_a_payload_is_in_the_trace<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let part = |bytes: &'static [u8]| Some(bytes.into());
+    for (id, newest_first) in [("in order", false), ("newest first", true)] {
+        let life = history.life(id).payload(b"beg").enqueued().after(1).leased("w").after(1).completed();
+        let mut events = events_of(&[life]);
+        events.last_mut().expect("an event").event.payload = part(b"begin");
+        if newest_first {
+            events.reverse();
+        }
+        for event in events {
+            history.record_and_show(&[event]).await;
+        }
+        let message = history.trace(id).await.message.expect("a message");
+        assert_eq!(message.payload.as_deref(), Some(&b"begin"[..]), "{id}");
+    }
 }
 
 async fn q20_the_first_events_payload_is_in_the_trace<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
