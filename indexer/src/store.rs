@@ -2,6 +2,7 @@
 //! (Q20, Q21).
 
 use std::collections::{BTreeMap, BTreeSet};
+use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_model::{Loss, MessageId, QueueName, Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage, TracedTransition};
 
@@ -68,6 +69,8 @@ pub struct Trace {
 pub struct SearchQuery {
     /// The queue.
     pub queue: Option<QueueName>,
+    /// Without a queue: whether to leave out internal queues.
+    pub without_internal: bool,
     /// One of these states.
     pub states: BTreeSet<State>,
     /// All of these pairs.
@@ -88,6 +91,17 @@ pub struct SearchQuery {
     pub limit: usize,
     /// Only messages after this position.
     pub after: Option<SearchPosition>,
+}
+
+impl SearchQuery {
+    /// The queues that are searched.
+    pub fn queues(&self) -> Queues {
+        match (&self.queue, self.without_internal) {
+            (Some(queue), _) => Queues::One(queue.clone()),
+            (None, true) => Queues::NotInternal(String::new()),
+            (None, false) => Queues::WithPrefix(String::new()),
+        }
+    }
 }
 
 /// The position of a message in the order of a search: latest enqueued first, then highest sequence, then by queue and
@@ -136,6 +150,8 @@ pub enum Queues {
     One(QueueName),
     /// The queues whose names begin so; empty: all queues.
     WithPrefix(String),
+    /// The same, except internal queues.
+    NotInternal(String),
 }
 
 impl Queues {
@@ -144,6 +160,7 @@ impl Queues {
         match self {
             Queues::One(queue) => queue.as_str() == name,
             Queues::WithPrefix(prefix) => name.starts_with(prefix),
+            Queues::NotInternal(prefix) => name.starts_with(prefix) && !name.starts_with(INTERNAL_QUEUES),
         }
     }
 }

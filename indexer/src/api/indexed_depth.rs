@@ -1,13 +1,15 @@
 //! rpc IndexedDepth (Q20).
 
 use super::token::Pages;
+use super::visible::leaves_out_internal;
 use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
 use crate::store::{DepthQuery, GroupBy, Grouping, HistoryStore, Queues};
 use tallystone_model::limits::{METADATA_KEY_BYTES_MAX, QUEUE_NAME_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;
 use tallystone_proto::queue::v1::StateCounts;
-use tonic::Status;
+use tallystone_serving::Access;
+use tonic::{Request, Status};
 
 const GROUPS: usize = 100;
 const GROUPS_MAX: usize = 1_000;
@@ -16,11 +18,18 @@ const LOSSES_MAX: usize = 1_000;
 
 pub(super) async fn handle(
     store: &impl HistoryStore,
-    mut request: pb::IndexedDepthRequest,
+    request: Request<pb::IndexedDepthRequest>,
 ) -> Result<pb::IndexedDepthResponse, Status> {
+    let access = Access::of(request.extensions());
+    let mut request = request.into_inner();
     let page_token = std::mem::take(&mut request.page_token);
     let page_size = fields::count("page_size", std::mem::take(&mut request.page_size), GROUPS, GROUPS_MAX)?;
-    let query = query(&request)?;
+    let mut query = query(&request)?;
+    if let Queues::WithPrefix(prefix) = &query.queues
+        && leaves_out_internal(&access, prefix)
+    {
+        query.queues = Queues::NotInternal(prefix.clone());
+    }
     let by = group_by(&request)?;
     let pages = Pages { rpc: "IndexedDepth", request };
     let after: Option<String> = pages.position(&page_token, now_ms())?;

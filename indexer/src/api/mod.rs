@@ -100,7 +100,7 @@ impl<S: HistoryStore> History for HistoryApi<S> {
         &self,
         request: Request<IndexedDepthRequest>,
     ) -> Result<Response<IndexedDepthResponse>, Status> {
-        self.call(request, |request| indexed_depth::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| indexed_depth::handle(&*self.store, request)).await
     }
 
     async fn repair_messages(

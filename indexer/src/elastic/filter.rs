@@ -6,6 +6,7 @@ use crate::store::Queues;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tallystone_model::Loss;
+use tallystone_model::names::INTERNAL_QUEUES;
 
 /// Conditions that must all be true.
 #[derive(Clone, Default)]
@@ -59,8 +60,11 @@ impl Filter {
             Queues::One(queue) => self.term("queue", queue.as_str()),
             Queues::WithPrefix(prefix) if prefix.is_empty() => self,
             Queues::WithPrefix(prefix) => {
-                self.0.push(json!({ "prefix": { "queue": { "value": prefix } } }));
+                self.0.push(begins_with(prefix));
                 self
+            }
+            Queues::NotInternal(prefix) => {
+                self.queues(&Queues::WithPrefix(prefix.clone())).unless(begins_with(INTERNAL_QUEUES))
             }
         }
     }
@@ -92,6 +96,11 @@ impl Filter {
     pub(super) fn query(self) -> Value {
         json!({ "bool": { "filter": self.0 } })
     }
+}
+
+/// The name of the message's queue begins so.
+fn begins_with(prefix: &str) -> Value {
+    json!({ "prefix": { "queue": { "value": prefix } } })
 }
 
 /// A wildcard pattern that matches only this text.
@@ -131,6 +140,17 @@ mod tests {
         assert_eq!(Filter::default().range("at_ms", None, None).query(), Filter::default().query());
         let query = Filter::default().range("at_ms", Some(1), Some(2)).query();
         assert_eq!(query["bool"]["filter"][0], json!({ "range": { "at_ms": { "gte": 1, "lt": 2 } } }));
+    }
+
+    #[test]
+    fn s4_internal_queues_are_left_out() {
+        let conditions = |prefix: &str| {
+            let query = Filter::default().queues(&Queues::NotInternal(prefix.to_owned())).query();
+            query["bool"]["filter"].as_array().cloned().unwrap_or_default()
+        };
+        let not_internal = json!({ "bool": { "must_not": [{ "prefix": { "queue": { "value": "rollup/" } } }] } });
+        assert_eq!(conditions(""), std::slice::from_ref(&not_internal));
+        assert_eq!(conditions("r"), [json!({ "prefix": { "queue": { "value": "r" } } }), not_internal]);
     }
 
     #[test]

@@ -48,10 +48,7 @@ fn body(filter: Filter, after: Option<SearchPosition>, size: usize) -> Value {
 }
 
 fn filter(query: &SearchQuery) -> Filter {
-    let mut filter = Filter::default().pairs(&query.metadata);
-    if let Some(queue) = &query.queue {
-        filter = filter.term("queue", queue.as_str());
-    }
+    let mut filter = Filter::default().pairs(&query.metadata).queues(&query.queues());
     if !query.states.is_empty() {
         filter = filter.any_of("state", query.states.iter().map(|state| state.name()));
     }
@@ -73,12 +70,14 @@ fn filter(query: &SearchQuery) -> Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Queues;
     use tallystone_model::{QueueName, State};
 
     #[test]
     fn the_query_has_every_condition() {
         let query = SearchQuery {
             queue: QueueName::parse("queue", "q").ok(),
+            without_internal: false,
             states: [State::Running, State::Errored].into(),
             metadata: [("k".to_owned(), "v".to_owned())].into(),
             worker: "w".to_owned(),
@@ -96,6 +95,15 @@ mod tests {
         assert!(filters.contains(&json!({ "terms": { "state": ["running", "errored"] } })), "{body}");
         assert!(filters.contains(&json!({ "term": { "gone": false } })), "{body}");
         assert!(body.get("search_after").is_none(), "{body}");
+    }
+
+    #[test]
+    fn s4_a_search_of_all_queues_may_leave_out_internal_ones() {
+        let all = SearchQuery { include_gone: true, ..SearchQuery::default() };
+        let filtered = |query: &SearchQuery| filter(query).query();
+        let without = Filter::default().queues(&Queues::NotInternal(String::new())).query();
+        assert_eq!(filtered(&SearchQuery { without_internal: true, ..all.clone() }), without);
+        assert_ne!(filtered(&all), without);
     }
 
     #[test]

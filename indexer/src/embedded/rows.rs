@@ -88,7 +88,7 @@ pub(super) fn matching_queues(connection: &Connection, queues: &Queues) -> rusql
             let number = queue_number(connection, queue)?;
             return Ok(number.into_iter().map(|number| (number, queue.to_string())).collect());
         }
-        Queues::WithPrefix(prefix) => prefix,
+        Queues::WithPrefix(prefix) | Queues::NotInternal(prefix) => prefix,
     };
     let mut select = connection.prepare_cached("SELECT number, name FROM queues WHERE name >= ? ORDER BY name")?;
     let mut rows = select.query([prefix])?;
@@ -98,7 +98,32 @@ pub(super) fn matching_queues(connection: &Connection, queues: &Queues) -> rusql
         if !name.starts_with(prefix.as_str()) {
             break;
         }
-        matching.push((row.get(0)?, name));
+        if queues.contains(&name) {
+            matching.push((row.get(0)?, name));
+        }
     }
     Ok(matching)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_internal_queues_are_left_out() {
+        let connection = Connection::open_in_memory().expect("a database");
+        connection.execute_batch(include_str!("schema.sql")).expect("the schema");
+        for (number, name) in [(1, "q"), (2, "rollup"), (3, "rollup/views/0of1"), (4, "s")] {
+            connection
+                .execute("INSERT INTO queues (number, name) VALUES (?, ?)", rusqlite::params![number, name])
+                .expect("a row");
+        }
+        let names = |queues: Queues| {
+            let matching = matching_queues(&connection, &queues).expect("rows");
+            matching.into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Queues::WithPrefix(String::new())), ["q", "rollup", "rollup/views/0of1", "s"]);
+        assert_eq!(names(Queues::NotInternal(String::new())), ["q", "rollup", "s"]);
+        assert_eq!(names(Queues::NotInternal("r".to_owned())), ["rollup"]);
+    }
 }

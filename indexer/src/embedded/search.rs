@@ -1,7 +1,7 @@
 //! Messages by their fields.
 
 use super::plan::{choose, walks};
-use super::rows::{MESSAGE_COLUMNS, message, queue_number};
+use super::rows::{MESSAGE_COLUMNS, matching_queues, message};
 use crate::{SearchPosition, SearchQuery};
 use rusqlite::Connection;
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use tallystone_proto::history::v1::IndexedMessage;
 
 pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::Result<Vec<IndexedMessage>> {
     let mut found = Vec::new();
-    for (queue, name) in queues(connection, query)? {
+    for (queue, name) in matching_queues(connection, &query.queues())? {
         let driver = choose(connection, queue, query)?;
         for walk in walks(driver, queue, query, MESSAGE_COLUMNS) {
             let sql = walk.other_conditions(query).in_order(query, &name);
@@ -29,13 +29,4 @@ pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::
 fn rank(message: &IndexedMessage) -> (Reverse<u64>, Reverse<u64>, String, u16) {
     let SearchPosition { enqueued_at_ms, sequence, queue, shard } = SearchPosition::of(message);
     (Reverse(enqueued_at_ms), Reverse(sequence), queue, shard)
-}
-
-fn queues(connection: &Connection, query: &SearchQuery) -> rusqlite::Result<Vec<(i64, String)>> {
-    if let Some(name) = &query.queue {
-        let number = queue_number(connection, name)?;
-        return Ok(number.into_iter().map(|number| (number, name.to_string())).collect());
-    }
-    let mut select = connection.prepare_cached("SELECT number, name FROM queues ORDER BY name")?;
-    select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }

@@ -1,12 +1,12 @@
-//! rpc ListQueues (Q2, Q9). A caller gets the queues that it may read (S4).
+//! rpc ListQueues (Q2, Q9). A caller gets the queues that it may read, and no name of another one (S4).
 
 use super::depth::ages;
 use super::{queue_config, status, wire};
 use crate::engine::{Engine, shard};
 use futures::{StreamExt, TryStreamExt, stream};
 use tallystone_model::limits::QUEUE_NAME_BYTES_MAX;
-use tallystone_model::names::check_text;
-use tallystone_model::store::Queue;
+use tallystone_model::names::{INTERNAL_QUEUES, check_text};
+use tallystone_model::store::{Page, Queue};
 use tallystone_model::{QueueName, Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_serving::{Access, Right};
@@ -14,6 +14,9 @@ use tonic::{Request, Status};
 
 /// How many depths are requested from the store at once.
 const AT_ONCE: usize = 64;
+/// The most pages of queues that a rule denies to the caller, and that one call passes in a row.
+const FURTHER_PAGES_MAX: usize = 10;
+const DENIED: &str = "has too many queues in a row that a rule denies to the caller; send more of a name that it may read, or larger pages";
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
@@ -25,8 +28,10 @@ pub(super) async fn handle<S: Store>(
     check_text("prefix", &request.prefix, 0, QUEUE_NAME_BYTES_MAX).map_err(status::of_call)?;
     check_text("page_token", &request.page_token, 0, QUEUE_NAME_BYTES_MAX).map_err(status::of_call)?;
     let store = &engine.context.store;
-    let page = store.list_queues(&request.prefix, &request.page_token, limit).await.map_err(status::of_call)?;
-    let visible = page.items.into_iter().filter(|queue| access.allows(Right::Read, queue.name.as_str()));
+    let may_read = |name: &QueueName| access.allows(Right::Read, name.as_str());
+    let scan = scan(access.patterns(Right::Read), &request.prefix);
+    let page = readable(&**store, &scan, &request.page_token, limit, may_read).await;
+    let Page { items, next_cursor } = page.map_err(status::of_call)?;
     let measure = async |name: &QueueName| {
         let depth = store.depth(&shard(name), None).await?;
         Ok((depth, ages(&**store, name, &depth).await?))
@@ -42,6 +47,182 @@ pub(super) async fn handle<S: Store>(
         Err(refusal) => Err(status::of_call(refusal)),
     };
     let summaries: Vec<Option<pb::QueueSummary>> =
-        stream::iter(visible).map(summary).buffered(AT_ONCE).try_collect().await?;
-    Ok(pb::ListQueuesResponse { queues: summaries.into_iter().flatten().collect(), next_page_token: page.next_cursor })
+        stream::iter(items).map(summary).buffered(AT_ONCE).try_collect().await?;
+    Ok(pb::ListQueuesResponse { queues: summaries.into_iter().flatten().collect(), next_page_token: next_cursor })
+}
+
+/// Where a list looks for queues.
+struct Scan {
+    ranges: Vec<Names>,
+    /// There may be many internal queues, and no pattern of the caller grants anything on them.
+    passes_internal: bool,
+}
+
+/// Names of queues that are read from the store together, in order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Names {
+    begin: String,
+    /// The begin is the only one.
+    is_one: bool,
+}
+
+/// The names with this prefix that a caller with these patterns may read, and perhaps more: in order, each once.
+fn scan(patterns: Option<Vec<String>>, prefix: &str) -> Scan {
+    let Some(patterns) = patterns else {
+        return Scan { ranges: vec![Names { begin: prefix.to_owned(), is_one: false }], passes_internal: false };
+    };
+    let within = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(begin) if prefix.starts_with(begin) => Some(Names { begin: prefix.to_owned(), is_one: false }),
+        Some(begin) => begin.starts_with(prefix).then(|| Names { begin: begin.to_owned(), is_one: false }),
+        None => pattern.starts_with(prefix).then(|| Names { begin: pattern.clone(), is_one: true }),
+    };
+    let mut all: Vec<Names> = patterns.iter().filter_map(within).collect();
+    all.sort_unstable();
+    let mut ranges: Vec<Names> = Vec::with_capacity(all.len());
+    for names in all {
+        let has_it = |range: &Names| range == &names || !range.is_one && names.begin.starts_with(&range.begin);
+        if !ranges.last().is_some_and(has_it) {
+            ranges.push(names);
+        }
+    }
+    let passes_internal = !patterns.iter().any(|pattern| pattern.starts_with(INTERNAL_QUEUES));
+    Scan { ranges, passes_internal }
+}
+
+/// A page of the queues in these ranges that the caller may read. Its cursor is the name of the last of them: the last name that was read
+/// from the store may be one that the caller may not know.
+async fn readable<S: Store>(
+    store: &S,
+    scan: &Scan,
+    after: &str,
+    limit: usize,
+    may_read: impl Fn(&QueueName) -> bool + Send + Sync,
+) -> Result<Page<Queue>, Refusal> {
+    let (mut items, mut further_pages) = (Vec::new(), 0);
+    for Names { begin, is_one } in &scan.ranges {
+        // All its names come before, too.
+        if after > begin.as_str() && !after.starts_with(begin.as_str()) {
+            continue;
+        }
+        let mut cursor = if after >= begin.as_str() { after.to_owned() } else { String::new() };
+        loop {
+            let length = if *is_one { 1 } else { limit + 1 - items.len() };
+            let page = store.list_queues(begin, &cursor, length).await?;
+            let before = items.len();
+            let is_listed = |queue: &Queue| (!is_one || queue.name.as_str() == begin) && may_read(&queue.name);
+            items.extend(page.items.into_iter().filter(is_listed));
+            if items.len() > limit {
+                items.truncate(limit);
+                let next_cursor = items.last().map(|last| last.name.to_string()).unwrap_or_default();
+                return Ok(Page { items, next_cursor });
+            }
+            if *is_one || page.next_cursor.is_empty() {
+                break;
+            }
+            cursor = page.next_cursor;
+            if scan.passes_internal && cursor.starts_with(INTERNAL_QUEUES) {
+                cursor = format!("{INTERNAL_QUEUES}\x7f");
+            }
+            further_pages = if items.len() == before { further_pages + 1 } else { 0 };
+            if further_pages > FURTHER_PAGES_MAX {
+                return Err(Refusal::invalid("prefix", DENIED));
+            }
+        }
+    }
+    Ok(Page { items, next_cursor: String::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tallystone_model::QueueConfig;
+    use tallystone_model::oracle::Oracle;
+    use tallystone_serving::{Rule, Rules};
+
+    /// A store with so many queues `a/…`, and with three queues `b/…`.
+    async fn store(others: usize) -> Oracle {
+        let store = Oracle::new(Arc::default());
+        let names = (0..others).map(|n| format!("a/{n:05}"));
+        for name in names.chain(["b/1", "b/2", "b/3"].map(str::to_owned)) {
+            let name = QueueName::parse("name", &name).unwrap();
+            store.create_queue(&name, QueueConfig::default()).await.unwrap();
+        }
+        store
+    }
+
+    /// The names of a page and its cursor, for a caller with these rules.
+    async fn page(store: &Oracle, rules: &[&str], prefix: &str, after: &str, limit: usize) -> Result<String, Refusal> {
+        let rules: Rules = rules.iter().map(|rule| rule.parse::<Rule>().unwrap()).collect();
+        let may_read = |name: &QueueName| rules.on(Right::Read, name.as_str()).is_granted();
+        let scan = scan(Some(rules.patterns(Right::Read)), prefix);
+        let page = readable(store, &scan, after, limit, may_read).await?;
+        let names: Vec<&str> = page.items.iter().map(|queue| queue.name.as_str()).collect();
+        Ok(format!("{}|{}", names.join(" "), page.next_cursor))
+    }
+
+    #[tokio::test]
+    async fn s4_the_pages_of_a_list_name_only_queues_that_may_be_read() {
+        let store = store(2_500).await;
+        let (b, all) = (&["read:b/*"][..], &["read:*"][..]);
+        let some = &["read:b/3", "read:a/00007", "read:b/1", "read:none", "admin:b/1*"][..];
+        for (rules, prefix, after, limit, expected) in [
+            (b, "", "", 1, "b/1|b/1"),
+            (b, "", "b/1", 1, "b/2|b/2"),
+            (b, "", "b/2", 1, "b/3|"),
+            (b, "", "b/3", 1, "|"),
+            (b, "", "", 2, "b/1 b/2|b/2"),
+            (b, "", "", 3, "b/1 b/2 b/3|"),
+            (b, "", "a/9", 3, "b/1 b/2 b/3|"),
+            (b, "", "c", 3, "|"),
+            (b, "a/", "", 3, "|"),
+            (b, "b/2", "", 3, "b/2|"),
+            (&["read:none*"], "", "", 1, "|"),
+            (&["create:*"], "", "", 1_000, "|"),
+            (&[], "", "", 1_000, "|"),
+            (all, "", "a/02499", 2, "b/1 b/2|b/2"),
+            (some, "", "", 9, "a/00007 b/1 b/3|"),
+            (some, "", "", 1, "a/00007|a/00007"),
+            (some, "", "a/00007", 1, "b/1|b/1"),
+            (some, "", "b/1", 1, "b/3|"),
+            (&["read:b/*", "deny:read:b/2"], "", "b/1", 1, "b/3|"),
+        ] {
+            let found = page(&store, rules, prefix, after, limit).await;
+            assert_eq!(found, Ok(expected.to_owned()), "{rules:?} {prefix:?}: {limit} after {after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn s4_a_caller_without_rules_gets_all_queues() {
+        let store = store(1).await;
+        let internal = QueueName::parse("name", "rollup/a").unwrap();
+        store.create_queue(&internal, QueueConfig::default()).await.unwrap();
+        let (mut names, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = readable(&store, &scan(None, ""), &after, 2, |_| true).await.unwrap();
+            names.extend(page.items.iter().map(|queue| queue.name.to_string()));
+            after = page.next_cursor;
+            if after.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(names, ["a/00000", "b/1", "b/2", "b/3", "rollup/a"]);
+    }
+
+    #[tokio::test]
+    async fn s4_a_list_passes_internal_queues_and_a_bounded_number_of_denied_ones() {
+        let store = store(50).await;
+        for name in (0..50).map(|n| format!("{INTERNAL_QUEUES}{n:02}")).chain(["z".to_owned()]) {
+            store.create_queue(&QueueName::parse("name", &name).unwrap(), QueueConfig::default()).await.unwrap();
+        }
+        assert_eq!(page(&store, &["read:*"], "", "b/2", 1).await, Ok("b/3|b/3".to_owned()));
+        assert_eq!(page(&store, &["read:*"], "", "b/3", 1).await, Ok("z|".to_owned()));
+        let internal = page(&store, &["read:*", "read:rollup/*"], "", "b/3", 1).await;
+        assert_eq!(internal, Ok("rollup/00|rollup/00".to_owned()));
+        let denied = &["read:*", "deny:read:a/*"];
+        let refused = page(&store, denied, "", "", 1).await.unwrap_err();
+        assert!(matches!(&refused, Refusal::Invalid { field: "prefix", why } if !why.contains("a/")), "{refused:?}");
+        assert_eq!(page(&store, denied, "", "", 10).await, Ok("b/1 b/2 b/3 z|".to_owned()));
+        assert_eq!(page(&store, denied, "b/", "", 1).await, Ok("b/1|b/1".to_owned()));
+    }
 }

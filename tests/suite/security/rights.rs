@@ -1,12 +1,14 @@
 //! S4: what a caller may do. The calls of every service are made with and without their right.
 
 use super::secured::{Listening, Principals, Secured, refused};
+use crate::system::program::until;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use std::path::Path;
 use std::time::Duration;
 use tallystone_client::{
-    Cancellation, Code, Completion, CounterClient, Dequeue, Error, NamespaceConfig, NewAdd, NewMessage,
+    Cancellation, Code, Completion, CounterClient, DepthQuery, Dequeue, Error, GroupBy, NamespaceConfig, NewAdd,
+    NewMessage, Queues, Search,
 };
 use tallystone_client::{Client, QueueConfig};
 use tallystone_proto::queue::v1::EnqueueStreamResponse;
@@ -262,6 +264,74 @@ async fn s4_lists_have_what_the_caller_may_read() {
         other => panic!("no refusal: {other:?}"),
     };
     assert_eq!(of("b/1").await, of("b/9").await);
+}
+
+#[tokio::test]
+async fn s4_the_pages_of_a_list_do_not_name_what_the_caller_may_not_read() {
+    let (place, mut principals) = (Secured::new().await, Principals::default());
+    let admin = principals.add("admin", &["admin:*"], ["", ""]);
+    let without_rights = principals.add("without", &[], ["", ""]);
+    let reader = principals.add("reader", &["read:b/*", "deny:read:b/2"], ["", ""]);
+    let server = start(&place, &principals, &[]).await;
+    for queue in ["a/1", "a/2", "b/1", "b/2", "b/3", "c/1"] {
+        server.client(&admin).create_queue(queue, QueueConfig::simple()).await.expect("a queue");
+    }
+    // All names of all pages, those of their tokens included.
+    let named = async |token: &str| {
+        let (client, mut page_token, mut named) = (server.client(token), String::new(), Vec::new());
+        loop {
+            let page = client.list_queues("", 1, &page_token).await.expect("a list");
+            named.extend(page.items.into_iter().map(|summary| summary.queue.name));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return named;
+            }
+            named.push(format!("token {page_token}"));
+        }
+    };
+    assert_eq!(named(&without_rights).await, Vec::<String>::new());
+    assert_eq!(named(&reader).await, ["b/1", "token b/1", "b/3"]);
+}
+
+#[tokio::test]
+async fn s4_history_of_internal_queues_needs_a_rule_for_them() {
+    const INTERNAL: &str = "rollup/views/0of1";
+    let (place, mut principals) = (Secured::new().await, Principals::default());
+    let counters = principals.add("counters", &["admin:rollup/*"], ["", ""]);
+    let producer = principals.add("producer", &["produce:*", "create:*"], ["", ""]);
+    let reader = principals.add("reader", &["read:*"], ["", ""]);
+    let both = principals.add("both", &["read:*", "read:rollup/*"], ["", ""]);
+    let (history, config) = (place.path("history.db"), place.path("t.toml"));
+    std::fs::write(&config, "[outbox]\ninternal_queues = true\n").expect("a file");
+    let server = start(&place, &principals, &["--history-file", &history, "--config", &config]).await;
+    enqueue(&server.client(&producer), "q", "a").await.expect("an Enqueue");
+    enqueue(&server.client(&counters), INTERNAL, "cats").await.expect("an Enqueue");
+    let found = async |token: &str| {
+        let found = server.client(token).search_messages(Search::default()).await.expect("an answer");
+        let mut queues: Vec<String> = found.messages.into_iter().map(|message| message.queue).collect();
+        queues.sort();
+        queues
+    };
+    until("history has both messages", async || found(&both).await == ["q", INTERNAL]).await;
+    assert_eq!(found(&reader).await, ["q"]);
+    let depth = |prefix: &str| {
+        let queues = Queues::WithPrefix(prefix.to_owned());
+        DepthQuery { group_by: Some(GroupBy::Queue), ..DepthQuery::of(queues) }
+    };
+    let counted = async |token: &str, prefix: &str| {
+        let answer = server.client(token).indexed_depth(depth(prefix)).await.expect("an answer");
+        let queues: Vec<String> = answer.groups.into_iter().map(|group| group.value).collect();
+        assert_eq!(answer.depth.pending, queues.len() as u64, "one message each");
+        queues
+    };
+    for prefix in ["", "q", "r", "rollup"] {
+        let of_all: Vec<&str> = ["q", INTERNAL].into_iter().filter(|queue| queue.starts_with(prefix)).collect();
+        let of_users: Vec<&str> = of_all.iter().copied().filter(|queue| *queue != INTERNAL).collect();
+        assert_eq!(counted(&both, prefix).await, of_all, "{prefix:?}");
+        assert_eq!(counted(&reader, prefix).await, of_users, "{prefix:?}");
+    }
+    assert_eq!(counted(&both, "rollup/").await, [INTERNAL]);
+    assert_eq!(refused(server.client(&reader).indexed_depth(depth("rollup/")).await), denied());
 }
 
 #[tokio::test]

@@ -84,8 +84,14 @@ impl FromStr for Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let denial = if self.is_denial { "deny:" } else { "" };
-        let star = if matches!(self.pattern, Pattern::Prefix(_)) { "*" } else { "" };
-        write!(f, "{denial}{}:{}{star}", self.right, self.pattern.text())
+        write!(f, "{denial}{}:{}", self.right, self.pattern)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let star = if matches!(self, Pattern::Prefix(_)) { "*" } else { "" };
+        write!(f, "{}{star}", self.text())
     }
 }
 
@@ -120,12 +126,19 @@ impl Rules {
         })
     }
 
-    /// The right on every name that begins so. With all names, it leaves out internal queues, whose history is not kept.
+    /// The right on every name that begins so. Where internal queues are among others, this says nothing of them: an answer leaves them
+    /// out, unless the caller has the right on all internal queues.
     pub fn on_all_of(&self, right: Right, prefix: &str) -> Verdict<'_> {
         self.decide(right, |rule| match rule.is_denial {
             true => rule.pattern.matches_any_of(prefix),
             false => rule.pattern.matches_all_of(prefix) && rule.may_grant(prefix),
         })
+    }
+
+    /// The patterns that grant a right, as they are written.
+    pub fn patterns(&self, right: Right) -> Vec<String> {
+        let granting = self.0.iter().filter(|rule| !rule.is_denial && rule.concerns(right));
+        granting.map(|rule| rule.pattern.to_string()).collect()
     }
 
     fn decide(&self, right: Right, matches: impl Fn(&Rule) -> bool) -> Verdict<'_> {
@@ -196,5 +209,7 @@ mod tests {
             assert!(!may(&["read:*", denial], "a/"), "{denial}");
         }
         assert!(may(&["read:*", "deny:read:b"], "a/"));
+        // Internal queues are left out of the first, and alone in the second.
+        assert!(may(&["read:*"], "rollup") && !may(&["read:*"], "rollup/") && may(&["read:rollup/*"], "rollup/"));
     }
 }
