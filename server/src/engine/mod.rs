@@ -125,17 +125,26 @@ impl<S: Store> Engine<S> {
         bytes: usize,
         may_create: bool,
     ) -> Items<Enqueued> {
+        // A tenant may have to be read first: that waits for the store, too. The place stays that of all messages if some are refused.
+        let place = self.place_of(Verb::Enqueue, queue, items.len(), bytes)?;
         let Some(tenant) = self.context.tenants.of(queue) else {
-            return self.add(queue, items, bytes, may_create).await;
+            return self.add(queue, items, bytes, may_create, place).await;
         };
         let admission = tenant.admit(&items).await?;
         admission.filter(&mut items);
-        let answers = if items.is_empty() { Vec::new() } else { self.add(queue, items, bytes, may_create).await? };
+        let answers =
+            if items.is_empty() { Vec::new() } else { self.add(queue, items, bytes, may_create, place).await? };
         Ok(admission.merge(answers))
     }
 
-    async fn add(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize, may_create: bool) -> Items<Enqueued> {
-        let place = self.place_of(Verb::Enqueue, queue, items.len(), bytes)?;
+    async fn add(
+        &self,
+        queue: &QueueName,
+        items: Vec<NewMessage>,
+        bytes: usize,
+        may_create: bool,
+        place: RoomPlace,
+    ) -> Items<Enqueued> {
         let command = |recipient| Command::Enqueue(Call { items, bytes, may_create, recipient });
         self.through_lane(Verb::Enqueue, queue, place, command).await
     }
@@ -253,8 +262,8 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
         let store = &self.context.store;
         check_shards(name, config.shards)?;
-        let creating = self.creating(name).await;
-        if let Some(creating) = &creating
+        let mut creating = self.creating(name).await;
+        if let Some(creating) = &mut creating
             && is_absent(store.get_queue(name).await)?
         {
             creating.check_new(&config).await?;
@@ -266,8 +275,8 @@ impl<S: Store> Engine<S> {
     pub(crate) async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let store = &self.context.store;
         check_shards(name, patch.shards.unwrap_or(1))?;
-        let changing = self.creating(name).await;
-        if let Some(changing) = &changing {
+        let mut changing = self.creating(name).await;
+        if let Some(changing) = &mut changing {
             let declared = store.get_queue(name).await?.config.indexes.len();
             let more = patch.indexes.as_ref().map_or(0, |indexes| indexes.len().saturating_sub(declared));
             changing.check_changed(patch.lease_ms, more as u64).await?;

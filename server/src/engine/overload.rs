@@ -2,7 +2,8 @@
 
 use super::tests::{Rig, id_of, queue, request};
 use super::*;
-use crate::testing::shard_of;
+use crate::config::{CreateOnEnqueue, QueueTemplates, TenantConfig, TenantConfigs};
+use crate::testing::{SOON, TestStore, shard_of};
 use std::time::Duration;
 use tallystone_model::store::LeaseRef;
 use tokio::task::JoinHandle;
@@ -68,6 +69,27 @@ async fn o8_a_caller_that_leaves_gives_its_room_to_the_next_while_the_store_stan
         call.await.unwrap().unwrap();
     }
     assert_eq!(rig.store.oracle.depth(&shard_of("q"), None).await.unwrap().pending, 3, "what was left is not sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn o8_an_enqueue_that_waits_for_a_reading_of_its_tenant_has_a_place() {
+    let (name, prefix, messages_max) = ("t".to_owned(), "q".to_owned(), Some(10));
+    let tenant = TenantConfig { name, prefix, messages_max, ..TenantConfig::default() };
+    let tenants = TenantConfigs(vec![tenant]);
+    let rig = Rig::with(&TestStore::new(), CreateOnEnqueue::Always, QueueTemplates::default(), tenants);
+    rig.store.gate.send_replace(false);
+    let leaves = rig.adds("leaves", MOST);
+    rig.store.called("list_queues", 1).await;
+    let refused = tokio::time::timeout(SOON, rig.adds("refused", MOST)).await.expect("no wait").unwrap();
+    assert!(matches!(refused, Err(Refusal::Overloaded { .. })), "{refused:?}");
+    leaves.abort();
+    settled().await;
+    let stays = rig.adds("stays", MOST);
+    settled().await;
+    assert!(!stays.is_finished());
+    rig.store.gate.send_replace(true);
+    stays.await.unwrap().unwrap()[0].as_ref().unwrap();
+    assert_eq!(rig.store.oracle.depth(&shard_of("q"), None).await.unwrap().pending, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,6 +137,38 @@ async fn s5_queues_and_their_indexes_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s5_a_caller_at_the_bounds_of_queues_and_indexes_causes_few_readings() {
+    let rig = rig(TenantConfig { queues_max: Some(2), indexes_max: Some(1), ..TenantConfig::default() });
+    let indexes = || vec![IndexKeys::parse(["k".to_owned()]).unwrap()];
+    let indexed = || QueueConfig { indexes: indexes(), ..QueueConfig::default() };
+    let create = async |name: &str, config: QueueConfig| {
+        rig.engine.create_queue(&queue(name), config).await.map(drop).map_err(|refusal| quota_of(&refusal))
+    };
+    let readings = || rig.store.calls("list_queues");
+    assert_eq!(create("t/a", indexed()).await, Ok(()));
+    let before = readings();
+    for n in 0..20 {
+        assert_eq!(create(&format!("t/i{n}"), indexed()).await, Err("indexes_max"));
+    }
+    assert_eq!(readings() - before, 2, "of the queues and of the indexes");
+    assert_eq!(create("t/b", QueueConfig::default()).await, Ok(()), "it declares none");
+    let before = readings();
+    for n in 0..20 {
+        assert_eq!(create(&format!("t/q{n}"), QueueConfig::default()).await, Err("queues_max"));
+    }
+    let patch = QueuePatch { indexes: Some(indexes()), ..QueuePatch::default() };
+    let updated = rig.engine.update_queue(&queue("t/b"), patch).await;
+    assert_eq!(quota_of(&updated.unwrap_err()), "indexes_max", "its refusal is remembered, too");
+    let enqueued = rig.engine.enqueue(&queue("t/c"), vec![NewMessage::new(id_of("a"), 0)], 0, true).await;
+    assert_eq!(quota_of(&enqueued.unwrap_err()), "queues_max");
+    assert_eq!(readings() - before, 1, "of the queues");
+    // Then it is read again, and there may be room.
+    rig.store.oracle.delete_queue(&queue("t/b")).await.unwrap();
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!(create("t/c", QueueConfig::default()).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn s5_waiters_and_subscriptions_are_bounded_over_all_queues_of_a_tenant() {
     let rig = rig(TenantConfig { waiters_max: Some(2), subscriptions_max: Some(1), ..TenantConfig::default() });
     rig.enqueue("t/a", &[]).await;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 /// Between two readings while messages come in.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two readings while messages are refused.
-const EVERY_WHEN_FULL: Duration = Duration::from_millis(100);
+/// Between two readings while messages, queues or indexes are refused.
+pub(super) const EVERY_WHEN_FULL: Duration = Duration::from_millis(100);
 /// Readings take at most one part in so many of the time.
 const SHARE_OF_TIME: u32 = 20;
 /// What Redis needs for a message beyond its id, metadata and payload: the estimate of bytes until the next reading.
@@ -65,6 +65,12 @@ struct State {
 #[derive(Clone, Copy)]
 struct Reading {
     kept: Kept,
+    time: ReadTime,
+}
+
+/// When something was read of the store, and how much of the store's time that took.
+#[derive(Clone, Copy)]
+pub(super) struct ReadTime {
     ended: Instant,
     took: Duration,
 }
@@ -128,7 +134,7 @@ impl Stock {
     }
 
     fn is_older_than(&self, every: Duration) -> bool {
-        self.state().read.is_none_or(|reading| reading.is_older_than(every))
+        self.state().read.is_none_or(|reading| reading.time.is_older_than(every))
     }
 
     /// Begins a reading in the background, if one is due and none is under way. Each Enqueue calls this: without these conditions, those
@@ -178,11 +184,13 @@ impl Stock {
         let kept = self.state().take_in(answers);
         match kept {
             Ok(kept) => {
-                let ended = Instant::now();
-                // Waiting for a partition that does not answer takes none of the store's time.
-                let took = if is_whole { ended - began } else { Duration::ZERO };
+                let mut time = ReadTime::since(began);
+                if !is_whole {
+                    // Waiting for a partition that does not answer takes none of the store's time.
+                    time.took = Duration::ZERO;
+                }
                 let mut state = self.state();
-                state.read = Some(Reading { kept, ended, took });
+                state.read = Some(Reading { kept, time });
                 state.since.subtract(&before);
                 drop(state);
                 (self.shown)(&kept);
@@ -201,9 +209,14 @@ impl Stock {
     }
 }
 
-impl Reading {
+impl ReadTime {
+    /// Of a reading that began then, and has just ended.
+    pub(super) fn since(began: Instant) -> ReadTime {
+        ReadTime { ended: Instant::now(), took: began.elapsed() }
+    }
+
     /// Whether this was read longer ago than `every`, and than it took, many times.
-    fn is_older_than(&self, every: Duration) -> bool {
+    pub(super) fn is_older_than(&self, every: Duration) -> bool {
         self.ended.elapsed() >= every.max(self.took * SHARE_OF_TIME)
     }
 }
@@ -212,7 +225,7 @@ impl State {
     /// Whether a reading after the first is to be made, and none has failed within `every`.
     fn is_due(&self, every: Duration) -> bool {
         let has_failed = self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < every);
-        !has_failed && self.read.is_some_and(|reading| reading.is_older_than(every))
+        !has_failed && self.read.is_some_and(|reading| reading.time.is_older_than(every))
     }
 
     /// What all partitions keep, of those that did not answer by their last answers.
@@ -326,6 +339,19 @@ mod tests {
         }
         yield_now().await;
         assert_eq!((source.0.load(Ordering::SeqCst), Handle::current().metrics().num_alive_tasks()), (2, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s5_a_reading_is_repeated_after_twenty_times_as_long_as_it_took() {
+        for (took_ms, again_after_ms) in [(0, 100), (5, 100), (50, 1_000)] {
+            let began = Instant::now();
+            advance(Duration::from_millis(took_ms)).await;
+            let read = ReadTime::since(began);
+            advance(Duration::from_millis(again_after_ms - 1)).await;
+            assert!(!read.is_older_than(EVERY_WHEN_FULL), "{took_ms}");
+            advance(Duration::from_millis(1)).await;
+            assert!(read.is_older_than(EVERY_WHEN_FULL), "{took_ms}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::admission::{Admission, bytes_of};
 use super::rate::Rate;
 use super::source::Source;
-use super::stock::{Bounds, Stock};
+use super::stock::{Bounds, EVERY_WHEN_FULL, ReadTime, Stock};
 use crate::config::TenantConfig;
 use crate::store::Kept;
 use metrics::{Counter, counter, gauge};
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::{NewMessage, QueueConfig, Refusal};
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// When a message or a call that a full stock has refused may be let in.
 const RETRY_FULL: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ pub(crate) struct Tenant {
     /// `None`: neither messages nor bytes are bounded.
     stock: Option<Arc<Stock>>,
     /// Held while a queue is created or changed, so that two calls do not take the same room.
-    creating: Mutex<()>,
+    creating: Mutex<Refused>,
     /// Those that are set: name, bound, refusals.
     quotas: Vec<(&'static str, u64, Counter)>,
 }
@@ -44,7 +45,42 @@ pub(crate) struct Taken {
 /// Held from before what exists is read until the queue is created or changed.
 pub(crate) struct Creating<'a> {
     tenant: &'a Tenant,
-    _alone: MutexGuard<'a, ()>,
+    refused: MutexGuard<'a, Refused>,
+}
+
+/// What new queues and indexes were last refused by.
+#[derive(Default)]
+struct Refused {
+    queues: Full,
+    indexes: Full,
+}
+
+/// How many there were when more were refused, and when that was read; `None`: the last reading left room. A caller at the bound may send a
+/// call for each of many names, and a reading walks all queues of the tenant.
+#[derive(Default)]
+struct Full(Option<(u64, ReadTime)>);
+
+impl Full {
+    /// Whether so many more are refused again without a reading: the last one was too recent.
+    fn refuses(&self, more: u64, max: Option<u64>) -> bool {
+        let (Some((count, read)), Some(max)) = (&self.0, max) else { return false };
+        more > 0 && count + more > max && !read.is_older_than(EVERY_WHEN_FULL)
+    }
+
+    /// Whether there is room for so many more, by a reading.
+    async fn has_room(
+        &mut self,
+        more: u64,
+        max: Option<u64>,
+        read: impl Future<Output = Result<u64, Refusal>>,
+    ) -> Result<bool, Refusal> {
+        let Some(max) = max.filter(|_| more > 0) else { return Ok(true) };
+        let began = Instant::now();
+        let count = read.await?;
+        let is_full = count + more > max;
+        self.0 = is_full.then(|| (count, ReadTime::since(began)));
+        Ok(!is_full)
+    }
 }
 
 /// So many at once.
@@ -161,7 +197,16 @@ impl Tenant {
 
     /// Waits until no other queue of the tenant is created or changed.
     pub(crate) async fn creating(&self) -> Creating<'_> {
-        Creating { tenant: self, _alone: self.creating.lock().await }
+        Creating { tenant: self, refused: self.creating.lock().await }
+    }
+
+    /// The number of its queues. With a partition that is not read, the bound might be passed for good.
+    async fn queues(&self) -> Result<u64, Refusal> {
+        let mut queues = 0;
+        for kept in self.source.kept(&self.config.prefix, false).await {
+            queues += kept?.queues;
+        }
+        Ok(queues)
     }
 
     fn refusal(&self, quota: &'static str, retry_after: Option<Duration>) -> Refusal {
@@ -176,34 +221,32 @@ impl Tenant {
 
 impl Creating<'_> {
     /// Checks a queue that does not exist yet, with this configuration.
-    pub(crate) async fn check_new(&self, config: &QueueConfig) -> Result<(), Refusal> {
-        let tenant = self.tenant;
-        tenant.check_lease(Some(config.lease_ms))?;
-        if let Some(max) = tenant.config.queues_max {
-            // With a partition that is not read, the bound might be passed for good.
-            let mut queues = 0;
-            for kept in tenant.source.kept(&tenant.config.prefix, false).await {
-                queues += kept?.queues;
-            }
-            if queues >= max {
-                return Err(tenant.refusal("queues_max", None));
-            }
-        }
-        self.check_indexes(config.indexes.len() as u64).await
+    pub(crate) async fn check_new(&mut self, config: &QueueConfig) -> Result<(), Refusal> {
+        self.tenant.check_lease(Some(config.lease_ms))?;
+        self.check(1, config.indexes.len() as u64).await
     }
 
     /// Checks another configuration of a queue, which declares this number of additional indexes.
-    pub(crate) async fn check_changed(&self, lease_ms: Option<u64>, more_indexes: u64) -> Result<(), Refusal> {
+    pub(crate) async fn check_changed(&mut self, lease_ms: Option<u64>, more_indexes: u64) -> Result<(), Refusal> {
         self.tenant.check_lease(lease_ms)?;
-        self.check_indexes(more_indexes).await
+        self.check(0, more_indexes).await
     }
 
-    async fn check_indexes(&self, more: u64) -> Result<(), Refusal> {
-        let tenant = self.tenant;
-        if let Some(max) = tenant.config.indexes_max
-            && more > 0
-            && tenant.source.declared_indexes(&tenant.config.prefix).await? + more > max
-        {
+    /// Checks so many more queues and indexes. What either bound refuses again is refused before anything is read.
+    async fn check(&mut self, queues: u64, indexes: u64) -> Result<(), Refusal> {
+        let (tenant, refused) = (self.tenant, &mut *self.refused);
+        let (queues_max, indexes_max) = (tenant.config.queues_max, tenant.config.indexes_max);
+        if refused.queues.refuses(queues, queues_max) {
+            return Err(tenant.refusal("queues_max", None));
+        }
+        if refused.indexes.refuses(indexes, indexes_max) {
+            return Err(tenant.refusal("indexes_max", None));
+        }
+        if !refused.queues.has_room(queues, queues_max, tenant.queues()).await? {
+            return Err(tenant.refusal("queues_max", None));
+        }
+        let declared = tenant.source.declared_indexes(&tenant.config.prefix);
+        if !refused.indexes.has_room(indexes, indexes_max, declared).await? {
             return Err(tenant.refusal("indexes_max", None));
         }
         Ok(())
