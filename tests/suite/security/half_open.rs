@@ -1,5 +1,5 @@
 //! S1: connections that are silent, and those that are open at one end only, or seem so. Over HTTP/2 the server sends
-//! them pings, and closes those that do not answer.
+//! them pings, and closes those that do not answer, or leave it no room to send one.
 
 use super::bounds::{FILES, answer, connection, request, unfinished};
 use super::victim::{Victim, works};
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tallystone_proto::queue::v1::{WorkRequest, WorkStart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -51,6 +51,26 @@ async fn connection_that_stops(victim: &Victim) -> (SendRequest<Bytes>, oneshot:
         }
     });
     (calls, stop)
+}
+
+/// Sends pings and reads no answer until the server closes the connection. Once there is no room for the answers, the server reads no
+/// further frame, and the system of this end still acknowledges that it is there.
+async fn flood(address: SocketAddr) {
+    const PAYLOAD: &[u8] = &[0; 8];
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a small window");
+    let mut tcp = socket.connect(address).await.expect("a connection");
+    tcp.write_all(PREFACE).await.expect("room in a new connection");
+    let pings = [PING, PAYLOAD].concat().repeat(1_000);
+    while tcp.write_all(&pings).await.is_ok() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_a_connection_that_takes_nothing_ends_in_time() {
+    let victim = Victim::start("answer_ms = 500", FILES).await;
+    timeout(SOON, flood(victim.address)).await.expect("the server closes the connection");
+    assert_eq!(victim.metric("tallystone_connections_closed_total{reason=\"unread_too_long\"}").await, 1.0);
+    works(&victim.innocent(), "after").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

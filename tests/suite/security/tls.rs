@@ -240,6 +240,7 @@ async fn s3_a_certificate_identifies_its_principal() {
     let mut principals = Principals::default();
     let token = principals.add("by-subject", &["produce:q", "create:q"], ["certificates = ['CN=worker']", ""]);
     principals.add("by-uri", &["produce:q"], ["certificates = ['spiffe://acme/worker']", ""]);
+    principals.add("by-both", &["produce:q"], ["certificates = ['CN=worker, O=acme']", ""]);
     principals.write(Path::new(&path));
     let config = place.path("t.toml");
     std::fs::write(&config, "[tls]\nclient_certificates = 'optional'\n").expect("a file");
@@ -251,8 +252,11 @@ async fn s3_a_certificate_identifies_its_principal() {
     works(&with(place.ca.client(dir, "worker", "")).connect().await.expect("TLS"), "a").await;
     works(&with(place.ca.client(dir, "any", "spiffe://acme/worker")).connect().await.expect("TLS"), "b").await;
     works(&builder(&server, &place.ca.file).token(&token).connect().await.expect("TLS"), "c").await;
-    let unknown = with(place.ca.client(dir, "stranger", ""));
-    assert!(refusal(unknown).await.contains("does not know"), "a certificate that no principal has");
+    // One that no principal has, a common name that reads as two attributes, and a URI that reads as a subject.
+    for (name, uri) in [("stranger", ""), ("worker, O=acme", ""), ("other", "CN=worker")] {
+        let refused = refusal(with(place.ca.client(dir, name, uri))).await;
+        assert!(refused.contains("does not know"), "{name}: {refused}");
+    }
     assert!(refusal(builder(&server, &place.ca.file)).await.contains("needs a token"));
 }
 

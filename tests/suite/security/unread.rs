@@ -82,6 +82,18 @@ async fn end(answer: Response<RecvStream>) -> (Code, String) {
     (status.code(), status.get_details_error_info().expect("details").reason)
 }
 
+/// A call with an empty message; `None`: the connection has ended.
+async fn call_empty(victim: &Victim, unreading: &Unreading, path: &str) -> Option<ResponseFuture> {
+    const EMPTY_MESSAGE: &[u8] = &[0; 5];
+    let head = Request::post(format!("http://{}/{path}", victim.address)).header("content-type", "application/grpc");
+    let head = head.header("te", "trailers").body(()).expect("a request");
+    let mut calls = unreading.calls.clone().ready().await.ok()?;
+    let (response, mut body) = calls.send_request(head, false).ok()?;
+    // A refusal may come before it.
+    let _ = body.send_data(Bytes::from_static(EMPTY_MESSAGE), true);
+    Some(response)
+}
+
 /// A queue of three MiB, which one answer lists.
 async fn fill(client: &Client) {
     let payload = "x".repeat(PAYLOAD_BYTES);
@@ -133,4 +145,42 @@ async fn s1_a_work_stream_that_is_not_read_ends_and_a_silent_one_does_not() {
     assert!(!silent.task.is_finished());
     assert!(victim.metric(CLOSED).await >= 1.0);
     works(&victim.innocent(), "after").await;
+}
+
+/// A health check is answered with seven bytes. While they wait, the server keeps the call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_many_small_answers_that_are_not_read_end_their_connection() {
+    const CALLS: usize = 4_000;
+    // Room for half of them.
+    let victim = Victim::start("answer_ms = 600000\nunread_bytes_max = 8388608", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+    let (unreading, mut kept) = (Unreading::new(&victim, 0).await, Vec::new());
+    for _ in 0..CALLS {
+        let path = "grpc.health.v1.Health/Check";
+        let Some(response) = call_empty(&victim, &unreading, path).await else { break };
+        kept.push(response);
+    }
+    unreading.ends().await;
+    let grown = victim.peak_memory_kib().saturating_sub(before);
+    println!("{} calls: {grown} KiB", kept.len());
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    assert_eq!(victim.metric(&format!("{CLOSED}{{reason=\"unread_too_much\"}}")).await, 1.0);
+    victim.until(UNREAD, 0.0).await;
+    works(&innocent, "after").await;
+}
+
+/// Their headers count until they are written, and no longer: HTTP/2 keeps none of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_answers_without_a_body_that_are_read_leave_nothing() {
+    const CALLS: usize = 100;
+    let victim = Victim::start("", FILES).await;
+    let reading = Unreading::new(&victim, 65_535).await;
+    for _ in 0..CALLS {
+        let response = call_empty(&victim, &reading, "unknown.Service/Method").await.expect("an open connection");
+        assert!(head(response).await.headers().contains_key("grpc-status"));
+    }
+    victim.until(UNREAD, 0.0).await;
+    assert!(!reading.task.is_finished());
 }

@@ -11,8 +11,12 @@ use axum::http::request::Parts;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+use tokio::time::sleep;
 use tonic::{Code, Status};
+
+/// The longest wait for a time of the clock. The clock may be set forward meanwhile, and timers stand still while the machine is suspended.
+const CLOCK_CHECK: Duration = Duration::from_secs(30);
 
 /// What the caller of a request may do. Without identities every caller may do everything.
 #[derive(Clone, Default)]
@@ -96,6 +100,12 @@ impl Access {
         self.grant.as_ref().is_none_or(|grant| grant.rules.on(right, name).is_granted())
     }
 
+    /// The patterns that grant the caller a right, as they are written: names, and begins of names with `*`. A denial may except some of
+    /// these names. `None`: the caller may do everything.
+    pub fn patterns(&self, right: Right) -> Option<Vec<String>> {
+        self.grant.as_ref().map(|grant| grant.rules.patterns(right))
+    }
+
     /// Refuses a caller that does not have the right on the queue or the namespace. `call` is the RPC or the path, for the
     /// audit log.
     ///
@@ -177,11 +187,18 @@ impl Access {
 
     /// Ends when the credential expires, is withdrawn or gets other rights: with the status that ends a stream.
     pub async fn withdrawn(&self) -> Status {
+        self.withdrawn_by(SystemTime::now).await
+    }
+
+    /// The same by this clock.
+    pub(super) async fn withdrawn_by(&self, now: impl Fn() -> SystemTime) -> Status {
         let Some(grant) = &self.grant else { return std::future::pending().await };
         let expired = async {
-            match self.expires_at {
-                Some(at) => tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default()).await,
-                None => std::future::pending().await,
+            let Some(at) = self.expires_at else { return std::future::pending().await };
+            while let Ok(left) = at.duration_since(now())
+                && !left.is_zero()
+            {
+                sleep(left.min(CLOCK_CHECK)).await;
             }
         };
         tokio::select! {

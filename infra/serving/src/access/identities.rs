@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::access::{Access, Right, Token};
     use std::time::Duration;
+    use tokio::time::Instant;
 
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -197,13 +198,22 @@ mod tests {
         assert!(!access(by(&stays).unwrap()).allows(Right::Read, "b"));
     }
 
+    /// A clock that shows this time now, and goes on with the timers of the test.
+    fn clock(begin: SystemTime) -> impl Fn() -> SystemTime {
+        let from = Instant::now();
+        move || begin + from.elapsed()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn s3_a_token_expires_while_a_stream_is_open() {
         let token = Token::new().unwrap();
         let file = file(&principal(&token, "expires_at = '2999-01-01T00:00:00Z'"));
         let identities = open(&file);
         let known = identities.identify(&headers(&[&format!("Bearer {}", token.text)]), None).unwrap();
-        access(known).withdrawn().await;
+        let (from, hour) = (Instant::now(), Duration::from_secs(3_600));
+        let clock = clock(known.expires_at.unwrap() - hour);
+        access(known).withdrawn_by(clock).await;
+        assert_eq!(from.elapsed().as_secs(), hour.as_secs());
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,6 +226,15 @@ mod tests {
         };
         let now = SystemTime::now();
         assert_eq!(reason(valid_until(now - Duration::from_secs(1))), "EXPIRED");
-        access(valid_until(now + Duration::from_secs(3_600)).unwrap()).withdrawn().await;
+        let [hour, minute] = [3_600, 60].map(Duration::from_secs);
+        let valid = || access(valid_until(now + hour).unwrap());
+        let from = Instant::now();
+        valid().withdrawn_by(clock(now)).await;
+        assert_eq!(from.elapsed().as_secs(), hour.as_secs());
+        // Timers do not notice that the clock was set forward.
+        let (from, clock) = (Instant::now(), clock(now));
+        let corrected = || clock() + if from.elapsed().is_zero() { Duration::ZERO } else { hour };
+        valid().withdrawn_by(corrected).await;
+        assert!(from.elapsed() < minute);
     }
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 /// The pause after an accept for which the process has no file left.
@@ -73,58 +72,60 @@ fn is_without_files(error: &io::Error) -> bool {
 pub(crate) struct Connection {
     wire: Wire,
     admission: Admission,
-    /// `None` once a request was made.
-    quiet: Option<Quiet>,
+    /// Runs until the first bytes; `None` once a request was made.
+    silent_too_long: Option<Pin<Box<Sleep>>>,
     head: Head,
     /// The frames of HTTP/2 that were read and written.
     read: Frames,
     written: Frames,
+    /// The other end has left no room for bytes.
+    is_blocked: bool,
     /// Runs while the end of a head over HTTP/1 is missing.
     head_too_late: Option<Pin<Box<Sleep>>>,
 }
 
-/// What a connection waits for until its first request.
-struct Quiet {
-    too_late: Pin<Box<Sleep>>,
-    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
 impl Connection {
     fn new(wire: Wire, admission: Admission) -> Connection {
-        let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
-        let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
-        let quiet = Some(Quiet { too_late, evicted });
+        let silent_too_long = Some(Box::pin(sleep(admission.caller.bounds().limits.first_bytes())));
         Connection {
             wire,
             admission,
-            quiet,
+            silent_too_long,
             head: Head::default(),
             read: Frames::default(),
             written: Frames::default(),
+            is_blocked: false,
             head_too_late: None,
         }
     }
 
-    /// An error if the connection does not read its answers, or holds requests that no call reads. A connection may wait for room to
-    /// write, so it checks before each write, too.
-    fn check_unread(&self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// An error if the connection does not read its answers, holds requests that no call reads, or has lost its place. While it waits for
+    /// room to write, the transport may not read it, so it checks before each write, too.
+    fn check_end(&self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.admission.caller.unread().poll_end(cx) {
-            Poll::Ready(()) => Err(io::Error::other("it does not read its answers, or no call reads its requests")),
+            Poll::Ready(()) => Err(io::Error::other(
+                "it does not read its answers, no call reads its requests, or another connection takes its place",
+            )),
             Poll::Pending => Ok(()),
         }
     }
 
-    /// An error if the connection must end before its first request.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    /// Notes whether the other end has left no room for what was to be written.
+    fn note_blocked(&mut self, is_blocked: bool) {
+        if is_blocked != self.is_blocked {
+            self.is_blocked = is_blocked;
+            self.admission.caller.unread().set_blocked(is_blocked);
+        }
+    }
+
+    /// Ready if the first bytes have not come in time.
+    fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.admission.caller.has_called() {
-            self.quiet = None;
+            self.silent_too_long = None;
         }
-        let Some(quiet) = &mut self.quiet else { return Poll::Pending };
-        if quiet.evicted.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(io::Error::other("another connection takes its place"));
-        }
+        let Some(too_long) = &mut self.silent_too_long else { return Poll::Pending };
         // From there on heads have a limit, and over HTTP/2 the transport expects an answer to its pings.
-        if !self.head.has_begun() && quiet.too_late.as_mut().poll(cx).is_ready() {
+        if !self.head.has_begun() && too_long.as_mut().poll(cx).is_ready() {
             note_closed(Closed::Silent);
             return Poll::Ready(io::ErrorKind::TimedOut.into());
         }
@@ -181,9 +182,9 @@ impl Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.check_unread(cx)?;
-        if self.quiet.is_some()
-            && let Poll::Ready(end) = self.poll_end(cx)
+        self.check_end(cx)?;
+        if self.silent_too_long.is_some()
+            && let Poll::Ready(end) = self.poll_silent(cx)
         {
             return Poll::Ready(Err(end));
         }
@@ -230,9 +231,11 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_unread(cx)?;
+        self.check_end(cx)?;
         ready!(self.poll_handshake(cx))?;
-        let written = ready!(self.wire.poll_write(cx, slices))?;
+        let written = self.wire.poll_write(cx, slices);
+        self.note_blocked(written.is_pending());
+        let written = ready!(written)?;
         self.note_written(slices, written);
         Poll::Ready(Ok(written))
     }
@@ -242,12 +245,18 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_unread(cx)?;
-        self.wire.poll_flush(cx)
+        self.check_end(cx)?;
+        let flushed = self.wire.poll_flush(cx);
+        self.note_blocked(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.wire.poll_shutdown(cx)
+        self.check_end(cx)?;
+        // With TLS it writes, too.
+        let shut_down = self.wire.poll_shutdown(cx);
+        self.note_blocked(shut_down.is_pending());
+        shut_down
     }
 }
 
@@ -273,9 +282,12 @@ mod tests {
 
     /// A connection with this limit for heads, and its other end.
     async fn connection() -> (Connection, TcpStream) {
+        connection_within(Limits { request_ms: LIMIT.as_millis() as u64, ..Limits::default() }).await
+    }
+
+    async fn connection_within(limits: Limits) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let limits = Limits { request_ms: LIMIT.as_millis() as u64, ..Limits::default() };
         let mut accepted = Box::pin(accept(listener, Bounds::new(limits), None));
         (accepted.next().await.unwrap().unwrap(), caller)
     }
@@ -324,5 +336,61 @@ mod tests {
         caller.write_all(b"G").await.unwrap();
         let ended = timeout(Duration::from_secs(60), end(&mut connection)).await;
         assert_eq!(ended.unwrap(), io::ErrorKind::TimedOut);
+    }
+
+    /// Writes until the other end, which does not read, has left no room.
+    async fn fill(connection: &mut Connection) {
+        while let Ok(written) = timeout(LIMIT / 10, connection.write(&[0; 64 * 1024])).await {
+            written.unwrap();
+        }
+        assert!(connection.admission.caller.unread().is_blocked());
+    }
+
+    /// Reads what comes, as long as there is another end.
+    async fn drain(caller: &mut TcpStream) -> Infallible {
+        let mut bytes = vec![0; 1024 * 1024];
+        loop {
+            caller.read_exact(&mut bytes).await.unwrap();
+        }
+    }
+
+    /// Writes one more byte, and waits until there is room for it.
+    async fn write(connection: &mut Connection) -> io::Result<usize> {
+        timeout(Duration::from_secs(60), connection.write(b"x")).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn s1_a_connection_without_room_to_write_ends_when_it_loses_its_place() {
+        let (mut connection, _other_end) = connection().await;
+        let caller = connection.admission.caller.clone();
+        fill(&mut connection).await;
+        let make_room = async { caller.bounds().make_room(Duration::ZERO) };
+        let (written, ()) = tokio::join!(write(&mut connection), make_room);
+        assert!(written.is_err());
+    }
+
+    #[tokio::test]
+    async fn s1_a_connection_without_room_to_write_ends_in_time() {
+        let limits = Limits { answer_ms: LIMIT.as_millis() as u64, ..Limits::default() };
+        let (mut connection, _other_end) = connection_within(limits).await;
+        let caller = connection.admission.caller.clone();
+        fill(&mut connection).await;
+        let written = tokio::select! {
+            written = write(&mut connection) => written,
+            never = caller.bounds().watch() => match never {},
+        };
+        assert!(written.is_err());
+    }
+
+    #[tokio::test]
+    async fn s1_a_connection_that_is_read_again_has_room_to_write() {
+        let (mut connection, mut other_end) = connection().await;
+        fill(&mut connection).await;
+        let written = tokio::select! {
+            written = write(&mut connection) => written,
+            never = drain(&mut other_end) => match never {},
+        };
+        assert_eq!(written.unwrap(), 1);
+        assert!(!connection.admission.caller.unread().is_blocked());
     }
 }

@@ -4,7 +4,7 @@
 use super::arrived::{ARRIVED, Arrived};
 use super::files::{FILE_PLACES, FilePlace};
 use super::limits::{Limits, MESSAGE_BYTES_MAX};
-use super::metrics::{Closed, Metrics, Refused, count_refused, note_closed};
+use super::metrics::{Closed, Metrics, Refused, count_refused};
 use super::open_connections::locked;
 use super::unread::{UNREAD, Unread};
 use crate::tls::ClientCertificate;
@@ -14,7 +14,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use tokio_util::sync::CancellationToken;
 
 /// The least time between two warnings of a port.
 const WARN_EVERY: Duration = Duration::from_secs(10);
@@ -74,7 +73,9 @@ struct Shares {
 struct Quiet {
     peer: IpAddr,
     since: Instant,
-    evicted: CancellationToken,
+    evicted: Arc<AtomicBool>,
+    /// Ends it.
+    unread: Arc<Unread>,
 }
 
 impl Bounds {
@@ -127,11 +128,11 @@ impl Bounds {
         let of_peer = of_peer.shares.clone();
         let number = open.next_number;
         open.next_number += 1;
-        let evicted = CancellationToken::new();
-        open.quiet.insert(number, Quiet { peer, since: Instant::now(), evicted: evicted.clone() });
+        let (evicted, unread) = (Arc::new(AtomicBool::new(false)), UNREAD.connection(&self.limits, peer));
+        let quiet = Quiet { peer, since: Instant::now(), evicted: evicted.clone(), unread: unread.clone() };
+        open.quiet.insert(number, quiet);
         drop(open);
         self.metrics.connections.increment(1.0);
-        let unread = UNREAD.connection(&self.limits, peer);
         let caller = Arc::new(Caller {
             bounds: self.clone(),
             number,
@@ -168,9 +169,10 @@ impl Bounds {
         let Some(number) = oldest.map(|(number, _)| *number) else { return false };
         if let Some(quiet) = open.quiet.remove(&number) {
             open.leave(quiet.peer);
-            quiet.evicted.cancel();
+            quiet.evicted.store(true, Ordering::Relaxed);
+            // It may have no room to write, and then the transport does not read it.
+            quiet.unread.end(Closed::Evicted);
         }
-        note_closed(Closed::Evicted);
         true
     }
 
@@ -229,16 +231,22 @@ impl Open {
 pub(super) struct Admission {
     pub(super) caller: Arc<Caller>,
     peer: IpAddr,
-    /// Cancelled when another connection takes the place.
-    pub(super) evicted: CancellationToken,
+    /// Another connection has taken the place. Written and read under the lock of [`Open`].
+    evicted: Arc<AtomicBool>,
     _file: FilePlace,
+}
+
+impl Admission {
+    fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         let bounds = &self.caller.bounds;
         let mut open = bounds.open();
-        if !self.evicted.is_cancelled() {
+        if !self.is_evicted() {
             open.quiet.remove(&self.caller.number);
             open.leave(self.peer);
         }
@@ -409,7 +417,7 @@ mod tests {
         first.caller.calls();
         // The address has its two: the silent one makes room, the other one does not.
         let third = bounds.admit(peer(1)).unwrap();
-        assert_eq!((first.evicted.is_cancelled(), second.evicted.is_cancelled()), (false, true));
+        assert_eq!((first.is_evicted(), second.is_evicted()), (false, true));
         third.caller.calls();
         assert_eq!(bounds.admit(peer(1)).err(), Some(Refused::PeerConnections));
         // An evicted connection has left already, so its end frees nothing twice.
@@ -417,7 +425,7 @@ mod tests {
         assert_eq!(bounds.admit(peer(1)).err(), Some(Refused::PeerConnections));
         let fourth = bounds.admit(peer(2)).unwrap();
         let fifth = bounds.admit(peer(3)).unwrap();
-        assert!(fourth.evicted.is_cancelled() && !fifth.evicted.is_cancelled());
+        assert!(fourth.is_evicted() && !fifth.is_evicted());
         fifth.caller.calls();
         assert_eq!(bounds.admit(peer(2)).err(), Some(Refused::Connections));
         drop(first);
@@ -488,6 +496,6 @@ mod tests {
         let called = port.admit(peer(2)).unwrap();
         called.caller.calls();
         port.make_room(Duration::ZERO);
-        assert!(silent.evicted.is_cancelled() && !called.evicted.is_cancelled());
+        assert!(silent.is_evicted() && !called.is_evicted());
     }
 }

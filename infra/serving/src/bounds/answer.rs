@@ -26,6 +26,11 @@ impl OpenCall {
         caller.begin_call();
         Some(OpenCall { caller, is_stream })
     }
+
+    /// Ends it with an answer that has these headers and no body.
+    pub(super) fn end_without_body(self, headers: &mut HeaderMap) {
+        self.caller.unread().hand_out_headers(headers);
+    }
 }
 
 impl Drop for OpenCall {
@@ -43,12 +48,14 @@ pub(super) struct BoundedAnswer {
     call: OpenCall,
     /// A refusal of such an answer is a status at its end. Others just end.
     is_grpc: bool,
+    /// The transport has got some bytes of it.
+    has_data: bool,
     has_ended: bool,
 }
 
 impl BoundedAnswer {
     pub(super) fn new(inner: Body, call: OpenCall, is_grpc: bool) -> BoundedAnswer {
-        BoundedAnswer { inner, call, is_grpc, has_ended: false }
+        BoundedAnswer { inner, call, is_grpc, has_data: false, has_ended: false }
     }
 
     fn refuse(&mut self) -> Result<Frame<Bytes>, axum::BoxError> {
@@ -59,6 +66,7 @@ impl BoundedAnswer {
         let refused = too_many_unread_bytes();
         let mut trailers = HeaderMap::new();
         if self.is_grpc && refused.add_header(&mut trailers).is_ok() {
+            self.call.caller.unread().hand_out_headers(&mut trailers);
             return Ok(Frame::trailers(trailers));
         }
         Err(refused.into())
@@ -80,10 +88,18 @@ impl HttpBody for BoundedAnswer {
         Poll::Ready(Some(match frame?.into_data() {
             Ok(bytes) if bytes.is_empty() => Ok(Frame::data(bytes)),
             Ok(bytes) => match self.call.caller.unread().hand_out(bytes) {
-                Some(bytes) => Ok(Frame::data(bytes)),
+                Some(bytes) => {
+                    self.has_data = true;
+                    Ok(Frame::data(bytes))
+                }
                 None => self.refuse(),
             },
-            Err(trailers) => Ok(trailers),
+            Err(mut frame) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    self.call.caller.unread().hand_out_trailers(trailers, self.has_data);
+                }
+                Ok(frame)
+            }
         }))
     }
 
@@ -102,6 +118,10 @@ mod tests {
     use super::super::limits::Limits;
     use super::*;
     use axum::body::to_bytes;
+    use axum::http::HeaderValue;
+    use axum::http::header::CONTENT_TYPE;
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
     use std::future::poll_fn;
     use std::net::Ipv4Addr;
     use tonic::{Code, Status};
@@ -128,10 +148,40 @@ mod tests {
         let mut refused = answer(&caller, 11, true);
         let trailers = frame(&mut refused).await.unwrap().into_trailers().unwrap();
         assert_eq!(Status::from_header_map(&trailers).unwrap().code(), Code::Unavailable);
+        assert!(trailers.values().any(|value| value.is_sensitive()), "they count, too");
         assert!(refused.is_end_stream() && frame(&mut refused).await.is_none());
         assert!(to_bytes(answer(&caller, 11, false), 100).await.is_err(), "HTTP ends without its last bytes");
         assert_eq!(to_bytes(answer(&caller, 10, true), 100).await.unwrap(), vec![7; 10]);
         drop(unread);
         assert_eq!(to_bytes(answer(&caller, 100, true), 100).await.unwrap(), vec![7; 100]);
+    }
+
+    /// A body of these frames.
+    struct Given(VecDeque<Frame<Bytes>>);
+
+    impl HttpBody for Given {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(Ok))
+        }
+    }
+
+    #[tokio::test]
+    async fn s1_trailers_count_if_nothing_precedes_them() {
+        let caller = caller();
+        let are_counted = async |data: Option<Bytes>| {
+            let trailers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("x"))]);
+            let frames = data.into_iter().map(Frame::data).chain([Frame::trailers(trailers)]).collect();
+            let call = OpenCall::begin(caller.clone(), false).unwrap();
+            let mut answer = Body::new(BoundedAnswer::new(Body::new(Given(frames)), call, true));
+            loop {
+                if let Ok(trailers) = frame(&mut answer).await.unwrap().into_trailers() {
+                    return trailers[CONTENT_TYPE].is_sensitive();
+                }
+            }
+        };
+        assert!(are_counted(None).await && !are_counted(Some(Bytes::from_static(b"x"))).await);
     }
 }

@@ -32,11 +32,11 @@ pub struct Limits {
     pub streams_max: u64,
     /// The bytes of answers of one connection that it has not taken.
     pub connection_unread_bytes_max: u64,
-    /// The same, of all ports of the process.
+    /// The same, of all ports of the process, and 4 KiB for each frame that has not been taken.
     pub unread_bytes_max: u64,
     /// The bytes of requests over HTTP/2 that have arrived and that no call has read, of all ports of the process.
     pub unread_request_bytes_max: u64,
-    /// The time in which a caller takes what the server has for it, in ms.
+    /// The time in which a caller takes what the server has for it, and in which a connection takes some bytes, in ms.
     pub answer_ms: u64,
     /// The watches of the health of one port, and as many calls of its reflection.
     pub health_streams_max: u32,

@@ -52,7 +52,7 @@ pub(super) enum Closed {
     HeadTooLarge,
     /// The head of a request over HTTP/1 was not there in full within `request_ms`.
     HeadTooSlow,
-    /// Bytes of its answers were unread for `answer_ms`.
+    /// Bytes of its answers were unread for `answer_ms`, or it took no bytes at all for as long.
     UnreadTooLong,
     /// The process had `unread_bytes_max`, and its bytes were unread for the longest time.
     UnreadTooMuch,
@@ -100,7 +100,10 @@ impl Metrics {
             FULL,
             "how often a connection had as many open calls as limits.connection_streams_max admits"
         );
-        describe_gauge!(UNREAD, "bytes of answers that the transport has and their callers have not taken");
+        describe_gauge!(
+            UNREAD,
+            "bytes of answers that the transport has and their callers have not taken, and 4096 for each of their frames"
+        );
         describe_counter!(ANSWERS_REFUSED, "answers that ended because their connection had too many unread bytes");
         describe_gauge!(UNREAD_REQUESTS, "bytes of requests over HTTP/2 that have arrived and that no call has read");
         describe_counter!(PAUSES, "how often a connection was not read because the process had too many such bytes");

@@ -61,7 +61,9 @@ where
         let (form, of) = self.of.form(&request);
         let Some(call) = OpenCall::begin(caller.clone(), form == Form::Messages) else {
             note_stream_refused();
-            return Either::Left(Either::Right(ready(Ok(too_many_streams_of_requests().into_http()))));
+            let mut refused = too_many_streams_of_requests().into_http::<Body>();
+            caller.unread().hand_out_headers(refused.headers_mut());
+            return Either::Left(Either::Right(ready(Ok(refused))));
         };
         let request = bound_request(request, form, of, caller);
         let bound: fn((ServiceResult, OpenCall)) -> ServiceResult = bound_answer;
@@ -96,8 +98,11 @@ impl BoundLayer {
 }
 
 fn bound_answer((answer, call): (ServiceResult, OpenCall)) -> ServiceResult {
-    answer.map(|answer| match answer.body().is_end_stream() {
-        true => answer,
+    answer.map(|mut answer| match answer.body().is_end_stream() {
+        true => {
+            call.end_without_body(answer.headers_mut());
+            answer
+        }
         false => {
             let is_grpc = is_grpc(answer.headers());
             answer.map(|body| Body::new(BoundedAnswer::new(body, call, is_grpc)))
@@ -107,7 +112,32 @@ fn bound_answer((answer, call): (ServiceResult, OpenCall)) -> ServiceResult {
 
 #[cfg(test)]
 mod tests {
+    use super::super::admission::Bounds;
+    use super::super::limits::Limits;
     use super::*;
+    use std::net::Ipv4Addr;
+    use tower::service_fn;
+
+    /// An answer, with a body only on one path.
+    fn answer(request: Request<Body>) -> Ready<ServiceResult> {
+        let body = if request.uri().path() == "/body" { Body::from("x") } else { Body::empty() };
+        ready(Ok(Response::builder().header("grpc-status", "5").body(body).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn s1_answers_without_a_body_count_by_their_headers() {
+        let limits = Limits { streams_max: 0, ..Limits::default() };
+        let caller = Bounds::new(limits).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone();
+        let layer = BoundLayer { methods: Arc::new(Methods::new()) };
+        let are_counted = async |path: &str| {
+            let mut request = Request::post(path).body(Body::empty()).unwrap();
+            request.extensions_mut().insert(caller.clone());
+            let answer = layer.layer(service_fn(answer)).call(request).await.unwrap();
+            answer.headers().values().any(|value| value.is_sensitive())
+        };
+        assert!(are_counted("/none").await && !are_counted("/body").await);
+        assert!(are_counted("/tallystone.queue.v1.Queue/Work").await, "a stream that is refused");
+    }
 
     #[test]
     fn s1_the_path_says_how_a_body_is_made_up_and_not_its_content_type() {

@@ -1,21 +1,29 @@
-//! The bytes of answers that the transport has, and that their callers have not taken (S1).
+//! The answers that the transport has, and that their callers have not taken (S1).
 //!
 //! A caller that leaves HTTP/2 no room to send lets answers wait in memory. Such an answer is not polled any more, so nothing
 //! in it can end it. Here each frame counts from the moment at which the transport gets it until its bytes are written or dropped,
-//! wherever they are in between; what ends is the connection.
+//! wherever they are in between; what ends is the connection. Headers are such a frame, too: the owner of one of their values counts them.
+//! A connection also ends when its other end has taken no bytes at all for too long, whatever waits: the transport then neither reads
+//! nor closes it.
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
 use super::open_connections::{OpenConnections, locked};
 use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue};
 use futures::task::AtomicWaker;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// What a frame counts in addition to its bytes: the transport keeps its call, a task, a stream and the body of the answer.
+const FRAME_BYTES: u64 = 4 * 1024;
+/// A caller that reads takes trailers together with the data before them. So they are not counted while a connection holds fewer frames.
+const FEW_FRAMES: usize = 64;
 
 /// That of this process.
 pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::default);
@@ -23,6 +31,7 @@ pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::defaul
 /// What all connections of a process have not taken.
 #[derive(Default)]
 pub(super) struct UnreadOfAll {
+    /// With [`FRAME_BYTES`] for each frame.
     bytes: AtomicU64,
     /// Those of connections that have to end: they are free as soon as their tasks run.
     ending_bytes: AtomicU64,
@@ -51,6 +60,8 @@ struct Frames {
     next_number: u64,
     /// When the transport got them, from the oldest on.
     since: BTreeMap<u64, Instant>,
+    /// Since when the other end has left no room for bytes.
+    blocked_since: Option<Instant>,
 }
 
 impl UnreadOfAll {
@@ -69,16 +80,16 @@ impl UnreadOfAll {
         })
     }
 
-    /// All bytes that have not been taken.
+    /// All bytes that have not been taken, and what their frames count.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the connections that have not taken a frame for too long.
+    /// Ends the connections that have not taken a frame for too long, or no bytes at all.
     pub(super) fn end_late(&self) {
         for connection in self.connections.all() {
-            let oldest = locked(&connection.frames).oldest();
-            if oldest.is_some_and(|oldest| oldest.elapsed() >= connection.time) {
+            let waits_since = locked(&connection.frames).wait_since();
+            if waits_since.is_some_and(|since| since.elapsed() >= connection.time) {
                 connection.end(Closed::UnreadTooLong);
             }
         }
@@ -91,7 +102,7 @@ impl UnreadOfAll {
         let open = self.connections.all().into_iter().filter_map(|connection| {
             let (oldest, bytes) = {
                 let frames = locked(&connection.frames);
-                (frames.oldest()?, frames.bytes)
+                (frames.oldest()?, frames.cost())
             };
             (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
         });
@@ -122,27 +133,58 @@ impl Unread {
     /// large by itself.
     pub(super) fn hand_out(self: &Arc<Self>, bytes: Bytes) -> Option<Bytes> {
         let length = bytes.len() as u64;
-        let number = {
-            let mut frames = locked(&self.frames);
-            if frames.bytes > 0 && frames.bytes + length > self.of_connection_max {
-                return None;
-            }
-            let number = frames.next_number;
-            frames.next_number += 1;
-            frames.bytes += length;
-            frames.since.insert(number, Instant::now());
-            if self.must_end.load(Ordering::Relaxed) {
-                self.all.ending_bytes.fetch_add(length, Ordering::Relaxed);
-            }
-            number
-        };
-        let counted = Bytes::from_owner(Counted { bytes, number, of: self.clone() });
-        let bytes = self.all.bytes.fetch_add(length, Ordering::Relaxed) + length;
+        let frames = locked(&self.frames);
+        if frames.bytes > 0 && frames.bytes + length > self.of_connection_max {
+            return None;
+        }
+        Some(self.count(frames, bytes, length))
+    }
+
+    /// Counts headers until they are written or dropped. They are never too many for the connection: it also refuses by headers.
+    pub(super) fn hand_out_headers(self: &Arc<Self>, headers: &mut HeaderMap) {
+        let Some(first) = headers.values_mut().next() else { return };
+        let counted = self.count(locked(&self.frames), Bytes::copy_from_slice(first.as_bytes()), 0);
+        if let Ok(mut value) = HeaderValue::from_maybe_shared(counted) {
+            // HTTP/2 would keep it for later headers, which may be the same.
+            value.set_sensitive(true);
+            *first = value;
+        }
+    }
+
+    /// The same for trailers.
+    pub(super) fn hand_out_trailers(self: &Arc<Self>, trailers: &mut HeaderMap, are_behind_data: bool) {
+        if !are_behind_data || locked(&self.frames).since.len() >= FEW_FRAMES {
+            self.hand_out_headers(trailers);
+        }
+    }
+
+    /// Counts a frame, with this length, until these bytes are dropped.
+    fn count(self: &Arc<Self>, mut frames: MutexGuard<'_, Frames>, bytes: Bytes, length: u64) -> Bytes {
+        let (number, cost) = (frames.next_number, length + FRAME_BYTES);
+        frames.next_number += 1;
+        frames.bytes += length;
+        frames.since.insert(number, Instant::now());
+        if self.must_end.load(Ordering::Relaxed) {
+            self.all.ending_bytes.fetch_add(cost, Ordering::Relaxed);
+        }
+        drop(frames);
+        let counted = Bytes::from_owner(Counted { bytes, length, number, of: self.clone() });
+        let all = self.all.bytes.fetch_add(cost, Ordering::Relaxed) + cost;
         // Otherwise each frame would visit all connections until the first of them has ended.
-        if bytes.saturating_sub(self.all.ending_bytes.load(Ordering::Relaxed)) > self.of_all_max {
+        if all.saturating_sub(self.all.ending_bytes.load(Ordering::Relaxed)) > self.of_all_max {
             self.all.make_room(self.of_all_max);
         }
-        Some(counted)
+        counted
+    }
+
+    /// Notes whether the other end has left no room for bytes. It has some again as soon as it takes one.
+    pub(super) fn set_blocked(&self, is_blocked: bool) {
+        locked(&self.frames).blocked_since = is_blocked.then(Instant::now);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_blocked(&self) -> bool {
+        locked(&self.frames).blocked_since.is_some()
     }
 
     /// Ready when the connection has to end.
@@ -161,7 +203,7 @@ impl Unread {
         let frames = locked(&self.frames);
         let is_new = !self.must_end.swap(true, Ordering::AcqRel);
         if is_new {
-            self.all.ending_bytes.fetch_add(frames.bytes, Ordering::Relaxed);
+            self.all.ending_bytes.fetch_add(frames.cost(), Ordering::Relaxed);
         }
         drop(frames);
         if is_new {
@@ -182,11 +224,23 @@ impl Frames {
     fn oldest(&self) -> Option<Instant> {
         self.since.first_key_value().map(|(_, since)| *since)
     }
+
+    /// Since when the connection lets a frame or all bytes wait.
+    fn wait_since(&self) -> Option<Instant> {
+        self.oldest().into_iter().chain(self.blocked_since).min()
+    }
+
+    /// What they count in the bound of the process.
+    fn cost(&self) -> u64 {
+        self.bytes + self.since.len() as u64 * FRAME_BYTES
+    }
 }
 
-/// The bytes of a frame.
+/// The bytes of a frame, or of a value of its headers.
 struct Counted {
     bytes: Bytes,
+    /// What the frame counts for its connection.
+    length: u64,
     number: u64,
     of: Arc<Unread>,
 }
@@ -199,27 +253,27 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let length = self.bytes.len() as u64;
+        let cost = self.length + FRAME_BYTES;
         let mut frames = locked(&self.of.frames);
-        frames.bytes -= length;
+        frames.bytes -= self.length;
         frames.since.remove(&self.number);
         if self.of.must_end.load(Ordering::Relaxed) {
-            self.of.all.ending_bytes.fetch_sub(length, Ordering::Relaxed);
+            self.of.all.ending_bytes.fetch_sub(cost, Ordering::Relaxed);
         }
         drop(frames);
-        self.of.all.bytes.fetch_sub(length, Ordering::Relaxed);
+        self.of.all.bytes.fetch_sub(cost, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::header::CONTENT_TYPE;
 
-    const LIMITS: (u64, u64) = (10, 15);
-
-    fn limits() -> Limits {
-        let (connection_unread_bytes_max, unread_bytes_max) = LIMITS;
-        Limits { connection_unread_bytes_max, unread_bytes_max, answer_ms: 1_000, ..Limits::default() }
+    /// Of a connection 10 bytes, of all connections 15 in so many frames.
+    fn limits(frames: u64) -> Limits {
+        let unread_bytes_max = 15 + frames * FRAME_BYTES;
+        Limits { connection_unread_bytes_max: 10, unread_bytes_max, answer_ms: 1_000, ..Limits::default() }
     }
 
     fn site(last: u8) -> IpAddr {
@@ -237,13 +291,13 @@ mod tests {
     #[tokio::test]
     async fn s1_a_frame_counts_until_its_last_part_is_dropped() {
         let all = Arc::new(UnreadOfAll::default());
-        let connection = all.connection(&limits(), site(1));
+        let connection = all.connection(&limits(3), site(1));
         let mut first = connection.hand_out(frame(10)).unwrap();
         assert!(connection.hand_out(frame(1)).is_none());
         // HTTP/2 sends it in parts.
         let sent = first.split_to(9);
         drop(sent);
-        assert!(connection.hand_out(frame(1)).is_none() && all.bytes() == 10);
+        assert!(connection.hand_out(frame(1)).is_none() && all.bytes() == 10 + FRAME_BYTES);
         drop(first);
         assert_eq!(all.bytes(), 0);
         assert!(connection.hand_out(frame(1_000)).is_some(), "a frame is never too large by itself");
@@ -254,7 +308,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_the_connection_that_has_not_read_for_the_longest_time_makes_room() {
         let all = Arc::new(UnreadOfAll::default());
-        let [first, second, third] = [(); 3].map(|()| all.connection(&limits(), site(1)));
+        let [first, second, third] = [(); 3].map(|()| all.connection(&limits(3), site(1)));
         let ends = || [&first, &second, &third].map(|connection| must_end(connection));
         let _small = second.hand_out(frame(1)).unwrap();
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -263,7 +317,7 @@ mod tests {
         assert_eq!(ends(), [false, false, false]);
         let _more = third.hand_out(frame(1)).unwrap();
         assert_eq!(ends(), [false, true, false], "the oldest frame, though it is small");
-        // Without those of the second one, there is room for one more byte, but not for two.
+        // Without that of the second one, there is room for three frames, but not for four.
         let _another = third.hand_out(frame(1)).unwrap();
         assert_eq!(ends(), [true, true, false]);
     }
@@ -271,7 +325,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_frames_that_are_not_taken_end_their_connection_and_silence_does_not() {
         let all = Arc::new(UnreadOfAll::default());
-        let [parked, reading] = [(); 2].map(|()| all.connection(&limits(), site(1)));
+        let [parked, reading] = [(); 2].map(|()| all.connection(&limits(3), site(1)));
         let (_kept, mut taken) = (parked.hand_out(frame(1)).unwrap(), reading.hand_out(frame(1)).unwrap());
         for round in 0..5 {
             tokio::time::advance(Duration::from_millis(300)).await;
@@ -289,12 +343,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_an_address_that_opens_connections_and_reads_none_ends_its_own() {
         let all = Arc::new(UnreadOfAll::default());
-        let slow = all.connection(&limits(), site(1));
+        let slow = all.connection(&limits(3), site(1));
         let _oldest = slow.hand_out(frame(5)).unwrap();
         let mut kept = Vec::new();
         for round in 0..5 {
             tokio::time::advance(Duration::from_millis(1)).await;
-            let greedy = all.connection(&limits(), site(2));
+            let greedy = all.connection(&limits(3), site(2));
             kept.push((greedy.hand_out(frame(8)).unwrap(), greedy));
             assert!(!must_end(&slow), "{round}");
         }
@@ -305,14 +359,80 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn s1_frames_of_connections_that_end_make_no_room_again() {
         let all = Arc::new(UnreadOfAll::default());
-        let [first, second] = [1, 2].map(|last| all.connection(&limits(), site(last)));
+        let [first, second] = [1, 2].map(|last| all.connection(&limits(2), site(last)));
         let kept = [first.hand_out(frame(9)).unwrap(), second.hand_out(frame(7)).unwrap()];
         assert!(must_end(&first) && !must_end(&second));
         // The bytes of the first one are not free yet, and count no more.
-        assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (16, 9));
+        let (both, one) = (16 + 2 * FRAME_BYTES, 9 + FRAME_BYTES);
+        assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (both, one));
         let more = second.hand_out(frame(2)).unwrap();
         assert!(!must_end(&second));
         drop((kept, more));
         assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    fn headers() -> HeaderMap {
+        HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_many_small_frames_end_their_connection() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [greedy, other] = [1, 2].map(|last| all.connection(&limits(4), site(last)));
+        let mut kept: Vec<_> = (0..4).map(|_| greedy.hand_out(frame(1)).unwrap()).collect();
+        assert!(!must_end(&greedy));
+        kept.push(greedy.hand_out(frame(1)).unwrap());
+        assert!(must_end(&greedy) && !must_end(&other));
+        drop(kept);
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_headers_count_until_they_are_dropped_and_stay_as_they_are() {
+        let all = Arc::new(UnreadOfAll::default());
+        let connection = all.connection(&limits(4), site(1));
+        let mut kept: Vec<HeaderMap> = (0..4).map(|_| headers()).collect();
+        kept.iter_mut().for_each(|headers| connection.hand_out_headers(headers));
+        assert_eq!(kept, [(); 4].map(|()| headers()));
+        // HTTP/2 keeps no value of theirs.
+        assert!(kept.iter().all(|headers| headers[CONTENT_TYPE].is_sensitive()));
+        assert!(all.bytes() == 4 * FRAME_BYTES && !must_end(&connection));
+        // They take nothing of the connection's bytes.
+        let frame = connection.hand_out(frame(10)).unwrap();
+        assert!(must_end(&connection), "the oldest");
+        drop((kept, frame));
+        assert_eq!((all.bytes(), all.ending_bytes.load(Ordering::Relaxed)), (0, 0));
+        connection.hand_out_headers(&mut HeaderMap::new());
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_trailers_behind_data_count_if_many_frames_wait() {
+        let all = Arc::new(UnreadOfAll::default());
+        let connection = all.connection(&Limits::default(), site(1));
+        let is_counted = |are_behind_data| {
+            let mut trailers = headers();
+            connection.hand_out_trailers(&mut trailers, are_behind_data);
+            trailers[CONTENT_TYPE].is_sensitive()
+        };
+        assert!(is_counted(false) && !is_counted(true));
+        let kept: Vec<_> = (0..FEW_FRAMES).map(|_| connection.hand_out(frame(1)).unwrap()).collect();
+        assert!(is_counted(true));
+        drop(kept);
+        assert!(!is_counted(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_a_connection_whose_other_end_takes_nothing_ends_and_one_that_takes_a_little_does_not() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [blocked, slow] = [(); 2].map(|()| all.connection(&limits(3), site(1)));
+        blocked.set_blocked(true);
+        for round in 0..5 {
+            slow.set_blocked(true);
+            tokio::time::advance(Duration::from_millis(300)).await;
+            all.end_late();
+            assert_eq!((must_end(&blocked), must_end(&slow)), (round >= 3, false), "{round}");
+            slow.set_blocked(false);
+        }
     }
 }
