@@ -342,8 +342,13 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT,DELETE");
     let long = format!(r#"{{"namespace": "{}"}}"#, "n".repeat(3 * 1024 * 1024));
     let put = "/v1/namespaces/new/persistence_configuration";
-    for (method, path) in [(Method::POST, "/v1/add_count"), (Method::PUT, put)] {
-        let (status, answer) = http.call(method, path, &long).await;
+    let elements = format!(r#"{{"thresholds": [{}0]}}"#, "0,".repeat(40_000));
+    for (method, path, body) in [
+        (Method::POST, "/v1/add_count", &long),
+        (Method::PUT, put, &long),
+        (Method::PUT, "/v1/namespaces/new", &elements),
+    ] {
+        let (status, answer) = http.call(method, path, body).await;
         assert_eq!((status, fault(&answer)), (413, ("RESOURCE_EXHAUSTED", "TOO_LARGE", "")), "{path}");
     }
     for (method, path) in [

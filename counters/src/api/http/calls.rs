@@ -32,6 +32,9 @@ use tallystone_serving::http::{FaultBody, Faults, JsonBody, Object, PathParams};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
+/// Of the parameters of a namespace. Their tree, which takes up to 16 times as much, is kept while the call waits for Redis.
+const CONFIG_BYTES_MAX: usize = 64 * 1024;
+
 pub(super) type HttpResult<T> = Result<Json<T>, FaultBody>;
 
 /// The calls of the caller of this request.
@@ -330,6 +333,9 @@ pub(crate) async fn put_namespace(
     JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
+    if body.len() > CONFIG_BYTES_MAX {
+        return Err(FaultBody::too_large());
+    }
     // Some parameters; the others stay as they are.
     let mut change: serde_json::Map<String, serde_json::Value> = read(&body)?;
     read_integers(&mut change);
