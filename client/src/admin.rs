@@ -32,7 +32,7 @@ impl Client {
     /// Reads a queue's configuration.
     pub async fn get_queue(&self, name: &str) -> Result<QueueInfo> {
         let request = wire::GetQueueRequest { name: name.to_owned() };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
@@ -41,7 +41,7 @@ impl Client {
     pub async fn list_queues(&self, prefix: &str, page_size: u32, page_token: &str) -> Result<Page<QueueSummary>> {
         let (prefix, page_token) = (prefix.to_owned(), page_token.to_owned());
         let request = wire::ListQueuesRequest { prefix, page_size: wire_count(page_size), page_token };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
         let summary = |summary: wire::QueueSummary| QueueSummary {
             queue: QueueInfo::from_wire(summary.queue.unwrap_or_default()),
             depth: Depth::from_wire(summary.depth.unwrap_or_default()),
@@ -74,21 +74,21 @@ impl Client {
     /// Counts messages by state, exactly: of the whole queue, or of the messages that pass the filter.
     pub async fn depth(&self, queue: &str, filter: Option<Filter>) -> Result<Depth> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
         Ok(Depth::from_wire(response.counts.unwrap_or_default()))
     }
 
     /// Reads the ages of the oldest runnable message and of the oldest lease of a queue.
     pub async fn ages(&self, queue: &str) -> Result<Ages> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: None };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
         Ok(Ages::from_wire(response.ages.unwrap_or_default()))
     }
 
     /// Reads one message.
     pub async fn get_message(&self, queue: &str, id: &str) -> Result<Message> {
         let request = wire::GetMessageRequest { queue: queue.to_owned(), id: id.to_owned() };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
         Message::from_wire(response.message.unwrap_or_default())
     }
 
@@ -107,7 +107,7 @@ impl Client {
             page_size: wire_count(page_size),
             page_token: page_token.to_owned(),
         };
-        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
         let items = response.messages.into_iter().map(Message::from_wire).collect::<Result<_>>()?;
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -130,13 +130,13 @@ impl Client {
     /// Says why a message is not running.
     pub async fn explain(&self, queue: &str, id: &str) -> Result<Explanation> {
         let request = wire::ExplainRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Explanation::from_wire(self.calls.send(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
+        Explanation::from_wire(self.calls.read(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
     }
 
     /// Checks the queue's invariants, one bounded step per call. Start with the empty cursor, and call again with the
     /// returned one until it is empty.
     pub async fn check_queue(&self, queue: &str, cursor: &str) -> Result<CheckStep> {
         let request = wire::CheckQueueRequest { queue: queue.to_owned(), cursor: cursor.to_owned() };
-        Ok(CheckStep::from_wire(self.calls.send(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
+        Ok(CheckStep::from_wire(self.calls.read(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
     }
 }

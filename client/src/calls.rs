@@ -47,7 +47,38 @@ impl Calls {
         self.send_batch(wait, request, rpc).await.map(|answer| answer.response)
     }
 
-    /// The same for a call whose items are refused one by one: whether an attempt has no answer is true of each of them.
+    /// The same for a call that changes nothing: no attempt of it has an effect.
+    pub(crate) async fn read<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
+    where
+        Req: Clone + 'static,
+        Res: 'static,
+        F: Fn(usize, tonic::Request<Req>) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
+    {
+        self.read_batch(wait, request, rpc).await.map(|answer| answer.response)
+    }
+
+    /// The same for a call whose items are refused one by one.
+    pub(crate) async fn read_batch<Req, Res, F, Fut>(
+        &self,
+        wait: Duration,
+        request: Req,
+        rpc: F,
+    ) -> Result<Responded<Res>>
+    where
+        Req: Clone + 'static,
+        Res: 'static,
+        F: Fn(usize, tonic::Request<Req>) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
+    {
+        match self.send_batch(wait, request, rpc).await {
+            Ok(Responded { response, .. }) => Ok(Responded::of_all(response)),
+            Err(Error::Refused(refused)) => Err(Error::Refused(Refused { applied: Applied::No, ..refused })),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`send`](Calls::send) for a call whose items are refused one by one: whether an attempt has no answer is true of each of them.
     pub(crate) async fn send_batch<Req, Res, F, Fut>(
         &self,
         wait: Duration,

@@ -55,9 +55,11 @@ pub(super) async fn change_each(
         None => show_outcomes(&outcomes, session),
         Some(error) if outcomes.is_empty() => Err(error),
         Some(error) => {
-            let unknown = ids.len() - outcomes.len();
+            let left = (ids.len() - outcomes.len()) as u64;
+            let of_call = left.min(BATCH_ITEMS_MAX as u64);
             let _ = show_outcomes(&outcomes, session);
-            Err(error.at(format!("the outcome of {} is unknown", messages(unknown as u64))))
+            let (of_call, not_sent) = (messages(of_call), messages(left - of_call));
+            Err(error.at(format!("the call about {of_call} failed, and {not_sent} were not sent")))
         }
     }
 }

@@ -30,7 +30,7 @@ mod watched;
 
 pub use access::{
     Access, AuditConfig, AuditedCall, AuthConfig, Book, FileError, Guarded, JwtConfig, METHODS, OnAuditFailure,
-    PrincipalSummary, Resource, Right, Rule, Rules, Token, Verdict,
+    Patterns, PrincipalSummary, Resource, Right, Rule, Rules, Token, Verdict,
 };
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use bounds::Limits;

@@ -18,6 +18,7 @@ pub(super) async fn handle<S: Store>(
         false => engine.context.store.delete_queue(&name).await,
     };
     deleted.map_err(status::of_call)?;
+    engine.note_deletion(&name).await;
     // The waiting callers get a refusal: the queue no longer exists.
     engine.lanes.wake(&shard(&name));
     Ok(pb::DeleteQueueResponse {})

@@ -9,15 +9,11 @@ use tallystone_model::names::{INTERNAL_QUEUES, check_text};
 use tallystone_model::store::{Page, Queue};
 use tallystone_model::{QueueName, Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::{Access, Right};
+use tallystone_serving::{Access, Patterns, Right};
 use tonic::{Request, Status};
 
 /// How many depths are requested from the store at once.
 const AT_ONCE: usize = 64;
-/// The most pages of queues that a rule denies to the caller, and that one call passes in a row.
-const FURTHER_PAGES_MAX: usize = 10;
-const DENIED: &str = "has too many queues in a row that a rule denies to the caller; send more of a name that it may read, or larger pages";
-
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: Request<pb::ListQueuesRequest>,
@@ -29,7 +25,10 @@ pub(super) async fn handle<S: Store>(
     check_text("page_token", &request.page_token, 0, QUEUE_NAME_BYTES_MAX).map_err(status::of_call)?;
     let store = &engine.context.store;
     let may_read = |name: &QueueName| access.allows(Right::Read, name.as_str());
-    let scan = scan(access.patterns(Right::Read), &request.prefix);
+    let scan = match access.patterns(Right::Read) {
+        None => Scan::unlimited(&request.prefix),
+        Some(Patterns { granted, denied }) => Scan::of(&granted, &denied, &request.prefix),
+    };
     let page = readable(&**store, &scan, &request.page_token, limit, may_read).await;
     let Page { items, next_cursor } = page.map_err(status::of_call)?;
     let measure = async |name: &QueueName| {
@@ -54,8 +53,8 @@ pub(super) async fn handle<S: Store>(
 /// Where a list looks for queues.
 struct Scan {
     ranges: Vec<Names>,
-    /// There may be many internal queues, and no pattern of the caller grants anything on them.
-    passes_internal: bool,
+    /// Begins of names none of which the caller may read: there may be many of them.
+    passed: Vec<String>,
 }
 
 /// Names of queues that are read from the store together, in order.
@@ -66,31 +65,48 @@ struct Names {
     is_one: bool,
 }
 
-/// The names with this prefix that a caller with these patterns may read, and perhaps more: in order, each once.
-fn scan(patterns: Option<Vec<String>>, prefix: &str) -> Scan {
-    let Some(patterns) = patterns else {
-        return Scan { ranges: vec![Names { begin: prefix.to_owned(), is_one: false }], passes_internal: false };
-    };
-    let within = |pattern: &String| match pattern.strip_suffix('*') {
-        Some(begin) if prefix.starts_with(begin) => Some(Names { begin: prefix.to_owned(), is_one: false }),
-        Some(begin) => begin.starts_with(prefix).then(|| Names { begin: begin.to_owned(), is_one: false }),
-        None => pattern.starts_with(prefix).then(|| Names { begin: pattern.clone(), is_one: true }),
-    };
-    let mut all: Vec<Names> = patterns.iter().filter_map(within).collect();
-    all.sort_unstable();
-    let mut ranges: Vec<Names> = Vec::with_capacity(all.len());
-    for names in all {
-        let has_it = |range: &Names| range == &names || !range.is_one && names.begin.starts_with(&range.begin);
-        if !ranges.last().is_some_and(has_it) {
-            ranges.push(names);
-        }
+impl Scan {
+    /// Of all names with this prefix.
+    fn unlimited(prefix: &str) -> Scan {
+        Scan { ranges: vec![Names { begin: prefix.to_owned(), is_one: false }], passed: Vec::new() }
     }
-    let passes_internal = !patterns.iter().any(|pattern| pattern.starts_with(INTERNAL_QUEUES));
-    Scan { ranges, passes_internal }
+
+    /// Of the names with this prefix that match a pattern of `granted`, and perhaps more: in order, each once.
+    fn of(granted: &[String], denied: &[String], prefix: &str) -> Scan {
+        let within = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(begin) if prefix.starts_with(begin) => Some(Names { begin: prefix.to_owned(), is_one: false }),
+            Some(begin) => begin.starts_with(prefix).then(|| Names { begin: begin.to_owned(), is_one: false }),
+            None => pattern.starts_with(prefix).then(|| Names { begin: pattern.clone(), is_one: true }),
+        };
+        let mut all: Vec<Names> = granted.iter().filter_map(within).collect();
+        all.sort_unstable();
+        let mut ranges: Vec<Names> = Vec::with_capacity(all.len());
+        for names in all {
+            let has_it = |range: &Names| range == &names || !range.is_one && names.begin.starts_with(&range.begin);
+            if !ranges.last().is_some_and(has_it) {
+                ranges.push(names);
+            }
+        }
+        let mut passed: Vec<String> =
+            denied.iter().filter_map(|pattern| pattern.strip_suffix('*')).map(str::to_owned).collect();
+        // A rule for other names grants nothing on internal queues.
+        if !granted.iter().any(|pattern| pattern.starts_with(INTERNAL_QUEUES)) {
+            passed.push(INTERNAL_QUEUES.to_owned());
+        }
+        Scan { ranges, passed }
+    }
+
+    /// The cursor after all names that are to be passed with this one.
+    fn after(&self, name: String) -> String {
+        let widest =
+            self.passed.iter().filter(|begin| name.starts_with(begin.as_str())).min_by_key(|begin| begin.len());
+        // No name has this character, and all have lesser ones.
+        widest.map_or(name, |begin| format!("{begin}\x7f"))
+    }
 }
 
-/// A page of the queues in these ranges that the caller may read. Its cursor is the name of the last of them: the last name that was read
-/// from the store may be one that the caller may not know.
+/// A page of the queues that the caller may read. Its cursor is the name of the last of them: the last name that was read from the store
+/// may be one that the caller may not know.
 async fn readable<S: Store>(
     store: &S,
     scan: &Scan,
@@ -98,7 +114,7 @@ async fn readable<S: Store>(
     limit: usize,
     may_read: impl Fn(&QueueName) -> bool + Send + Sync,
 ) -> Result<Page<Queue>, Refusal> {
-    let (mut items, mut further_pages) = (Vec::new(), 0);
+    let mut items = Vec::new();
     for Names { begin, is_one } in &scan.ranges {
         // All its names come before, too.
         if after > begin.as_str() && !after.starts_with(begin.as_str()) {
@@ -108,7 +124,6 @@ async fn readable<S: Store>(
         loop {
             let length = if *is_one { 1 } else { limit + 1 - items.len() };
             let page = store.list_queues(begin, &cursor, length).await?;
-            let before = items.len();
             let is_listed = |queue: &Queue| (!is_one || queue.name.as_str() == begin) && may_read(&queue.name);
             items.extend(page.items.into_iter().filter(is_listed));
             if items.len() > limit {
@@ -119,14 +134,7 @@ async fn readable<S: Store>(
             if *is_one || page.next_cursor.is_empty() {
                 break;
             }
-            cursor = page.next_cursor;
-            if scan.passes_internal && cursor.starts_with(INTERNAL_QUEUES) {
-                cursor = format!("{INTERNAL_QUEUES}\x7f");
-            }
-            further_pages = if items.len() == before { further_pages + 1 } else { 0 };
-            if further_pages > FURTHER_PAGES_MAX {
-                return Err(Refusal::invalid("prefix", DENIED));
-            }
+            cursor = scan.after(page.next_cursor);
         }
     }
     Ok(Page { items, next_cursor: String::new() })
@@ -155,7 +163,8 @@ mod tests {
     async fn page(store: &Oracle, rules: &[&str], prefix: &str, after: &str, limit: usize) -> Result<String, Refusal> {
         let rules: Rules = rules.iter().map(|rule| rule.parse::<Rule>().unwrap()).collect();
         let may_read = |name: &QueueName| rules.on(Right::Read, name.as_str()).is_granted();
-        let scan = scan(Some(rules.patterns(Right::Read)), prefix);
+        let Patterns { granted, denied } = rules.patterns(Right::Read);
+        let scan = Scan::of(&granted, &denied, prefix);
         let page = readable(store, &scan, after, limit, may_read).await?;
         let names: Vec<&str> = page.items.iter().map(|queue| queue.name.as_str()).collect();
         Ok(format!("{}|{}", names.join(" "), page.next_cursor))
@@ -199,7 +208,7 @@ mod tests {
         store.create_queue(&internal, QueueConfig::default()).await.unwrap();
         let (mut names, mut after) = (Vec::new(), String::new());
         loop {
-            let page = readable(&store, &scan(None, ""), &after, 2, |_| true).await.unwrap();
+            let page = readable(&store, &Scan::unlimited(""), &after, 2, |_| true).await.unwrap();
             names.extend(page.items.iter().map(|queue| queue.name.to_string()));
             after = page.next_cursor;
             if after.is_empty() {
@@ -210,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s4_a_list_passes_internal_queues_and_a_bounded_number_of_denied_ones() {
+    async fn s4_a_list_passes_internal_and_denied_queues_at_once() {
         let store = store(50).await;
         for name in (0..50).map(|n| format!("{INTERNAL_QUEUES}{n:02}")).chain(["z".to_owned()]) {
             store.create_queue(&QueueName::parse("name", &name).unwrap(), QueueConfig::default()).await.unwrap();
@@ -219,10 +228,10 @@ mod tests {
         assert_eq!(page(&store, &["read:*"], "", "b/3", 1).await, Ok("z|".to_owned()));
         let internal = page(&store, &["read:*", "read:rollup/*"], "", "b/3", 1).await;
         assert_eq!(internal, Ok("rollup/00|rollup/00".to_owned()));
-        let denied = &["read:*", "deny:read:a/*"];
-        let refused = page(&store, denied, "", "", 1).await.unwrap_err();
-        assert!(matches!(&refused, Refusal::Invalid { field: "prefix", why } if !why.contains("a/")), "{refused:?}");
-        assert_eq!(page(&store, denied, "", "", 10).await, Ok("b/1 b/2 b/3 z|".to_owned()));
+        let denied = &["read:*", "deny:read:a/*", "deny:admin:z*", "deny:read:b/2"];
+        assert_eq!(page(&store, denied, "", "", 1).await, Ok("b/1|b/1".to_owned()));
+        assert_eq!(page(&store, denied, "", "b/1", 1).await, Ok("b/3|".to_owned()));
+        assert_eq!(page(&store, denied, "a/0", "", 1).await, Ok("|".to_owned()));
         assert_eq!(page(&store, denied, "b/", "", 1).await, Ok("b/1|b/1".to_owned()));
     }
 }

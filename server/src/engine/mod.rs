@@ -276,15 +276,26 @@ impl<S: Store> Engine<S> {
         let store = &self.context.store;
         check_shards(name, patch.shards.unwrap_or(1))?;
         let mut changing = self.creating(name).await;
+        let has_indexes = patch.indexes.is_some();
         if let Some(changing) = &mut changing {
             let declared = store.get_queue(name).await?.config.indexes.len();
             let more = patch.indexes.as_ref().map_or(0, |indexes| indexes.len().saturating_sub(declared));
             changing.check_changed(patch.lease_ms, more as u64).await?;
         }
         let queue = store.update_queue(name, patch).await?;
+        if let Some(changing) = changing.as_mut().filter(|_| has_indexes) {
+            changing.left();
+        }
         // A resumed queue, or one with new limits, may have messages for the waiting callers.
         self.lanes.wake(&shard(name));
         Ok(queue)
+    }
+
+    /// A queue was deleted: its tenant may create another one.
+    pub(crate) async fn note_deletion(&self, queue: &QueueName) {
+        if let Some(mut creating) = self.creating(queue).await {
+            creating.left();
+        }
     }
 
     async fn creating(&self, queue: &QueueName) -> Option<Creating<'_>> {

@@ -162,10 +162,15 @@ async fn s5_a_caller_at_the_bounds_of_queues_and_indexes_causes_few_readings() {
     let enqueued = rig.engine.enqueue(&queue("t/c"), vec![NewMessage::new(id_of("a"), 0)], 0, true).await;
     assert_eq!(quota_of(&enqueued.unwrap_err()), "queues_max");
     assert_eq!(readings() - before, 1, "of the queues");
-    // Then it is read again, and there may be room.
+    // Then it is read again, and there may be room: after a while, or at once if a queue was deleted through this server.
     rig.store.oracle.delete_queue(&queue("t/b")).await.unwrap();
     tokio::time::advance(Duration::from_millis(100)).await;
     assert_eq!(create("t/c", QueueConfig::default()).await, Ok(()));
+    assert_eq!(create("t/d", QueueConfig::default()).await, Err("queues_max"));
+    rig.store.oracle.delete_queue(&queue("t/c")).await.unwrap();
+    assert_eq!(create("t/d", QueueConfig::default()).await, Err("queues_max"));
+    rig.engine.note_deletion(&queue("t/c")).await;
+    assert_eq!(create("t/d", QueueConfig::default()).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,11 +17,11 @@ impl Shared {
         while let Some(from) = position {
             let (found, next) = self.link.scan(from, &["SSCAN", &key], &["COUNT", &count]).await?;
             let tags: Vec<String> = read(found)?;
-            let gone = self.without_outbox(tags).await?;
+            let gone = self.without("outbox", tags).await?;
             if !gone.is_empty() {
                 self.link.call(redis::cmd("SREM").arg(self.keyspace.left_outboxes()).arg(&gone)).await?;
                 // A queue that was created again and deleted meanwhile has an outbox to be read.
-                let still_gone = self.without_outbox(gone.clone()).await?;
+                let still_gone = self.without("outbox", gone.clone()).await?;
                 forgotten += still_gone.len();
                 let back: Vec<String> = gone.into_iter().filter(|tag| !still_gone.contains(tag)).collect();
                 if !back.is_empty() {
@@ -33,22 +33,26 @@ impl Shared {
         Ok(forgotten)
     }
 
-    /// Removes the name of a deleted shard without an outbox.
-    pub(super) async fn forget_left_outbox(&self, shard: &Shard) -> Result<(), Refusal> {
+    /// Removes the name of a deleted shard without an outbox. Returns whether it is gone.
+    pub(super) async fn forget_left_outbox(&self, shard: &Shard) -> Result<bool, Refusal> {
         let (key, tag) = (self.keyspace.left_outboxes(), shard.tag());
         self.link.call(redis::cmd("SREM").arg(&key).arg(&tag)).await?;
         // A queue that was created again and deleted meanwhile has an outbox to be read.
-        if self.without_outbox(vec![tag.clone()]).await?.is_empty() {
+        let is_gone = !self.without("outbox", vec![tag.clone()]).await?.is_empty();
+        if !is_gone {
             self.link.call(redis::cmd("SADD").arg(&key).arg(&tag)).await?;
         }
-        Ok(())
+        Ok(is_gone)
     }
 
-    /// Those of these names that have no outbox.
-    async fn without_outbox(&self, tags: Vec<String>) -> Result<Vec<String>, Refusal> {
+    /// Those of these names whose shards have no such key.
+    pub(super) async fn without(&self, key: &str, tags: Vec<String>) -> Result<Vec<String>, Refusal> {
         let mut exist = redis::pipe();
         for shard in tags.iter().filter_map(|tag| Shard::of_tag(tag)) {
-            exist.cmd("EXISTS").arg(self.keyspace.shard(&shard).key("outbox"));
+            exist.cmd("EXISTS").arg(self.keyspace.shard(&shard).key(key));
+        }
+        if exist.is_empty() {
+            return Ok(Vec::new());
         }
         let mut found = self.link.calls(&exist, false).await?.into_iter();
         let mut without = Vec::new();

@@ -116,13 +116,15 @@ impl PartitionReader {
 
     /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
     pub(super) async fn discover(&mut self) -> Result<(), Refusal> {
-        let left: Vec<String> =
-            read(self.shared.link.call(redis::cmd("SMEMBERS").arg(self.shared.keyspace.left_outboxes())).await?)?;
+        let left = self.left_outboxes().await?;
+        let deleted = self.shared.without("state", left.clone()).await?;
         for shard in left.iter().filter_map(|tag| Shard::of_tag(tag)) {
             self.watch(shard.clone()).await?;
-            self.check_left(&shard).await?;
+            if deleted.contains(&shard.tag()) {
+                self.check_left(&shard).await?;
+            }
         }
-        // After them: the queue of a shard that is read no longer may be created again meanwhile.
+        // After these: a queue may be created again after `check_left` has stopped reading it.
         // Only the names are known here: a shard is registered before it is created.
         for name in self.registered(self.shared.keyspace.queues()).await? {
             self.watch(Shard::first(&QueueName::parse("queue", &name)?)).await?;
@@ -131,6 +133,10 @@ impl PartitionReader {
             if let Some(shard) = Shard::of_tag(&tag) {
                 self.watch(shard).await?;
             }
+        }
+        // A queue that was deleted meanwhile was in the list too late, and in the registry too early.
+        for shard in self.left_outboxes().await?.iter().filter_map(|tag| Shard::of_tag(tag)) {
+            self.watch(shard).await?;
         }
         // The others are gone.
         self.reached.clear();
@@ -151,6 +157,11 @@ impl PartitionReader {
     async fn may_lack_new_queues(&self) -> Result<bool, Refusal> {
         let announced = self.announced().await?;
         Ok(announced.is_none_or(|(first, _)| entry_id(&first) > entry_id(&self.new_queues)))
+    }
+
+    /// The list of left outboxes.
+    async fn left_outboxes(&self) -> Result<Vec<String>, Refusal> {
+        read(self.shared.link.call(redis::cmd("SMEMBERS").arg(self.shared.keyspace.left_outboxes())).await?)
     }
 
     /// All names of a registry.
@@ -179,8 +190,9 @@ impl PartitionReader {
         {
             return Ok(());
         }
-        self.shared.forget_left_outbox(shard).await?;
-        self.positions.remove(shard);
+        if self.shared.forget_left_outbox(shard).await? {
+            self.positions.remove(shard);
+        }
         Ok(())
     }
 

@@ -215,6 +215,11 @@ impl ReadTime {
         ReadTime { ended: Instant::now(), took: began.elapsed() }
     }
 
+    /// How long ago it ended.
+    pub(super) fn age(&self) -> Duration {
+        self.ended.elapsed()
+    }
+
     /// Whether this was read longer ago than `every`, and than it took, many times.
     pub(super) fn is_older_than(&self, every: Duration) -> bool {
         self.ended.elapsed() >= every.max(self.took * SHARE_OF_TIME)

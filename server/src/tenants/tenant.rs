@@ -13,6 +13,9 @@ use tallystone_model::{NewMessage, QueueConfig, Refusal};
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+/// A refusal by queues or indexes is not repeated for longer without a reading.
+const REPEATED_MAX: Duration = Duration::from_secs(5);
+
 /// When a message or a call that a full stock has refused may be let in.
 const RETRY_FULL: Duration = Duration::from_secs(1);
 
@@ -64,7 +67,7 @@ impl Full {
     /// Whether so many more are refused again without a reading: the last one was too recent.
     fn refuses(&self, more: u64, max: Option<u64>) -> bool {
         let (Some((count, read)), Some(max)) = (&self.0, max) else { return false };
-        more > 0 && count + more > max && !read.is_older_than(EVERY_WHEN_FULL)
+        more > 0 && count + more > max && !read.is_older_than(EVERY_WHEN_FULL) && read.age() < REPEATED_MAX
     }
 
     /// Whether there is room for so many more, by a reading.
@@ -220,6 +223,11 @@ impl Tenant {
 }
 
 impl Creating<'_> {
+    /// A queue was deleted, or has fewer indexes: there may be room again.
+    pub(crate) fn left(&mut self) {
+        *self.refused = Refused::default();
+    }
+
     /// Checks a queue that does not exist yet, with this configuration.
     pub(crate) async fn check_new(&mut self, config: &QueueConfig) -> Result<(), Refusal> {
         self.tenant.check_lease(Some(config.lease_ms))?;

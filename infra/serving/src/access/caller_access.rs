@@ -4,6 +4,7 @@ use super::audit::{AuditLog, Line, reason};
 use super::book::{Grant, Identified};
 use super::refusal;
 use super::right::Right;
+use super::rule::Patterns;
 use super::table::{Guarded, Resource};
 use axum::extract::FromRequestParts;
 use axum::http::Extensions;
@@ -100,9 +101,8 @@ impl Access {
         self.grant.as_ref().is_none_or(|grant| grant.rules.on(right, name).is_granted())
     }
 
-    /// The patterns that grant the caller a right, as they are written: names, and begins of names with `*`. A denial may except some of
-    /// these names. `None`: the caller may do everything.
-    pub fn patterns(&self, right: Right) -> Option<Vec<String>> {
+    /// The patterns of the caller's rules for a right. `None`: the caller may do everything.
+    pub fn patterns(&self, right: Right) -> Option<Patterns> {
         self.grant.as_ref().map(|grant| grant.rules.patterns(right))
     }
 

@@ -29,6 +29,6 @@ pub(crate) use identities::Identities;
 pub use jwt::JwtConfig;
 pub(crate) use layer::IdentifyLayer;
 pub use right::Right;
-pub use rule::{Rule, Rules, Verdict};
+pub use rule::{Patterns, Rule, Rules, Verdict};
 pub use table::{Guarded, METHODS, Resource};
 pub use token::Token;

@@ -99,6 +99,15 @@ impl fmt::Display for Pattern {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
+/// Patterns of rules, as they are written: names, and begins of names with `*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patterns {
+    /// Those that grant.
+    pub granted: Vec<String>,
+    /// Those that deny.
+    pub denied: Vec<String>,
+}
+
 /// Whether a right is granted, and by which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
@@ -135,10 +144,14 @@ impl Rules {
         })
     }
 
-    /// The patterns that grant a right, as they are written.
-    pub fn patterns(&self, right: Right) -> Vec<String> {
-        let granting = self.0.iter().filter(|rule| !rule.is_denial && rule.concerns(right));
-        granting.map(|rule| rule.pattern.to_string()).collect()
+    /// The patterns of the rules for a right.
+    pub fn patterns(&self, right: Right) -> Patterns {
+        let mut patterns = Patterns::default();
+        for rule in self.0.iter().filter(|rule| rule.concerns(right)) {
+            let of = if rule.is_denial { &mut patterns.denied } else { &mut patterns.granted };
+            of.push(rule.pattern.to_string());
+        }
+        patterns
     }
 
     fn decide(&self, right: Right, matches: impl Fn(&Rule) -> bool) -> Verdict<'_> {

@@ -22,8 +22,11 @@ use tokio::time::Instant;
 
 /// What a frame counts in addition to its bytes: the transport keeps its call, a task, a stream and the body of the answer.
 const FRAME_BYTES: u64 = 4 * 1024;
-/// A caller that reads takes trailers together with the data before them. So they are not counted while a connection holds fewer frames.
-const FEW_FRAMES: usize = 64;
+/// The cost of frames counts after this time. A caller that reads may get thousands of answers at once, such as those of its waiting calls
+/// when the store answers again, and takes them faster.
+const YOUNG: Duration = Duration::from_millis(250);
+/// The pause after a search for connections to end that has found none.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// That of this process.
 pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::default);
@@ -35,6 +38,8 @@ pub(super) struct UnreadOfAll {
     bytes: AtomicU64,
     /// Those of connections that have to end: they are free as soon as their tasks run.
     ending_bytes: AtomicU64,
+    /// Until when no connection is searched that has to end.
+    pause_until: Mutex<Option<Instant>>,
     connections: OpenConnections<Unread>,
 }
 
@@ -92,17 +97,33 @@ impl UnreadOfAll {
             if waits_since.is_some_and(|since| since.elapsed() >= connection.time) {
                 connection.end(Closed::UnreadTooLong);
             }
+            // No further frame may come.
+            self.keep_within(connection.of_all_max);
+        }
+    }
+
+    /// Ends connections if all hold more than this.
+    fn keep_within(&self, max: u64) {
+        let ending = self.ending_bytes.load(Ordering::Relaxed);
+        // Otherwise each frame would visit all connections until the first of them has ended.
+        if self.bytes().saturating_sub(ending) <= max {
+            return;
+        }
+        let mut pause_until = locked(&self.pause_until);
+        if pause_until.is_none_or(|until| until <= Instant::now()) {
+            let has_ended = self.make_room(max);
+            *pause_until = (!has_ended).then(|| Instant::now() + PAUSE);
         }
     }
 
     /// Ends connections until the others are within the bound: first those of an address that has more than half of it, then
     /// any; of each, first those whose oldest frame is the oldest. An address that opens connections again and again and reads
-    /// none of them so ends its own.
-    fn make_room(&self, max: u64) {
+    /// none of them so ends its own. Returns whether one has to end now.
+    fn make_room(&self, max: u64) -> bool {
         let open = self.connections.all().into_iter().filter_map(|connection| {
             let (oldest, bytes) = {
                 let frames = locked(&connection.frames);
-                (frames.oldest()?, frames.cost())
+                (frames.oldest()?, if frames.are_old() { frames.cost() } else { frames.bytes })
             };
             (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
         });
@@ -113,18 +134,21 @@ impl UnreadOfAll {
         for (_, bytes, connection) in &open {
             *by_site.entry(connection.site).or_default() += bytes;
         }
+        let mut has_ended = false;
         for is_first in [true, false] {
             for (_, bytes, connection) in &open {
                 let of_site = by_site.entry(connection.site).or_default();
                 if all <= max {
-                    return;
+                    return has_ended;
                 }
                 if (!is_first || *of_site > max / 2) && connection.end(Closed::UnreadTooMuch) {
+                    has_ended = true;
                     all -= bytes;
                     *of_site -= bytes;
                 }
             }
         }
+        has_ended
     }
 }
 
@@ -140,7 +164,7 @@ impl Unread {
         Some(self.count(frames, bytes, length))
     }
 
-    /// Counts headers until they are written or dropped. They are never too many for the connection: it also refuses by headers.
+    /// Counts headers until they are written or dropped. They are never refused, because a refusal consists of headers, too.
     pub(super) fn hand_out_headers(self: &Arc<Self>, headers: &mut HeaderMap) {
         let Some(first) = headers.values_mut().next() else { return };
         let counted = self.count(locked(&self.frames), Bytes::copy_from_slice(first.as_bytes()), 0);
@@ -151,9 +175,9 @@ impl Unread {
         }
     }
 
-    /// The same for trailers.
+    /// The same for trailers. A caller that reads takes them together with the data before them, so these count for both.
     pub(super) fn hand_out_trailers(self: &Arc<Self>, trailers: &mut HeaderMap, are_behind_data: bool) {
-        if !are_behind_data || locked(&self.frames).since.len() >= FEW_FRAMES {
+        if !are_behind_data || locked(&self.frames).are_old() {
             self.hand_out_headers(trailers);
         }
     }
@@ -169,11 +193,8 @@ impl Unread {
         }
         drop(frames);
         let counted = Bytes::from_owner(Counted { bytes, length, number, of: self.clone() });
-        let all = self.all.bytes.fetch_add(cost, Ordering::Relaxed) + cost;
-        // Otherwise each frame would visit all connections until the first of them has ended.
-        if all.saturating_sub(self.all.ending_bytes.load(Ordering::Relaxed)) > self.of_all_max {
-            self.all.make_room(self.of_all_max);
-        }
+        self.all.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.all.keep_within(self.of_all_max);
         counted
     }
 
@@ -228,6 +249,11 @@ impl Frames {
     /// Since when the connection lets a frame or all bytes wait.
     fn wait_since(&self) -> Option<Instant> {
         self.oldest().into_iter().chain(self.blocked_since).min()
+    }
+
+    /// Whether the connection takes none, or has not for a while.
+    fn are_old(&self) -> bool {
+        self.blocked_since.is_some() || self.oldest().is_some_and(|since| since.elapsed() >= YOUNG)
     }
 
     /// What they count in the bound of the process.
@@ -314,6 +340,7 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         let _large = first.hand_out(frame(9)).unwrap();
         let _of_third = third.hand_out(frame(5)).unwrap();
+        tokio::time::advance(YOUNG).await;
         assert_eq!(ends(), [false, false, false]);
         let _more = third.hand_out(frame(1)).unwrap();
         assert_eq!(ends(), [false, true, false], "the oldest frame, though it is small");
@@ -347,20 +374,25 @@ mod tests {
         let _oldest = slow.hand_out(frame(5)).unwrap();
         let mut kept = Vec::new();
         for round in 0..5 {
-            tokio::time::advance(Duration::from_millis(1)).await;
+            tokio::time::advance(YOUNG).await;
             let greedy = all.connection(&limits(3), site(2));
             kept.push((greedy.hand_out(frame(8)).unwrap(), greedy));
             assert!(!must_end(&slow), "{round}");
         }
         let ends: Vec<bool> = kept.iter().map(|(_, greedy)| must_end(greedy)).collect();
-        assert_eq!(ends, [true, true, true, true, false]);
+        assert_eq!(ends, [true, true, true, false, false]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn s1_frames_of_connections_that_end_make_no_room_again() {
         let all = Arc::new(UnreadOfAll::default());
         let [first, second] = [1, 2].map(|last| all.connection(&limits(2), site(last)));
-        let kept = [first.hand_out(frame(9)).unwrap(), second.hand_out(frame(7)).unwrap()];
+        let of_first = first.hand_out(frame(9)).unwrap();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let kept = [of_first, second.hand_out(frame(7)).unwrap()];
+        assert!(!must_end(&first), "a caller that reads takes them at once");
+        tokio::time::advance(YOUNG).await;
+        all.end_late();
         assert!(must_end(&first) && !must_end(&second));
         // The bytes of the first one are not free yet, and count no more.
         let (both, one) = (16 + 2 * FRAME_BYTES, 9 + FRAME_BYTES);
@@ -380,6 +412,7 @@ mod tests {
         let all = Arc::new(UnreadOfAll::default());
         let [greedy, other] = [1, 2].map(|last| all.connection(&limits(4), site(last)));
         let mut kept: Vec<_> = (0..4).map(|_| greedy.hand_out(frame(1)).unwrap()).collect();
+        tokio::time::advance(YOUNG).await;
         assert!(!must_end(&greedy));
         kept.push(greedy.hand_out(frame(1)).unwrap());
         assert!(must_end(&greedy) && !must_end(&other));
@@ -398,6 +431,7 @@ mod tests {
         assert!(kept.iter().all(|headers| headers[CONTENT_TYPE].is_sensitive()));
         assert!(all.bytes() == 4 * FRAME_BYTES && !must_end(&connection));
         // They take nothing of the connection's bytes.
+        tokio::time::advance(YOUNG).await;
         let frame = connection.hand_out(frame(10)).unwrap();
         assert!(must_end(&connection), "the oldest");
         drop((kept, frame));
@@ -407,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn s1_trailers_behind_data_count_if_many_frames_wait() {
+    async fn s1_trailers_behind_data_count_if_the_data_waits() {
         let all = Arc::new(UnreadOfAll::default());
         let connection = all.connection(&Limits::default(), site(1));
         let is_counted = |are_behind_data| {
@@ -416,7 +450,9 @@ mod tests {
             trailers[CONTENT_TYPE].is_sensitive()
         };
         assert!(is_counted(false) && !is_counted(true));
-        let kept: Vec<_> = (0..FEW_FRAMES).map(|_| connection.hand_out(frame(1)).unwrap()).collect();
+        let kept: Vec<_> = (0..1_000).map(|_| connection.hand_out(frame(1)).unwrap()).collect();
+        assert!(!is_counted(true));
+        tokio::time::advance(YOUNG).await;
         assert!(is_counted(true));
         drop(kept);
         assert!(!is_counted(true));
