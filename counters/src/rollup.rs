@@ -25,7 +25,10 @@ pub enum RolledUp {
         checkpoint: Checkpoint,
     },
     /// No window was sealed since the last rollup. What its checkpoint holds is settled.
-    Nothing,
+    Nothing {
+        /// That checkpoint. The rollup that committed it may have failed since, so that only this one can publish it.
+        checkpoint: Checkpoint,
+    },
     /// Another rollup has committed first, or a later lease has written.
     Lost,
 }
@@ -60,7 +63,8 @@ async fn roll_up_all(
     let counters: Vec<CounterName> = jobs.iter().map(|job| job.counter.clone()).collect();
     let before = checkpoints.read(&counters).await?;
     let sealed = log.seal(&counters).await?;
-    let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Nothing)).collect();
+    // Until their commits are done.
+    let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Lost)).collect();
     let (mut numbers, mut updates, mut settled, mut done) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, ((job, before), sealed)) in jobs.iter().zip(before).zip(sealed).enumerate() {
         let to_ms = sealed.sealed_to_ms;
@@ -69,6 +73,7 @@ async fn roll_up_all(
             // are behind: each time that `due` returns them, it holds them longer, and later adds with them.
             let reached = Checkpoint { exact_to_ms: to_ms, ..before };
             done.push(settlement(&job.counter, &reached, &sealed.pending));
+            results[number] = Ok(RolledUp::Nothing { checkpoint: before });
             continue;
         }
         let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };

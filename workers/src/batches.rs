@@ -155,11 +155,12 @@ impl Batches {
         Done { counters: jobs.len(), reached_store }
     }
 
-    /// Publishes the checkpoints that are committed, if the namespace is bound to a counter set.
+    /// Publishes the checkpoints that are committed, now or before, if the namespace is bound to a counter set.
     fn publish(&self, jobs: &[Job], results: &[Result<RolledUp, Refusal>]) {
         let (Some(publisher), Some(to)) = (&self.publisher, &self.store.config().published_to) else { return };
         let committed = jobs.iter().zip(results).filter_map(|(job, result)| match result {
             Ok(RolledUp::Committed { checkpoint, .. }) => Some((&job.counter, checkpoint)),
+            Ok(RolledUp::Nothing { checkpoint }) if checkpoint.exact_to_ms > 0 => Some((&job.counter, checkpoint)),
             _ => None,
         });
         publisher.take(to, committed);
@@ -183,7 +184,7 @@ impl Batches {
 fn stage(result: &Result<RolledUp, Refusal>) -> RollupStage {
     match result {
         Ok(RolledUp::Committed { .. }) => RollupStage::Committed,
-        Ok(RolledUp::Nothing) => RollupStage::Nothing,
+        Ok(RolledUp::Nothing { .. }) => RollupStage::Nothing,
         Ok(RolledUp::Lost) => RollupStage::Lost,
         Err(_) => RollupStage::Failed,
     }

@@ -79,7 +79,7 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
             }
             "committed"
         }
-        Ok(RolledUp::Nothing) => "nothing",
+        Ok(RolledUp::Nothing { .. }) => "nothing",
         Ok(RolledUp::Lost) => "lost",
         Err(_) => "failed",
     };

@@ -3,7 +3,7 @@
 
 use super::entry::{Entry, decode, read};
 use super::reply::{QueueReply, defect};
-use super::shared::Shared;
+use super::shared::{Shared, script_texts};
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -86,8 +86,7 @@ pub(super) struct PartitionReader {
 
 impl PartitionReader {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let scripts = Script::ALL.iter().map(|script| script.source());
-        let link = Link::new(shared.link.source().clone(), ReplicaWait::default(), scripts);
+        let link = Link::new(shared.link.source().clone(), ReplicaWait::default(), script_texts());
         let link = match &shared.identity {
             Some(identity) => link.guarded_by(identity.state()),
             None => link,

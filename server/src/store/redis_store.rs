@@ -5,7 +5,7 @@ use super::marks::{self, Kept};
 use super::options::RedisOptions;
 use super::pace::Pace;
 use super::partitions;
-use super::shared::{Partition, Shared};
+use super::shared::{Partition, Shared, script_texts};
 use super::undeclared::Seen;
 use super::wake::{self, Wakes};
 use super::whole::Whole;
@@ -17,7 +17,6 @@ use tallystone_link::{
     ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, StoreStatus,
     agree_on_partitions,
 };
-use tallystone_lua::Script;
 use tallystone_lua::keys::{self, Keyspace};
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{Layout, QueueName, Refusal, Shard};
@@ -122,7 +121,7 @@ impl RedisStore {
     /// A store over a Redis within the process (X8): without the checks of [`connect`](RedisStore::connect), without an
     /// identity mark and without background tasks. `server_id` names this server; no other has it.
     pub fn within_process(node: Arc<dyn Node>, options: RedisOptions, server_id: String) -> RedisStore {
-        let link = Link::new(node, options.replicas(), Script::ALL.iter().map(|script| script.source()));
+        let link = Link::new(node, options.replicas(), script_texts());
         let wakes = Arc::new(Wakes::default());
         let (partition, keyspace) = (Partition::WHOLE, Keyspace::default());
         let whole = shared(link, partition, keyspace, None, options, server_id, wakes.clone());
@@ -240,7 +239,7 @@ async fn open(
     let (shown, mark) = (tallystone_model::without_password(&options.url), keyspace.key(MARK));
     let checked = (mark.as_str(), &options.store_ids[..], format(&keyspace));
     let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, checked).await?;
-    let link = Link::new(primary.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
+    let link = Link::new(primary.clone(), replicas, script_texts());
     let link = link.on(demands.condition());
     let identity = Identity::open(primary, &mark, &shown, options.allow_volatile).await?;
     let link = link.guarded_by(identity.state());

@@ -18,6 +18,14 @@ use tallystone_lua::{Script, record};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio_util::sync::CancellationToken;
 
+/// The texts of the scripts in the order in which they are loaded. Dequeue is the last: if Redis has it, it has the others. Otherwise, after
+/// SCRIPT FLUSH, a flush could carry out its Dequeue, which leaves the mark of this server as one that waits, and then its Complete, which
+/// notifies no server that is marked by its own flush.
+pub(super) fn script_texts() -> impl Iterator<Item = &'static str> {
+    let others = Script::ALL.iter().filter(|script| **script != Script::Dequeue);
+    others.chain([&Script::Dequeue]).map(|script| script.source())
+}
+
 /// What the verbs and the background builds of indexes share.
 pub(super) struct Shared {
     pub(super) link: Link,
@@ -338,5 +346,18 @@ pub(super) fn filter_arguments(view: &View, filter: &Filter) -> Result<(u8, Vec<
             Ok((position, tuple))
         }
         _ => Err(Refusal::IndexBuilding { keys: filter.index_keys().to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q8_dequeue_is_loaded_after_all_others() {
+        let texts: Vec<&str> = script_texts().collect();
+        assert_eq!(texts.last(), Some(&Script::Dequeue.source()));
+        assert_eq!(texts.len(), Script::ALL.len());
+        assert!(Script::ALL.iter().all(|script| texts.contains(&script.source())));
     }
 }

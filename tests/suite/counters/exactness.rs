@@ -332,7 +332,7 @@ impl Program {
         match rolled_up {
             RolledUp::Committed { .. } => assert!(before.lease <= lease, "{before:?} gave way to {lease:?}"),
             RolledUp::Lost => assert!(before.lease > lease, "{before:?} did not give way to {lease:?}"),
-            RolledUp::Nothing => {}
+            RolledUp::Nothing { checkpoint } => assert_eq!(checkpoint, before),
         }
         self.stands(&jobs[0], &rolled_up);
         self.check_checkpoints(&jobs).await;

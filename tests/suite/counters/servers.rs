@@ -146,4 +146,13 @@ async fn n14_adds_of_a_server_that_has_not_noticed_a_deletion_are_not_lost() {
     let found = one.get(&name).await.expect("an answer").expect("the namespace");
     let stored = one.open(&found).await.expect("its stores");
     assert_eq!(accurate(&stored, &stored, &[counter("c")]).await.expect("a count")[0].0, 13);
+
+    one.delete(&name, None).await.expect("deleted");
+    one.put(&name, of_type(CounterType::BestEffort)).await.expect("made again");
+    // The log of the counters of before must not take it; the retry of the caller goes to those of now.
+    assert_eq!(other.append(&name, add("u", 17)).await.expect("an answer"), [Err(Refusal::Stale)]);
+    other.append(&name, add("u", 17)).await.expect("an answer")[0].as_ref().expect("an add");
+    let found = one.get(&name).await.expect("an answer").expect("the namespace");
+    let stored = one.open(&found).await.expect("its stores");
+    assert_eq!(stored.cache_get(&[counter("c")]).await, Ok(vec![17]));
 }
