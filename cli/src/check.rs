@@ -40,18 +40,15 @@ pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliErr
             }
         }
     }
-    match failed {
-        Some(error) if reports.is_empty() => return Err(error),
-        _ => session.output.many(&reports, text)?,
+    if failed.is_none() || !reports.is_empty() {
+        session.output.many(&reports, text)?;
     }
     // Of two errors, the violations: the other one passes.
-    if let Some(error) = failed.filter(|_| reports.iter().all(|report| report.violations.is_empty())) {
-        return Err(error);
-    }
-    match reports.iter().map(|report| report.violations.len()).sum() {
-        0 => Ok(()),
-        1 => Err(CliError::refused("found 1 violation")),
-        found => Err(CliError::refused(format!("found {found} violations"))),
+    match (reports.iter().map(|report| report.violations.len()).sum(), failed) {
+        (0, None) => Ok(()),
+        (0, Some(error)) => Err(error),
+        (1, _) => Err(CliError::refused("found 1 violation")),
+        (found, _) => Err(CliError::refused(format!("found {found} violations"))),
     }
 }
 

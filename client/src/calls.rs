@@ -34,57 +34,25 @@ impl Calls {
         Calls { hedging: None, ..self.clone() }
     }
 
-    /// Makes one call: each attempt has a deadline, and attempts continue until a server is available or `retry_for` has
-    /// passed; the error speaks for all of them. `wait` is how long the request allows the server to wait before it answers.
-    /// `rpc` sends the request to the server of this number.
-    pub(crate) async fn send<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
+    /// [`send`](Calls::send) for a call that changes nothing: no attempt of it has an effect.
+    pub(crate) async fn read<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Responded<Res>>
     where
         Req: Clone + 'static,
         Res: 'static,
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
-        self.send_batch(wait, request, rpc).await.map(|answer| answer.response)
-    }
-
-    /// The same for a call that changes nothing: no attempt of it has an effect.
-    pub(crate) async fn read<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
-    where
-        Req: Clone + 'static,
-        Res: 'static,
-        F: Fn(usize, tonic::Request<Req>) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
-    {
-        self.read_batch(wait, request, rpc).await.map(|answer| answer.response)
-    }
-
-    /// The same for a call whose items are refused one by one.
-    pub(crate) async fn read_batch<Req, Res, F, Fut>(
-        &self,
-        wait: Duration,
-        request: Req,
-        rpc: F,
-    ) -> Result<Responded<Res>>
-    where
-        Req: Clone + 'static,
-        Res: 'static,
-        F: Fn(usize, tonic::Request<Req>) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
-    {
-        match self.send_batch(wait, request, rpc).await {
+        match self.send(wait, request, rpc).await {
             Ok(Responded { response, .. }) => Ok(Responded::of_all(response)),
             Err(Error::Refused(refused)) => Err(Error::Refused(Refused { applied: Applied::No, ..refused })),
             Err(error) => Err(error),
         }
     }
 
-    /// As [`send`](Calls::send) for a call whose items are refused one by one: whether an attempt has no answer is true of each of them.
-    pub(crate) async fn send_batch<Req, Res, F, Fut>(
-        &self,
-        wait: Duration,
-        request: Req,
-        rpc: F,
-    ) -> Result<Responded<Res>>
+    /// Makes one call: each attempt has a deadline, and attempts continue until a server is available or `retry_for` has
+    /// passed; the error speaks for all of them. `wait` is how long the request allows the server to wait before it answers.
+    /// `rpc` sends the request to the server of this number.
+    pub(crate) async fn send<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Responded<Res>>
     where
         Req: Clone + 'static,
         Res: 'static,
@@ -311,7 +279,7 @@ mod tests {
                 .ok_or_else(|| Status::unavailable("it stops"))
         };
         let started = Instant::now();
-        let response = hedged().send(Duration::ZERO, DequeueRequest::default(), rpc).await.expect("an answer");
+        let response = hedged().send(Duration::ZERO, DequeueRequest::default(), rpc).await.expect("an answer").response;
         (response.leases.len(), started.elapsed().as_millis())
     }
 

@@ -241,7 +241,7 @@ impl Client {
         let (queue, id, page_token) = (queue.to_owned(), id.to_owned(), page_token.to_owned());
         let limit = wire_count(limit);
         let request = wire::TraceMessageRequest { queue, id, sequence, limit, page_token };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, trace_message)).await?.response;
         let gap = |gap: wire::Gap| Gap {
             sequence: gap.sequence,
             first_version: gap.first_version,
@@ -281,7 +281,7 @@ impl Client {
             page_size: wire_count(search.page_size),
             page_token: search.page_token,
         };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, search_messages)).await?.response;
         Ok(Found {
             messages: response.messages.into_iter().map(IndexedMessage::from_wire).collect(),
             next_page_token: response.next_page_token,
@@ -298,7 +298,7 @@ impl Client {
             to_ms: wire_ms(to_ms),
             interval_ms: wire_ms(interval_ms),
         };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?.response;
         Ok(QueueStats {
             total: Activity::from_wire(response.total.unwrap_or_default()),
             intervals: response.intervals.into_iter().map(Activity::from_wire).collect(),

@@ -136,7 +136,7 @@ impl Client {
             page_size: wire_count(query.page_size),
             page_token: query.page_token,
         };
-        let depth = self.calls.read(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
+        let depth = self.calls.read(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?.response;
         let group = |group: wire::DepthGroup| DepthGroup {
             value: group.value,
             depth: Depth::from_wire(group.counts.unwrap_or_default()),

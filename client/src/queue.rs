@@ -22,7 +22,7 @@ impl Client {
             let stopping = move || servers.replace_preferred(server, servers.next_of(server));
             async move { enqueues.call(request, limit, stopping).await }
         };
-        let answer = self.calls.send_batch(Duration::ZERO, request, enqueue).await?;
+        let answer = self.calls.send(Duration::ZERO, request, enqueue).await?;
         items(
             count,
             answer,
@@ -38,7 +38,7 @@ impl Client {
     pub async fn dequeue(&self, dequeue: Dequeue) -> Result<Vec<Lease>> {
         let request = dequeue.into_wire();
         let wait = Duration::from_millis(from_wire(request.wait_ms));
-        let leased = self.calls.send(wait, request, rpc!(self.queue, dequeue)).await?;
+        let leased = self.calls.send(wait, request, rpc!(self.queue, dequeue)).await?.response;
         Ok(leased.leases.into_iter().map(Lease::from_wire).collect())
     }
 
@@ -47,7 +47,7 @@ impl Client {
         let count = completions.len();
         let leases = completions.into_iter().map(Completion::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
         items(count, answer, |response| response.results, Transition::from_result)
     }
 
@@ -56,7 +56,7 @@ impl Client {
         let count = extensions.len();
         let extensions = extensions.into_iter().map(Extension::into_wire).collect();
         let request = wire::ExtendLeaseRequest { queue: queue.to_owned(), extensions, request_id: new_id() };
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
         items(count, answer, |response| response.results, extension_result)
     }
 
@@ -66,7 +66,7 @@ impl Client {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();
         let request = wire::ReleaseRequest { queue: queue.to_owned(), releases };
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.queue, release)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.queue, release)).await?;
         items(count, answer, |response| response.results, Transition::from_result)
     }
 
@@ -75,7 +75,7 @@ impl Client {
         let count = cancellations.len();
         let cancellations = cancellations.into_iter().map(Cancellation::into_wire).collect();
         let request = wire::CancelRequest { queue: queue.to_owned(), cancellations };
-        let answer = self.calls.unhedged().send_batch(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
+        let answer = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
         items(count, answer, |response| response.results, Transition::from_result)
     }
 }

@@ -17,7 +17,8 @@ impl Client {
             messages: messages.into_iter().map(IndexedMessage::into_wire).collect(),
             settled: settled.into_iter().map(Loss::into_wire).collect(),
         };
-        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.history, repair_messages)).await?;
+        let response =
+            self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.history, repair_messages)).await?.response;
         Ok(response.repaired)
     }
 }

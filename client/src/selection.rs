@@ -84,7 +84,8 @@ impl Client {
     /// returned token until it is empty.
     pub async fn change_messages(&self, queue: &str, request: ChangeRequest) -> Result<ChangedPage> {
         let request = request.into_wire(queue);
-        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, change_messages)).await?;
+        let response =
+            self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, change_messages)).await?.response;
         let refused = response.refused.into_iter().filter_map(|result| {
             let id = result.id.clone();
             Transition::from_result(result).err().map(|refused| (id, refused))

@@ -67,10 +67,8 @@ pub struct Trace {
 /// Which messages to return. Absent and empty fields match every message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchQuery {
-    /// The queue.
-    pub queue: Option<QueueName>,
-    /// Without a queue: whether to leave out internal queues.
-    pub without_internal: bool,
+    /// In these queues.
+    pub queues: Queues,
     /// One of these states.
     pub states: BTreeSet<State>,
     /// All of these pairs.
@@ -91,17 +89,6 @@ pub struct SearchQuery {
     pub limit: usize,
     /// Only messages after this position.
     pub after: Option<SearchPosition>,
-}
-
-impl SearchQuery {
-    /// The queues that are searched.
-    pub fn queues(&self) -> Queues {
-        match (&self.queue, self.without_internal) {
-            (Some(queue), _) => Queues::One(queue.clone()),
-            (None, true) => Queues::NotInternal(String::new()),
-            (None, false) => Queues::WithPrefix(String::new()),
-        }
-    }
 }
 
 /// The position of a message in the order of a search: latest enqueued first, then highest sequence, then by queue and
@@ -152,6 +139,13 @@ pub enum Queues {
     WithPrefix(String),
     /// The same, except internal queues.
     NotInternal(String),
+}
+
+impl Default for Queues {
+    /// All queues.
+    fn default() -> Queues {
+        Queues::WithPrefix(String::new())
+    }
 }
 
 impl Queues {

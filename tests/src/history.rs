@@ -150,7 +150,7 @@ impl<S: HistoryUnderTest> HistoryFixture<S> {
 
     /// A search for snapshot in the queue that is not gone, to be narrowed.
     pub fn any(&self) -> SearchQuery {
-        SearchQuery { queue: Some(self.queue.clone()), limit: 1_000, ..SearchQuery::default() }
+        SearchQuery { queues: Queues::One(self.queue.clone()), limit: 1_000, ..SearchQuery::default() }
     }
 
     /// One page of a search.

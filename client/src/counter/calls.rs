@@ -23,7 +23,7 @@ impl CounterClient {
     /// Adds to counters, at most 1,000 at once.
     pub async fn add_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<Added> {
         let (count, request) = (adds.len(), adds_request(namespace, adds));
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, add_counts)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.counters, add_counts)).await?;
         items(count, answer, |response| response.results, |result| Ok(Added::from_wire(outcome(result.outcome)?)))
     }
 
@@ -41,7 +41,7 @@ impl CounterClient {
     pub async fn add_and_get_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<AddedAndCounted> {
         let (count, wire::AddCountsRequest { namespace, adds }) = (adds.len(), adds_request(namespace, adds));
         let request = wire::AddAndGetCountsRequest { namespace, adds };
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, add_and_get_counts)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.counters, add_and_get_counts)).await?;
         items(
             count,
             answer,
@@ -67,7 +67,7 @@ impl CounterClient {
         let (namespace, counter, (min_exact_to_ms, wait_ms)) =
             (namespace.to_owned(), counter.to_owned(), ExactTo::into_wire(to));
         let request = wire::GetCountRequest { namespace, counter, min_exact_to_ms, wait_ms, global: false };
-        let response = self.calls.read(waited(wait_ms), request, rpc!(self.counters, get_count)).await?;
+        let response = self.calls.read(waited(wait_ms), request, rpc!(self.counters, get_count)).await?.response;
         Ok(Counted::from_wire(response)?)
     }
 
@@ -86,7 +86,7 @@ impl CounterClient {
         let (namespace, count, (min_exact_to_ms, wait_ms)) =
             (namespace.to_owned(), counters.len(), ExactTo::into_wire(to));
         let request = wire::GetCountsRequest { namespace, counters, min_exact_to_ms, wait_ms, global: false };
-        let answer = self.calls.read_batch(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
+        let answer = self.calls.read(waited(wait_ms), request, rpc!(self.counters, get_counts)).await?;
         items(count, answer, |response| response.results, |result| Counted::from_wire(outcome(result.outcome)?))
     }
 
@@ -94,14 +94,16 @@ impl CounterClient {
     pub async fn get_global(&self, namespace: &str, counter: &str) -> Result<GlobalCount> {
         let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
         let request = wire::GetCountRequest { namespace, counter, global: true, ..Default::default() };
-        Ok(GlobalCount::from_wire(self.calls.read(Duration::ZERO, request, rpc!(self.counters, get_count)).await?))
+        Ok(GlobalCount::from_wire(
+            self.calls.read(Duration::ZERO, request, rpc!(self.counters, get_count)).await?.response,
+        ))
     }
 
     /// Reads the counts of counters in all regions of their namespace, at most 1,000 at once.
     pub async fn get_many_global(&self, namespace: &str, counters: Vec<String>) -> Items<GlobalCount> {
         let (namespace, count) = (namespace.to_owned(), counters.len());
         let request = wire::GetCountsRequest { namespace, counters, global: true, ..Default::default() };
-        let answer = self.calls.read_batch(Duration::ZERO, request, rpc!(self.counters, get_counts)).await?;
+        let answer = self.calls.read(Duration::ZERO, request, rpc!(self.counters, get_counts)).await?;
         items(count, answer, |response| response.results, |result| Ok(GlobalCount::from_wire(outcome(result.outcome)?)))
     }
 
@@ -117,7 +119,7 @@ impl CounterClient {
         let count = clears.len();
         let clears = clears.into_iter().map(NewClear::into_wire).collect();
         let request = wire::ClearCountsRequest { namespace: namespace.to_owned(), clears };
-        let answer = self.calls.send_batch(Duration::ZERO, request, rpc!(self.counters, clear_counts)).await?;
+        let answer = self.calls.send(Duration::ZERO, request, rpc!(self.counters, clear_counts)).await?;
         items(count, answer, |response| response.results, |result| Ok(Cleared::from_wire(outcome(result.outcome)?)))
     }
 
@@ -137,7 +139,7 @@ impl CounterClient {
     pub async fn list_counters(&self, namespace: &str, page_size: u32, page_token: &str) -> Result<Page<CounterEntry>> {
         let (namespace, page_token) = (namespace.to_owned(), page_token.to_owned());
         let request = wire::ListCountersRequest { namespace, page_size: wire_count(page_size), page_token };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_counters)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_counters)).await?.response;
         let items = response.counters.into_iter().map(CounterEntry::from_wire).collect();
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -162,7 +164,7 @@ impl CounterClient {
             page_size: wire_count(page_size),
             page_token: page_token.to_owned(),
         };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_events)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_events)).await?.response;
         let items = response.events.into_iter().map(CounterEvent::from_wire).collect();
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -190,7 +192,7 @@ impl CounterClient {
             to_ms: wire_ms(to_ms),
             page_token: page_token.to_owned(),
         };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, get_sums)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, get_sums)).await?.response;
         Ok(Sums::from_wire(response))
     }
 
@@ -212,21 +214,25 @@ impl CounterClient {
             config: config.map(NamespaceConfig::into_wire),
             persistence_configuration: json.to_owned(),
         };
-        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, put_namespace)).await?;
+        let response =
+            self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, put_namespace)).await?.response;
         Ok(Namespace::from_wire(response.namespace))
     }
 
     /// Reads one namespace.
     pub async fn get_namespace(&self, name: &str) -> Result<Namespace> {
         let request = wire::GetNamespaceRequest { name: name.to_owned() };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, get_namespace)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.admin, get_namespace)).await?.response;
         Ok(Namespace::from_wire(response.namespace))
     }
 
     /// Lists all namespaces, in the order of their names.
     pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
-        let response =
-            self.calls.read(Duration::ZERO, wire::ListNamespacesRequest {}, rpc!(self.admin, list_namespaces)).await?;
+        let response = self
+            .calls
+            .read(Duration::ZERO, wire::ListNamespacesRequest {}, rpc!(self.admin, list_namespaces))
+            .await?
+            .response;
         Ok(response.namespaces.into_iter().map(|namespace| Namespace::from_wire(Some(namespace))).collect())
     }
 
@@ -248,7 +254,7 @@ impl CounterClient {
         F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
-        self.calls.send(Duration::ZERO, request, rpc).await
+        Ok(self.calls.send(Duration::ZERO, request, rpc).await?.response)
     }
 }
 

@@ -63,7 +63,7 @@ impl CounterClient {
             limit: wire_count(limit),
             wait_ms: wire_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         };
-        let response = self.calls.read(wait, request, rpc!(self.counters, list_crossings)).await?;
+        let response = self.calls.read(wait, request, rpc!(self.counters, list_crossings)).await?.response;
         let crossings = response.crossings.into_iter().map(Crossing::from_wire);
         Ok(Crossings {
             crossings: crossings.collect::<Result<_, Refused>>()?,

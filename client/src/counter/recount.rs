@@ -239,7 +239,7 @@ impl CounterClient {
             page_token: page_token.to_owned(),
             group_by: group_by.into(),
         };
-        self.calls.read(Duration::ZERO, request, rpc!(self.counters, audit_counter)).await
+        Ok(self.calls.read(Duration::ZERO, request, rpc!(self.counters, audit_counter)).await?.response)
     }
 
     /// Replaces the count of a counter. The old count and the reason are kept ([`recounts`](CounterClient::recounts)).
@@ -261,7 +261,7 @@ impl CounterClient {
     /// Lists the recounts of a counter, the oldest first: the latest 32 since it was created or deleted.
     pub async fn recounts(&self, namespace: &str, counter: &str) -> Result<Vec<Recount>> {
         let request = wire::ListRecountsRequest { namespace: namespace.to_owned(), counter: counter.to_owned() };
-        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_recounts)).await?;
+        let response = self.calls.read(Duration::ZERO, request, rpc!(self.counters, list_recounts)).await?.response;
         Ok(response.recounts.into_iter().map(Recount::from_wire).collect())
     }
 }

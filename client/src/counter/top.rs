@@ -33,7 +33,7 @@ impl CounterClient {
     pub async fn top(&self, namespace: &str, prefix: &str, limit: u32) -> Result<TopCounters> {
         let (namespace, prefix) = (namespace.to_owned(), prefix.to_owned());
         let request = wire::ListTopCountersRequest { namespace, prefix, limit: wire_count(limit) };
-        let response = self.calls.read(WAIT, request, rpc!(self.counters, list_top_counters)).await?;
+        let response = self.calls.read(WAIT, request, rpc!(self.counters, list_top_counters)).await?.response;
         Ok(TopCounters {
             counters: response.counters.into_iter().map(CounterEntry::from_wire).collect(),
             read_from_ms: from_wire(response.read_from_ms),

@@ -111,9 +111,7 @@ impl Split {
             return;
         }
         let half = self.half(hash);
-        let table = &mut self.halves[half].table;
-        let found = table.make_room(id, hash);
-        table.store(id, hash, found, &values);
+        self.halves[half].table.adopt(id, hash, &values);
     }
 
     /// Moves the records of the next group.

@@ -374,7 +374,7 @@ impl CounterSet {
             // The lowest id comes first. It can be far above the begin of the range: the first range of all begins at 0.
             table.origin = self.shape.origin(*first, id);
         }
-        let found = table.adopt(id, hash, &record);
+        let found = table.adopt(id, hash, &self.shape.live(&record));
         self.restored(id, found);
         Ok(())
     }
@@ -390,7 +390,7 @@ impl CounterSet {
                 Tables::Random(random) => {
                     let (table, _) = random.find_mut(id, hash);
                     table.start_for_new_id(&self.shape.numbers);
-                    table.adopt(id, hash, &record);
+                    table.adopt(id, hash, &self.shape.live(&record));
                 }
             },
             found => {

@@ -398,7 +398,7 @@ impl Rising {
         self.start_for_new_id(shape);
         match self.place(id) {
             Some(place) if place + 1 < self.parts.len() => {
-                self.hot(place).adopt(id, hash, record);
+                self.hot(place).adopt(id, hash, &shape.live(record));
             }
             _ => self.seat_record(id, hash, record, shape),
         }

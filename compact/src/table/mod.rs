@@ -214,11 +214,10 @@ impl Table {
         self.insert(id, hash).unwrap_or_else(|| self.insert_extend(id, hash))
     }
 
-    /// Takes a whole record of an absent id.
-    pub(crate) fn adopt(&mut self, id: u64, hash: Hash, record: &Record) -> Found {
+    /// Takes the record of an absent id: its values that the schema has.
+    pub(crate) fn adopt(&mut self, id: u64, hash: Hash, values: &[(u8, i64)]) -> Found {
         let found = self.make_room(id, hash);
-        let values: Vec<(u8, i64)> = record.numbered().collect();
-        self.store(id, hash, found, &values);
+        self.store(id, hash, found, values);
         found
     }
 

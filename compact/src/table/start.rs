@@ -116,8 +116,7 @@ impl Table {
         for (id, hash, record) in batch {
             self.used -= 1;
             let values: Vec<(u8, i64)> = record.numbered().filter(|(number, _)| live.contains(number)).collect();
-            let found = self.make_room(id, hash);
-            self.store(id, hash, found, &values);
+            self.adopt(id, hash, &values);
         }
         true
     }

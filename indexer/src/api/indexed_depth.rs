@@ -1,7 +1,7 @@
 //! rpc IndexedDepth (Q20).
 
 use super::token::Pages;
-use super::visible::leaves_out_internal;
+use super::visible::visible_queues;
 use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
 use crate::store::{DepthQuery, GroupBy, Grouping, HistoryStore, Queues};
@@ -25,11 +25,7 @@ pub(super) async fn handle(
     let page_token = std::mem::take(&mut request.page_token);
     let page_size = fields::count("page_size", std::mem::take(&mut request.page_size), GROUPS, GROUPS_MAX)?;
     let mut query = query(&request)?;
-    if let Queues::WithPrefix(prefix) = &query.queues
-        && leaves_out_internal(&access, prefix)
-    {
-        query.queues = Queues::NotInternal(prefix.clone());
-    }
+    query.queues = visible_queues(&access, query.queues);
     let by = group_by(&request)?;
     let pages = Pages { rpc: "IndexedDepth", request };
     let after: Option<String> = pages.position(&page_token, now_ms())?;

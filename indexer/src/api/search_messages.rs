@@ -1,10 +1,10 @@
 //! rpc SearchMessages (Q20).
 
 use super::token::Pages;
-use super::visible::{leaves_out_internal, restrict_messages};
+use super::visible::{restrict_messages, visible_queues};
 use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
-use crate::store::{HistoryStore, SearchPosition, SearchQuery};
+use crate::store::{HistoryStore, Queues, SearchPosition, SearchQuery};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;
 use tallystone_serving::Access;
@@ -22,7 +22,7 @@ pub(super) async fn handle(
     let page_size = std::mem::take(&mut request.page_size);
     let page_size = fields::count("page_size", page_size, PAGE_ITEMS, PAGE_ITEMS_MAX)?;
     let mut query = query(request.clone())?;
-    query.without_internal = leaves_out_internal(&access, "");
+    query.queues = visible_queues(&access, query.queues);
     let pages = Pages { rpc: "SearchMessages", request };
     query.after = pages
         .position(&page_token, now_ms())?
@@ -30,9 +30,8 @@ pub(super) async fn handle(
     // One more message than the page shows whether there is another page.
     query.limit = page_size + 1;
     let reached = watermark::reached(store).await?;
-    let queues = query.queues();
     let search = async { store.search(&query).await.map_err(status::of_store) };
-    let (mut messages, losses) = futures::try_join!(search, uncertain::losses(store, &queues))?;
+    let (mut messages, losses) = futures::try_join!(search, uncertain::losses(store, &query.queues))?;
     let more = messages.len() > page_size;
     messages.truncate(page_size);
     losses.mark(&mut messages);
@@ -47,8 +46,7 @@ pub(super) async fn handle(
 fn query(request: pb::SearchMessagesRequest) -> Result<SearchQuery, Status> {
     let state = |(i, number): (usize, &i32)| fields::state(&format!("states[{i}]"), *number);
     let query = SearchQuery {
-        queue: fields::unless_empty(&request.queue, fields::queue)?,
-        without_internal: false,
+        queues: fields::unless_empty(&request.queue, fields::queue)?.map_or_else(Queues::default, Queues::One),
         states: request.states.iter().enumerate().map(state).collect::<Result<_, _>>()?,
         metadata: fields::metadata(request.metadata)?,
         worker: fields::text("worker", request.worker, WORKER_BYTES_MAX)?,

@@ -1,14 +1,21 @@
 //! What a caller may see of messages and their transitions (S4).
 
+use crate::store::Queues;
 use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_proto::history::v1 as pb;
 use tallystone_serving::{Access, Right};
 
-/// Whether an answer about all queues of this prefix leaves out internal queues. The caller may read all others of the prefix; on internal
-/// ones only a rule grants the right whose pattern begins as their names do.
-pub(super) fn leaves_out_internal(access: &Access, prefix: &str) -> bool {
+/// Those of these queues that an answer may have. The caller may read all but the internal ones; on these, only a rule grants the right
+/// whose pattern begins as their names do.
+pub(super) fn visible_queues(access: &Access, queues: Queues) -> Queues {
     // No pattern has a `*` before its end: so a rule that grants this covers every internal queue. A denial of one has denied the call.
-    INTERNAL_QUEUES.starts_with(prefix) && !access.allows(Right::Read, &format!("{INTERNAL_QUEUES}*"))
+    let has_internal = || access.allows(Right::Read, &format!("{INTERNAL_QUEUES}*"));
+    match queues {
+        Queues::WithPrefix(prefix) if INTERNAL_QUEUES.starts_with(&prefix) && !has_internal() => {
+            Queues::NotInternal(prefix)
+        }
+        queues => queues,
+    }
 }
 
 /// Takes payloads and fencing tokens from messages of queues on which the caller does not have the rights for them.

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::document::pair;
 use super::filter::Filter;
 use super::response::TermsAggregation;
-use crate::store::{DepthQuery, GroupBy, Grouping, HistoryError, Queues};
+use crate::store::{DepthQuery, GroupBy, Grouping, HistoryError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tallystone_model::{Loss, State};
@@ -52,7 +52,7 @@ struct GroupKey {
 
 pub(super) async fn depth(cluster: &Cluster, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
     let mut depth = [0; 6];
-    let indices = indices(cluster, query);
+    let (indices, of_queues) = cluster.messages_of(&query.queues, filter(query));
     let parts: Vec<Option<&[Loss]>> = match &query.uncertain_by {
         // Each shard has at most one loss, so no message counts in two parts.
         Some(losses) => losses.chunks(LOSSES).map(Some).collect(),
@@ -62,7 +62,7 @@ pub(super) async fn depth(cluster: &Cluster, query: &DepthQuery) -> Result<[u64;
         let body = json!({
             "size": 0,
             "track_total_hits": false,
-            "query": filter(cluster, query, losses).query(),
+            "query": within(of_queues.clone(), losses).query(),
             "aggs": { "states": states() },
         });
         let response: DepthResponse = cluster.client.search(&indices, &body).await?;
@@ -91,7 +91,8 @@ pub(super) async fn depth_by(
         None => Some(prefix.clone()),
     };
     let mut groups = Vec::new();
-    let indices = indices(cluster, query);
+    let (indices, of_queues) = cluster.messages_of(&query.queues, filter(query));
+    let searched = within(of_queues, query.uncertain_by.as_deref()).query();
     loop {
         let size = PAGE.min(grouping.limit - groups.len());
         let mut composite = json!({ "size": size, "sources": [{ "value": { "terms": { "field": field } } }] });
@@ -101,7 +102,7 @@ pub(super) async fn depth_by(
         let body = json!({
             "size": 0,
             "track_total_hits": false,
-            "query": filter(cluster, query, query.uncertain_by.as_deref()).query(),
+            "query": searched,
             "aggs": { "groups": { "composite": composite, "aggs": { "states": states() } } },
         });
         let response: GroupsResponse = cluster.client.search(&indices, &body).await?;
@@ -124,22 +125,14 @@ fn states() -> Value {
     json!({ "terms": { "field": "state", "size": State::ALL.len() } })
 }
 
-/// The indices that have messages of these queues.
-fn indices(cluster: &Cluster, query: &DepthQuery) -> String {
-    match &query.queues {
-        Queues::One(queue) => cluster.group_of(queue.as_str()).names.current.clone(),
-        Queues::WithPrefix(_) | Queues::NotInternal(_) => cluster.all_messages(),
-    }
-}
-
-fn filter(cluster: &Cluster, query: &DepthQuery, losses: Option<&[Loss]>) -> Filter {
+fn filter(query: &DepthQuery) -> Filter {
     let filter = Filter::default().queues(&query.queues).term("gone", false).pairs(&query.metadata);
     let filter = filter.range("enqueued_at_ms", query.enqueued_from_ms, query.enqueued_to_ms);
-    let filter = filter.within("priority", query.priority_min, query.priority_max);
-    let filter = match &query.queues {
-        Queues::One(_) => filter,
-        Queues::WithPrefix(_) | Queues::NotInternal(_) => cluster.in_their_group(filter),
-    };
+    filter.within("priority", query.priority_min, query.priority_max)
+}
+
+/// The messages that are uncertain by these losses; `None`: all.
+fn within(filter: Filter, losses: Option<&[Loss]>) -> Filter {
     match losses {
         Some(losses) => filter.uncertain_by(losses),
         None => filter,

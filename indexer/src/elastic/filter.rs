@@ -99,7 +99,7 @@ impl Filter {
 }
 
 /// The name of the message's queue begins so.
-fn begins_with(prefix: &str) -> Value {
+pub(super) fn begins_with(prefix: &str) -> Value {
     json!({ "prefix": { "queue": { "value": prefix } } })
 }
 

@@ -1,12 +1,12 @@
 //! Which indices have the documents of an event, a queue, or all queues.
 
 use super::cluster::Cluster;
-use super::filter::Filter;
+use super::filter::{Filter, begins_with};
 use super::group::IndexGroup;
 use super::hours::Places;
 use super::names::{IndexNames, Kind};
 use crate::groups::longest_prefix;
-use crate::store::HistoryError;
+use crate::store::{HistoryError, Queues};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,6 +71,14 @@ impl Cluster {
         patterns.join(",")
     }
 
+    /// The indices that have messages of these queues, and the filter for a search of them.
+    pub(super) fn messages_of(&self, queues: &Queues, filter: Filter) -> (String, Filter) {
+        match queues {
+            Queues::One(queue) => (self.group_of(queue.as_str()).names.current.clone(), filter),
+            Queues::WithPrefix(_) | Queues::NotInternal(_) => (self.all_messages(), self.in_their_group(filter)),
+        }
+    }
+
     /// Everything that searches read, as one pattern.
     pub(super) fn searched(&self) -> String {
         let transitions: Vec<&str> = self.groups.iter().map(|group| group.names.historic.as_str()).collect();
@@ -79,9 +87,9 @@ impl Cluster {
 
     /// Leaves out messages that are not in the indices of their queue's group: the groups were others when they were
     /// written.
-    pub(super) fn in_their_group(&self, mut filter: Filter) -> Filter {
+    fn in_their_group(&self, mut filter: Filter) -> Filter {
         for group in self.groups.iter().filter(|group| !group.queue_prefix.is_empty()) {
-            let of_prefix = |group: &IndexGroup| json!({ "prefix": { "queue": { "value": group.queue_prefix } } });
+            let of_prefix = |group: &IndexGroup| begins_with(&group.queue_prefix);
             let is_nested = |other: &&IndexGroup| {
                 other.queue_prefix.len() > group.queue_prefix.len()
                     && other.queue_prefix.starts_with(&group.queue_prefix)

@@ -13,10 +13,7 @@ const PAGE: usize = 1_000;
 
 /// Reads up to the limit page by page; each page begins after the last message of the previous one.
 pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
-    let (indices, filter) = match &query.queue {
-        Some(queue) => (cluster.group_of(queue.as_str()).names.current.clone(), filter(query)),
-        None => (cluster.all_messages(), cluster.in_their_group(filter(query))),
-    };
+    let (indices, filter) = cluster.messages_of(&query.queues, filter(query));
     let mut messages: Vec<IndexedMessage> = Vec::new();
     let mut after = query.after.clone();
     while messages.len() < query.limit {
@@ -48,7 +45,7 @@ fn body(filter: Filter, after: Option<SearchPosition>, size: usize) -> Value {
 }
 
 fn filter(query: &SearchQuery) -> Filter {
-    let mut filter = Filter::default().pairs(&query.metadata).queues(&query.queues());
+    let mut filter = Filter::default().pairs(&query.metadata).queues(&query.queues);
     if !query.states.is_empty() {
         filter = filter.any_of("state", query.states.iter().map(|state| state.name()));
     }
@@ -76,8 +73,7 @@ mod tests {
     #[test]
     fn the_query_has_every_condition() {
         let query = SearchQuery {
-            queue: QueueName::parse("queue", "q").ok(),
-            without_internal: false,
+            queues: Queues::One(QueueName::parse("queue", "q").unwrap()),
             states: [State::Running, State::Errored].into(),
             metadata: [("k".to_owned(), "v".to_owned())].into(),
             worker: "w".to_owned(),
@@ -102,7 +98,7 @@ mod tests {
         let all = SearchQuery { include_gone: true, ..SearchQuery::default() };
         let filtered = |query: &SearchQuery| filter(query).query();
         let without = Filter::default().queues(&Queues::NotInternal(String::new())).query();
-        assert_eq!(filtered(&SearchQuery { without_internal: true, ..all.clone() }), without);
+        assert_eq!(filtered(&SearchQuery { queues: Queues::NotInternal(String::new()), ..all.clone() }), without);
         assert_ne!(filtered(&all), without);
     }
 

@@ -9,7 +9,7 @@ use tallystone_proto::history::v1::IndexedMessage;
 
 pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::Result<Vec<IndexedMessage>> {
     let mut found = Vec::new();
-    for (queue, name) in matching_queues(connection, &query.queues())? {
+    for (queue, name) in matching_queues(connection, &query.queues)? {
         let driver = choose(connection, queue, query)?;
         for walk in walks(driver, queue, query, MESSAGE_COLUMNS) {
             let sql = walk.other_conditions(query).in_order(query, &name);

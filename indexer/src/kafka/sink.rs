@@ -3,13 +3,13 @@
 
 use crate::groups::longest_prefix;
 use crate::wire::{self, EVENT, Encoder, LOSS, TYPE_HEADER, WATERMARK};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{Header, OwnedHeaders};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic};
+use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic, is_topic_missing};
 use tallystone_model::{Loss, QueueName, Recorded, Sink, SinkError};
 
 /// How often a relay writes a watermark to every partition. An indexer makes its writes searchable and stores the newest
@@ -124,8 +124,7 @@ impl KafkaSink {
 
     /// Turns an error of Kafka into one of the sink. A missing topic is created again at the next delivery.
     async fn sink_error(&self, error: KafkaError) -> SinkError {
-        use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
-        if matches!(error.rdkafka_error_code(), Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition)) {
+        if is_topic_missing(&error) {
             self.topics_exist.store(false, Ordering::Relaxed);
             for topic in &self.topics {
                 topic.forget_partitions().await;

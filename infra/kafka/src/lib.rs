@@ -42,4 +42,4 @@ pub use producer::{Delivery, Producer, Record};
 pub use reader::GroupReader;
 pub use restored::{Restored, RestoredTopic};
 pub use stuck::{StuckPartition, Trouble};
-pub use topic::{Topic, TopicSpec};
+pub use topic::{Topic, TopicSpec, is_topic_missing};

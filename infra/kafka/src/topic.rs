@@ -31,6 +31,12 @@ pub struct TopicSpec {
     pub is_compacted: bool,
 }
 
+/// Whether this error of a write says that its topic, or the partition, does not exist (any more).
+pub fn is_topic_missing(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
+    matches!(error.rdkafka_error_code(), Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition))
+}
+
 /// A topic of one cluster, with an admin client.
 pub struct Topic {
     spec: TopicSpec,

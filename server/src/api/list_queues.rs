@@ -5,7 +5,7 @@ use super::{queue_config, status, wire};
 use crate::engine::{Engine, shard};
 use futures::{StreamExt, TryStreamExt, stream};
 use tallystone_model::limits::QUEUE_NAME_BYTES_MAX;
-use tallystone_model::names::{INTERNAL_QUEUES, check_text};
+use tallystone_model::names::check_text;
 use tallystone_model::store::{Page, Queue};
 use tallystone_model::{QueueName, Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
@@ -87,12 +87,7 @@ impl Scan {
                 ranges.push(names);
             }
         }
-        let mut passed: Vec<String> =
-            denied.iter().filter_map(|pattern| pattern.strip_suffix('*')).map(str::to_owned).collect();
-        // A rule for other names grants nothing on internal queues.
-        if !granted.iter().any(|pattern| pattern.starts_with(INTERNAL_QUEUES)) {
-            passed.push(INTERNAL_QUEUES.to_owned());
-        }
+        let passed = denied.iter().filter_map(|pattern| pattern.strip_suffix('*')).map(str::to_owned).collect();
         Scan { ranges, passed }
     }
 
@@ -145,6 +140,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tallystone_model::QueueConfig;
+    use tallystone_model::names::INTERNAL_QUEUES;
     use tallystone_model::oracle::Oracle;
     use tallystone_serving::{Rule, Rules};
 

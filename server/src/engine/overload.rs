@@ -47,6 +47,16 @@ async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
+/// An Enqueue that finds room once another one has left.
+async fn takes_the_room_of(rig: &Rig, leaves: JoinHandle<Items<Enqueued>>) -> JoinHandle<Items<Enqueued>> {
+    leaves.abort();
+    settled().await;
+    let stays = rig.adds("stays", MOST);
+    settled().await;
+    assert!(!stays.is_finished());
+    stays
+}
+
 #[tokio::test(start_paused = true)]
 async fn o8_a_caller_that_leaves_gives_its_room_to_the_next_while_the_store_stands_still() {
     let rig = Rig::with_queues(&["q"]).await;
@@ -59,11 +69,7 @@ async fn o8_a_caller_that_leaves_gives_its_room_to_the_next_while_the_store_stan
     settled().await;
     let refused = rig.adds("refused", MOST).await.unwrap();
     assert!(matches!(refused, Err(Refusal::Overloaded { retry_after }) if !retry_after.is_zero()), "{refused:?}");
-    leaves.abort();
-    settled().await;
-    let stays = rig.adds("stays", MOST);
-    settled().await;
-    assert!(!stays.is_finished());
+    let stays = takes_the_room_of(&rig, leaves).await;
     rig.store.gate.send_replace(true);
     for call in [first, second, stays] {
         call.await.unwrap().unwrap();
@@ -82,11 +88,7 @@ async fn o8_an_enqueue_that_waits_for_a_reading_of_its_tenant_has_a_place() {
     rig.store.called("list_queues", 1).await;
     let refused = tokio::time::timeout(SOON, rig.adds("refused", MOST)).await.expect("no wait").unwrap();
     assert!(matches!(refused, Err(Refusal::Overloaded { .. })), "{refused:?}");
-    leaves.abort();
-    settled().await;
-    let stays = rig.adds("stays", MOST);
-    settled().await;
-    assert!(!stays.is_finished());
+    let stays = takes_the_room_of(&rig, leaves).await;
     rig.store.gate.send_replace(true);
     stays.await.unwrap().unwrap()[0].as_ref().unwrap();
     assert_eq!(rig.store.oracle.depth(&shard_of("q"), None).await.unwrap().pending, 1);

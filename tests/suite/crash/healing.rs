@@ -129,17 +129,17 @@ async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
             sleep(Duration::from_millis(10)).await;
         }
-        let waits = ["server", "counters"].map(async |verb| {
+        let waiting = async |verb: &str| {
             let listen = format!("127.0.0.1:{}", lasting_port());
             let args = [verb, "--redis-url", &url, "--listen", &listen, "--log", "info"];
             let mut process = Running::start_logged(program::command(&args));
             while !process.line().await.contains("Redis is loading its data") {}
+            process
+        };
+        let waits = ["server", "counters"].map(async |verb| {
+            let mut process = waiting(verb).await;
             // Another one is stopped meanwhile.
-            let stopped = format!("127.0.0.1:{}", lasting_port());
-            let args = [verb, "--redis-url", &url, "--listen", &stopped, "--log", "info"];
-            let mut stopped = Running::start_logged(program::command(&args));
-            while !stopped.line().await.contains("Redis is loading its data") {}
-            assert!(stopped.stop().await.success());
+            assert!(waiting(verb).await.stop().await.success());
             both_wait.wait().await;
             while !process.line().await.contains("serving") {}
             process.stop().await;

@@ -22,7 +22,8 @@ fn of_queue(queue: &str, recorded: Recorded) -> Recorded {
 /// The queues of messages of a search, and how often each is there.
 async fn queues(store: &Elastic, queue: Option<&str>) -> Vec<String> {
     let queue = queue.map(|name| QueueName::parse("queue", name).expect("a queue"));
-    let query = SearchQuery { queue, include_gone: true, limit: 100, ..SearchQuery::default() };
+    let queues = queue.map_or_else(Queues::default, Queues::One);
+    let query = SearchQuery { queues, include_gone: true, limit: 100, ..SearchQuery::default() };
     let mut found: Vec<String> =
         store.search(&query).await.expect("a response").into_iter().map(|message| message.queue).collect();
     found.sort();

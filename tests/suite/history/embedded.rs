@@ -5,7 +5,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use tallystone_indexer::{Embedded, EmbeddedError, EmbeddedOptions, HistoryStore, SearchQuery, fold};
+use tallystone_indexer::{Embedded, EmbeddedError, EmbeddedOptions, HistoryStore, Queues, SearchQuery, fold};
 use tallystone_model::{QueueName, Recorded, Sink};
 use tallystone_tests::history::ONLY;
 use tallystone_tests::{BEGIN_MS, HeldStore, HistoryFixture, Life, events_of};
@@ -222,7 +222,7 @@ async fn q19_the_size_of_the_file_is_bounded() {
     assert_eq!(history.trace(id).await.transitions.last(), Some(&fold::transition(&newest.event)));
     assert_eq!(history.trace("m1").await.transitions, []);
     assert_eq!(history.depth(&[]).await, [0, 0, 2_000, 0, 0, 0]);
-    let of_quiet = SearchQuery { queue: Some(quiet.clone()), ..history.any() };
+    let of_quiet = SearchQuery { queues: Queues::One(quiet.clone()), ..history.any() };
     assert_eq!(history.ids(&of_quiet).await.len(), 50);
     drop(history);
     // With a smaller limit the file shrinks.

@@ -4,7 +4,7 @@ use super::batch::DeadLetter;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic, TopicSpec};
+use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic, TopicSpec, is_topic_missing};
 
 /// Longer reasons are cut; a store's error may quote a whole document.
 const REASON_CHARS_MAX: usize = 1_000;
@@ -39,7 +39,6 @@ impl DeadLetters {
 
     /// Returns once Kafka has acknowledged all letters.
     pub(super) async fn send(&self, source_topic: &str, letters: &[DeadLetter]) -> Result<(), KafkaError> {
-        use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
         if letters.is_empty() {
             return Ok(());
         }
@@ -47,9 +46,7 @@ impl DeadLetters {
             self.topic.ensure().await?;
         }
         let sent = self.send_all(source_topic, letters).await;
-        let error = sent.as_ref().err().and_then(KafkaError::rdkafka_error_code);
-        self.topic_exists
-            .store(!matches!(error, Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition)), Relaxed);
+        self.topic_exists.store(!sent.as_ref().is_err_and(is_topic_missing), Relaxed);
         sent
     }
 

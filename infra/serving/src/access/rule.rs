@@ -104,7 +104,7 @@ pub struct Rules(Vec<Rule>);
 pub struct Patterns {
     /// Those that grant.
     pub granted: Vec<String>,
-    /// Those that deny.
+    /// Those that deny; also that of internal queues, if none of the others can grant them.
     pub denied: Vec<String>,
 }
 
@@ -150,6 +150,9 @@ impl Rules {
         for rule in self.0.iter().filter(|rule| rule.concerns(right)) {
             let of = if rule.is_denial { &mut patterns.denied } else { &mut patterns.granted };
             of.push(rule.pattern.to_string());
+        }
+        if !patterns.granted.iter().any(|pattern| pattern.starts_with(INTERNAL)) {
+            patterns.denied.push(format!("{INTERNAL}*"));
         }
         patterns
     }

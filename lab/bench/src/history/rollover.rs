@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use std::time::Instant;
-use tallystone_indexer::{Elastic, HistoryStore, Rollover, SearchQuery, Source, TraceQuery};
+use tallystone_indexer::{Elastic, HistoryStore, Queues, Rollover, SearchQuery, Source, TraceQuery};
 use tallystone_model::{QueueName, Recorded};
 
 const DAY_MS: u64 = 86_400_000;
@@ -161,7 +161,7 @@ async fn calls(
 impl Query {
     async fn run(self, store: &Elastic, queue: &QueueName, message: u64) -> Result<()> {
         let search = |metadata| SearchQuery {
-            queue: Some(queue.clone()),
+            queues: Queues::One(queue.clone()),
             metadata,
             include_gone: true,
             limit: FOUND_MAX,

@@ -1,6 +1,6 @@
 //! Messages by their fields: Q20.
 
-use tallystone_indexer::{SearchQuery, fold};
+use tallystone_indexer::{Queues, SearchQuery, fold};
 use tallystone_model::State;
 use tallystone_tests::{BEGIN_MS, HistoryFixture, HistoryUnderTest, Life, events_of, id};
 
@@ -189,7 +189,7 @@ async fn q20_a_search_over_all_queues<S: HistoryUnderTest>(history: &HistoryFixt
     lives.push(Life::new(&first, "other").enqueued());
     history.record_and_show(&events_of(&lives)).await;
     for limit in [1, 2, 3, 100] {
-        let query = SearchQuery { queue: None, metadata: pairs(&tags), limit, ..history.any() };
+        let query = SearchQuery { queues: Queues::default(), metadata: pairs(&tags), limit, ..history.any() };
         let ids: Vec<String> = history.pages(&query).await.into_iter().map(|message| message.id).collect();
         assert_eq!(ids.concat(), "abcdef", "{limit} per page");
     }
