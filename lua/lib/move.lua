@@ -101,20 +101,21 @@ local function backoff_ms(attempts, fencing_token)
   return full - math.floor(math.floor(full * backoff_jitter / 100) * (draw % 1000) / 1000)
 end
 
--- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff. `final`:
--- the terminal state that the worker wants, whatever attempts are left.
-local function end_run(m, how, by, reason, delay_ms, final)
+-- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff. `required`:
+-- the state that it gets, whatever attempts are left: a terminal one, or PENDING if no worker got the lease. That was no attempt.
+local function end_run(m, how, by, reason, delay_ms, required)
   local _, _, own_max_attempts = options_of(m.fixed)
   local marked = m.flags % 2 == 1
-  local to, due = final or ERRORED, 0
-  if not final and (marked or m.attempts < (own_max_attempts or default_max_attempts)) then
+  local to, due = required or ERRORED, 0
+  if not required and (marked or m.attempts < (own_max_attempts or default_max_attempts)) then
     delay_ms = delay_ms or backoff_ms(m.attempts, m.fencing_token)
     if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
   end
-  moved_bytes = moved_bytes + remember_attempt(m, to, reason)
+  if required == PENDING then m.attempts = m.attempts - 1
+  else moved_bytes = moved_bytes + remember_attempt(m, to, reason) end
   leave(m, to)
   if marked then m.flags = m.flags - MARKED end
-  if marked and not final then m.attempts = 0 end
+  if marked and to <= RUNNING then m.attempts = 0 end
   if reason ~= '' then m.reason = reason end
   m.due = due
   end_lease(m, how, to)

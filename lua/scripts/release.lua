@@ -2,7 +2,7 @@
 -- release: ends leases without success. The message becomes pending, invisible for a delay, or, when its attempts are
 -- spent, errored (Q5, Q10, Q11); or what the verdict says (Q23, Q29).
 -- KEYS all of the shard   ARGV head, then id, fencing token, delay_ms (-1: the queue's backoff), reason, verdict (0 run
---      again, 1 errored, 2 canceled) of each item
+--      again, 1 errored, 2 canceled, 3 no worker got the lease) of each item
 -- RETURNS {OK, code(1) state(1) version(4) of each item}
 --@include shard
 --@include record
@@ -11,7 +11,7 @@
 --@include index
 --@include move
 
-local FINAL = {['1'] = ERRORED, ['2'] = CANCELED}
+local REQUIRED = {['1'] = ERRORED, ['2'] = CANCELED, ['3'] = PENDING}
 local results = {}
 for i = 1, (#ARGV - 4) / 5 do
   local id, fencing_token, delay_ms, reason, verdict = unpack(ARGV, 5 * i, 5 * i + 4)
@@ -20,11 +20,11 @@ for i = 1, (#ARGV - 4) / 5 do
   local code, state, version = NOT_FOUND, 0, 0
   if m then
     if m.state == RUNNING and m.fencing_token == fencing_token and lease_now < m.due then
-      end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil, FINAL[verdict])
+      end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil, REQUIRED[verdict])
       code, state, version = OK, m.state, m.version
     elseif
       ended_by(fencing_token, ENDED_RELEASE, m.ended_fencing_token, m.ended_how)
-      and (FINAL[verdict] or m.ended_how % 16) == m.ended_how % 16 -- an earlier Release without this verdict has won
+      and (REQUIRED[verdict] or m.ended_how % 16) == m.ended_how % 16 -- an earlier Release without this verdict has won
     then
       code, state, version = OK, m.ended_how % 16, m.ended_version
     else

@@ -171,7 +171,11 @@ impl<S: Probe> TestQueue<S> {
         verdict: Verdict,
         reason: &str,
     ) -> Result<Transition, Refusal> {
-        let release = Release { lease, delay_ms: None, reason: reason.to_owned(), verdict };
+        self.release_as(Release { lease, delay_ms: None, reason: reason.to_owned(), verdict }).await
+    }
+
+    /// Releases a lease, as this says.
+    pub async fn release_as(&self, release: Release) -> Result<Transition, Refusal> {
         only(self.store.release(&self.shard, vec![release]).await)
     }
 
@@ -183,8 +187,7 @@ impl<S: Probe> TestQueue<S> {
 
     /// Releases a lease.
     pub async fn release(&self, lease: LeaseRef, delay_ms: Option<u64>, reason: &str) -> Result<Transition, Refusal> {
-        let release = Release { lease, delay_ms, reason: reason.to_owned(), verdict: Verdict::Retry };
-        only(self.store.release(&self.shard, vec![release]).await)
+        self.release_as(Release { lease, delay_ms, reason: reason.to_owned(), verdict: Verdict::Retry }).await
     }
 
     /// Cancels a message by token, without force.

@@ -171,13 +171,13 @@ fn what(transition: &TracedTransition, before: Option<&TracedTransition>) -> Str
     text
 }
 
-/// The attempt to which the transition belongs. The end of a coalesced run sets the attempts back to 0, so the transition
-/// before has it; `None`: that one is missing.
+/// The attempt to which the transition belongs. The end of a lease can change the number of attempts: the end of a coalesced run
+/// sets it to 0, and a lease that no worker got was none. So the transition before has it; `None`: that one is missing.
 fn attempt(transition: &TracedTransition, before: Option<&TracedTransition>) -> Option<u32> {
-    match transition.attempt {
-        0 => before.filter(|before| before.version + 1 == transition.version).map(|before| before.attempt),
-        known => Some(known),
+    if transition.from != Some(State::Running) || transition.to == Some(State::Running) {
+        return Some(transition.attempt);
     }
+    before.filter(|before| before.version + 1 == transition.version).map(|before| before.attempt)
 }
 
 /// The versions that are missing just before this transition.

@@ -4,7 +4,7 @@ use super::record::Record;
 use super::shard::QueueShard;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{Completion, Extended, Extension, Release, Transition};
+use crate::store::{Completion, Extended, Extension, Release, Transition, Verdict};
 
 impl QueueShard {
     pub(super) fn complete(&mut self, completion: Completion) -> Result<Transition, Refusal> {
@@ -55,6 +55,9 @@ impl QueueShard {
                 Some(state) if state != first.state => Err(record.lease_lost()),
                 _ => Ok(first),
             };
+        }
+        if release.verdict == Verdict::Undelivered {
+            return Ok(self.take_lease_back(&release.lease.id, &release.reason));
         }
         let to = match release.verdict.state() {
             None => self.after_attempt(record, release.delay_ms),

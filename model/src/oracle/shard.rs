@@ -143,6 +143,20 @@ impl QueueShard {
             }
             record.coalesced = false;
         });
+        self.remember_end(id, by, transition)
+    }
+
+    /// A transition that ends a lease that no worker has got: it was no attempt.
+    pub(super) fn take_lease_back(&mut self, id: &MessageId, reason: &str) -> Transition {
+        let transition = self.step(id, State::Pending, Cause::Release, reason, |record| {
+            record.attempts = if record.coalesced { 0 } else { record.attempts - 1 };
+            record.coalesced = false;
+        });
+        self.remember_end(id, Cause::Release, transition)
+    }
+
+    /// Keeps how the lease has ended, for its repeated calls.
+    fn remember_end(&mut self, id: &MessageId, by: Cause, transition: Transition) -> Transition {
         if let Some(record) = self.messages.get_mut(id) {
             record.ended = Some(Ended { fencing_token: record.fencing_token, by, transition });
         }

@@ -140,9 +140,9 @@ pub struct Release {
 }
 
 impl Release {
-    /// Gives a lease back that no worker has: its message runs again at once.
+    /// Gives a lease back that no worker has got.
     pub fn undelivered(lease: LeaseRef, reason: &str) -> Release {
-        Release { lease, delay_ms: Some(0), reason: reason.to_owned(), verdict: Verdict::Retry }
+        Release { lease, delay_ms: None, reason: reason.to_owned(), verdict: Verdict::Undelivered }
     }
 }
 
@@ -157,6 +157,8 @@ pub enum Verdict {
     Error = 1,
     /// It becomes canceled, coalesced or not.
     Cancel = 2,
+    /// No worker has got the lease: it runs again at once, and this was no attempt. Only the server gives this one.
+    Undelivered = 3,
 }
 
 impl Verdict {
@@ -164,6 +166,7 @@ impl Verdict {
     pub fn state(self) -> Option<State> {
         match self {
             Verdict::Retry => None,
+            Verdict::Undelivered => Some(State::Pending),
             Verdict::Error => Some(State::Errored),
             Verdict::Cancel => Some(State::Canceled),
         }

@@ -18,7 +18,7 @@ pub(crate) fn is_left(lease: &mut Lease, requested_at: Instant, now: Instant) ->
 
 /// Releases leases that no caller took.
 pub(crate) trait LeaseReturn: Send + Sync {
-    /// Releases leases at once, without waiting for the result. If the store does not answer, they expire.
+    /// Releases leases at once, without waiting for the result: they were no attempts. If the store does not answer, they expire.
     fn give_back(&self, shard: &Shard, leases: Vec<LeaseRef>, reason: &'static str);
 }
 

@@ -82,6 +82,13 @@ impl Lanes {
         }
     }
 
+    /// Releases leases at once, without waiting for the results.
+    pub(super) fn release(&self, shard: &Shard, releases: Vec<Release>) {
+        for releases in releases.chunks(BATCH_ITEMS_MAX) {
+            self.send(shard, Command::Release(Call::of(releases.to_vec(), Recipient::Discard)));
+        }
+    }
+
     /// Removes an idle lane from the map; `false`: a command has arrived meanwhile.
     pub(super) fn close(&self, shard: &Shard, commands: &mpsc::UnboundedReceiver<Command>) -> bool {
         let mut open = self.lock();
@@ -100,10 +107,6 @@ impl Lanes {
 
 impl LeaseReturn for Lanes {
     fn give_back(&self, shard: &Shard, leases: Vec<LeaseRef>, reason: &'static str) {
-        let release = |lease: &LeaseRef| Release::undelivered(lease.clone(), reason);
-        for leases in leases.chunks(BATCH_ITEMS_MAX) {
-            let items = leases.iter().map(release).collect();
-            self.send(shard, Command::Release(Call::of(items, Recipient::Discard)));
-        }
+        self.release(shard, leases.into_iter().map(|lease| Release::undelivered(lease, reason)).collect());
     }
 }

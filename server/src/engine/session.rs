@@ -9,7 +9,7 @@ use crate::tenants::Taken;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_model::store::{DequeueRequest, LeaseRef};
+use tallystone_model::store::{DequeueRequest, LeaseRef, Release, Verdict};
 use tallystone_model::{Lease, MessageId, Shard};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -120,7 +120,7 @@ impl WorkSession {
         self.forget_at = FORGET_MIN.max(2 * self.held.len());
     }
 
-    /// Releases leases that were not sent to the worker.
+    /// Releases leases that were not sent to the worker: they were no attempts.
     pub(crate) fn give_back(&mut self, leases: impl IntoIterator<Item = Lease>) {
         let leases: Vec<LeaseRef> = leases.into_iter().map(|lease| LeaseRef::from(&lease)).collect();
         self.over.extend(leases.iter().map(|lease| lease.fencing_token));
@@ -165,8 +165,14 @@ impl Drop for WorkSession {
         // A Complete that was sent takes precedence. The lane may execute a large one in parts, and this between them.
         if self.release_on_close {
             let unfinished = std::mem::take(&mut self.held).into_iter().filter(|(_, held)| held.ends == 0);
-            let leases = unfinished.map(|(id, held)| LeaseRef { id, fencing_token: held.fencing_token });
-            self.lanes.give_back(&self.shard, leases.collect(), "stream closed");
+            // The worker has got these, so they were attempts.
+            let release = |(id, held): (MessageId, Held)| Release {
+                lease: LeaseRef { id, fencing_token: held.fencing_token },
+                delay_ms: Some(0),
+                reason: "stream closed".to_owned(),
+                verdict: Verdict::Retry,
+            };
+            self.lanes.release(&self.shard, unfinished.map(release).collect());
         }
         if self.waiting.is_none() {
             self.lanes.send(&self.shard, Command::Unsubscribe(self.id));

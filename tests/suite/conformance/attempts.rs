@@ -5,13 +5,14 @@ use tallystone_model::limits::*;
 use tallystone_model::message::Attempt;
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_tests::queue::{lease_ref, to};
+use tallystone_tests::queue::{lease_ref, lost, to};
 use tallystone_tests::*;
 
 over_each_store!(
     q22_every_attempt_is_there_with_worker_times_and_reason,
     q22_the_attempt_that_completed_is_the_last,
     q22_attempts_that_were_canceled_are_there,
+    q22_a_lease_that_no_worker_got_was_no_attempt,
     q22_the_last_twenty_attempts_are_kept,
     q22_attempts_go_with_their_message,
     q22_lists_have_no_attempts,
@@ -95,6 +96,37 @@ async fn q22_attempts_that_were_canceled_are_there<S: Probe>(stage: &Stage<S>) {
         let attempts = canceled(force).await;
         assert_eq!(attempts.iter().map(shown).collect::<Vec<_>>(), [(1, "w", 0, State::Canceled, "flight is off")]);
     }
+}
+
+async fn q22_a_lease_that_no_worker_got_was_no_attempt<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(QueueConfig { max_attempts: 1, ..exclusive() }).await;
+    queue.put([keyed("m", 1, "k"), keyed("next", 2, "k")]).await;
+    for _ in 0..3 {
+        let lease = queue.take_one().await;
+        assert_eq!((lease.id.as_str(), lease.attempt), ("m", 1));
+        let undelivered = || Release::undelivered(to(&lease), "caller gone");
+        let released = queue.release_as(undelivered()).await.expect("a live lease");
+        assert_eq!((released.state, queue.release_as(undelivered()).await), (State::Pending, Ok(released)));
+        assert_eq!(queue.complete(to(&lease)).await, lost("m", State::Pending));
+        let message = queue.get("m").await;
+        assert_eq!((message.attempts, message.reason.as_str()), (0, "caller gone"));
+        assert_eq!(message.last_attempts, []);
+    }
+    // Coalesced meanwhile: the next run is its first.
+    let coalesced = queue.take_one().await;
+    queue.put([NewMessage { coalesce: true, ..keyed("m", 1, "k") }]).await;
+    queue.release_as(Release::undelivered(to(&coalesced), "")).await.expect("a live lease");
+    let message = queue.get("m").await;
+    assert_eq!((message.state, message.attempts, message.coalesced), (State::Pending, 0, false));
+    // Whatever bound holds by then.
+    queue.reconfigure(QueuePatch { max_attempts: Some(2), ..QueuePatch::default() }).await;
+    queue.release(to(&queue.take_one().await), Some(0), "").await.expect("a live lease");
+    let second = queue.take_one().await;
+    queue.reconfigure(QueuePatch { max_attempts: Some(1), ..QueuePatch::default() }).await;
+    let released = queue.release_as(Release::undelivered(to(&second), "")).await.expect("a live lease");
+    assert_eq!((released.state, queue.get("m").await.attempts), (State::Pending, 1));
+    let last = queue.take_one().await;
+    assert_eq!(queue.release(to(&last), Some(0), "").await.expect("a live lease").state, State::Errored);
 }
 
 async fn q22_the_last_twenty_attempts_are_kept<S: Probe>(stage: &Stage<S>) {

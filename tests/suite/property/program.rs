@@ -271,7 +271,8 @@ impl Drawer {
     }
 
     fn verdict(&mut self) -> Verdict {
-        self.pick(&[Verdict::Retry, Verdict::Retry, Verdict::Retry, Verdict::Retry, Verdict::Error, Verdict::Cancel])
+        use Verdict::{Cancel, Error, Retry, Undelivered};
+        self.pick(&[Retry, Retry, Retry, Undelivered, Error, Cancel])
     }
 
     fn request_id(&mut self) -> String {

@@ -97,11 +97,12 @@ impl Table {
                 let completions = self.leases(&words).into_iter().zip(results).map(completion).collect();
                 transitions(&words, store.complete(shard, completions).await)
             }
-            "release" | "release_in" | "never_again" | "give_up" => {
+            "release" | "release_in" | "never_again" | "give_up" | "undelivered" => {
                 // release_in 500 a b: after 500 ms; release a b: after the queue's backoff.
                 let verdict = match verb {
                     "never_again" => Verdict::Error,
                     "give_up" => Verdict::Cancel,
+                    "undelivered" => Verdict::Undelivered,
                     _ => Verdict::Retry,
                 };
                 let delay_ms = (verb == "release_in").then(|| number(words[0]));

@@ -142,7 +142,7 @@ impl Caller {
                 lease,
                 delay_ms: [None, Some(0), Some(200)][self.chance.random_range(0..3)],
                 reason: "again".to_owned(),
-                verdict: [Verdict::Retry, Verdict::Retry, Verdict::Error][self.chance.random_range(0..3)],
+                verdict: [Verdict::Retry, Verdict::Undelivered, Verdict::Error][self.chance.random_range(0..3)],
             }),
         }
     }

@@ -229,6 +229,7 @@ async fn q7_a_closed_stream_releases_unfinished_leases_if_requested() {
         }
         let running = if release_on_close { 0 } else { 2 };
         server.until_depth("q", |depth| depth.running == running && depth.completed == 1).await;
+        assert_eq!(attempts(&mut server, &leases[1].id).await, 1, "its worker had it");
         // A stream that is gone leases nothing more.
         server.enqueue("q", &["e"]).await;
         assert_eq!(server.depth("q").await.running, running);
@@ -246,6 +247,12 @@ async fn leases_that_were_never_sent_always_go_back() {
     assert!(server.queue.dequeue(pb::DequeueRequest::default()).await.is_err(), "behind the cancellation");
     server.store.exit.send_replace(true);
     server.until_depth("q", |depth| depth.pending == 2 && depth.running == 0).await;
+    assert_eq!(attempts(&mut server, "a").await, 0, "no worker got it");
+}
+
+async fn attempts(server: &mut TestServer, id: &str) -> i32 {
+    let request = pb::GetMessageRequest { queue: "q".to_owned(), id: id.to_owned() };
+    server.admin.get_message(request).await.unwrap().into_inner().message.unwrap().attempts
 }
 
 #[tokio::test]
