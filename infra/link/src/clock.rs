@@ -113,15 +113,36 @@ impl Clock {
     /// # Errors
     /// [`Refusal::ClockSkew`]: the clocks differ, and nothing has changed. [`Refusal::Unavailable`]: also for a call that
     /// waits for longer than the bound again and again.
-    pub async fn eval(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Value, Refusal> {
+    pub fn eval(
+        &self,
+        link: &Link,
+        command: &Cmd,
+        writes: bool,
+    ) -> impl Future<Output = Result<Value, Refusal>> + Send {
+        self.eval_first_only(link, command, None, writes)
+    }
+
+    /// As [`eval`](Clock::eval), for a call with an argument that holds only while it is sent for the first time, before the calls that this
+    /// process sends behind it. Where it is sent again, Redis may have executed those: there the argument is empty. `first_only`: its
+    /// distance from the stamp.
+    ///
+    /// # Errors
+    /// Those of [`eval`](Clock::eval).
+    pub async fn eval_first_only(
+        &self,
+        link: &Link,
+        command: &Cmd,
+        first_only: Option<usize>,
+        writes: bool,
+    ) -> Result<Value, Refusal> {
         let mut again: Option<Cmd> = None;
         for _ in 0..TRIES {
             let sent = again.as_ref().unwrap_or(command);
-            if let Some(value) = self.eval_once(link, sent, writes).await? {
+            if let Some(value) = self.try_once(link, sent, first_only, writes).await? {
                 return Ok(value);
             }
             if let Clock::Redis(witness) = self {
-                again = Some(restamped(sent, witness));
+                again = Some(restamped(sent, first_only, witness));
             }
         }
         let why = format!("{TRIES} times in a row the call waited for longer than redis.clock_skew_max_ms");
@@ -130,7 +151,22 @@ impl Clock {
 
     /// As [`eval`](Clock::eval), but sends the call once. `None`: it has waited for longer than the bound, or Redis was
     /// replaced since the call was made, so nothing has changed. Whether to send it again is up to the caller.
-    pub async fn eval_once(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Option<Value>, Refusal> {
+    pub fn eval_once(
+        &self,
+        link: &Link,
+        command: &Cmd,
+        writes: bool,
+    ) -> impl Future<Output = Result<Option<Value>, Refusal>> + Send {
+        self.try_once(link, command, None, writes)
+    }
+
+    async fn try_once(
+        &self,
+        link: &Link,
+        command: &Cmd,
+        first_only: Option<usize>,
+        writes: bool,
+    ) -> Result<Option<Value>, Refusal> {
         let Clock::Redis(witness) = self else { return Ok(Some(link.eval(command, writes).await?)) };
         let Some(stamp) = stamp_of(command) else { return Ok(Some(link.eval(command, writes).await?)) };
         match send(witness, link, command, stamp, writes).await? {
@@ -143,7 +179,7 @@ impl Clock {
             witness.saw(found);
             return Ok(None);
         }
-        match send(witness, link, &confirmed(command, stamp), stamp, writes).await? {
+        match send(witness, link, &confirmed(command, first_only, stamp), stamp, writes).await? {
             Sent::Done(value) => Ok(Some(value)),
             Sent::Again | Sent::OnOtherTimeline => Ok(None),
         }
@@ -219,23 +255,28 @@ fn stamp_of(command: &Cmd) -> Option<Stamp> {
 }
 
 /// The same call with this process's time of now, for the timeline of now.
-fn restamped(command: &Cmd, witness: &Witness) -> Cmd {
+fn restamped(command: &Cmd, first_only: Option<usize>, witness: &Witness) -> Cmd {
     let at = stamp_of(command).map(|stamp| stamp.at);
-    with_argument(command, at, &stamp(witness))
+    sent_again(command, at, first_only, &stamp(witness))
 }
 
 /// The same call, whose timeline Redis has confirmed.
-fn confirmed(command: &Cmd, stamp: Stamp) -> Cmd {
+fn confirmed(command: &Cmd, first_only: Option<usize>, stamp: Stamp) -> Cmd {
     let mut bytes = arguments(command).nth(stamp.at).unwrap_or_default().to_vec();
     bytes.push(CONFIRMED);
-    with_argument(command, Some(stamp.at), &bytes)
+    sent_again(command, Some(stamp.at), first_only, &bytes)
 }
 
-/// The same command with another argument at this position.
-fn with_argument(command: &Cmd, at: Option<usize>, bytes: &[u8]) -> Cmd {
+/// The same call with another stamp, which is at this position. The argument that is so far behind it is empty.
+fn sent_again(command: &Cmd, at: Option<usize>, first_only: Option<usize>, stamp: &[u8]) -> Cmd {
+    let emptied = at.zip(first_only).map(|(at, distance)| at + distance);
     let mut again = Cmd::new();
     for (number, argument) in arguments(command).enumerate() {
-        again.arg(if Some(number) == at { bytes } else { argument });
+        again.arg(match Some(number) {
+            number if number == at => stamp,
+            number if number == emptied => &[],
+            _ => argument,
+        });
     }
     again
 }
@@ -260,7 +301,7 @@ mod tests {
         assert!(at == 5 && wall_ms() - sent_ms < 60_000 && timeline == Timeline::UNKNOWN, "{at} {sent_ms}");
         let lineage = Lineage { current: Timeline(0x0102_0304), before: Some(Timeline(9)) };
         witness.saw(Sight { lineage, ..Sight::default() });
-        let again = restamped(&command, &witness);
+        let again = restamped(&command, None, &witness);
         let (of_first, of_again): (Vec<&[u8]>, Vec<&[u8]>) =
             (arguments(&command).collect(), arguments(&again).collect());
         assert_eq!((of_first.len(), of_again.len()), (9, 9));
@@ -268,6 +309,24 @@ mod tests {
         let stamp = stamp_of(&again).expect("a stamp");
         assert!(stamp.sent_ms >= sent_ms && stamp.timeline == Timeline(0x0102_0304), "{stamp:?}");
         assert_eq!(of_again[at][7..], [0, 0, 0, 7, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 14]);
+    }
+
+    #[test]
+    fn q18_a_repeated_call_lacks_what_holds_for_the_first_one_only() {
+        let witness = Arc::new(Witness::new("queues", 7));
+        let mut command = redis::cmd("EVALSHA");
+        command.arg("sha").arg(1).arg("key");
+        Clock::Redis(witness.clone()).stamp(&mut command);
+        command.arg(5).arg("parameters").arg("server").arg("item");
+        let stamp = stamp_of(&command).expect("a stamp");
+        for (first_only, server) in [(None, &b"server"[..]), (Some(3), &b""[..])] {
+            let restamped = restamped(&command, first_only, &witness);
+            for again in [confirmed(&command, first_only, stamp), confirmed(&restamped, first_only, stamp), restamped] {
+                let behind: Vec<&[u8]> = arguments(&again).skip(stamp.at + 1).collect();
+                assert_eq!(behind, [&b"5"[..], b"parameters", server, b"item"]);
+                assert_eq!(stamp_of(&again).map(|stamp| stamp.at), Some(stamp.at));
+            }
+        }
     }
 
     #[test]

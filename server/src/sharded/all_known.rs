@@ -24,12 +24,17 @@ impl AllEstimates {
     /// What is known of a queue with these shards.
     pub(super) fn of(&self, queue: &QueueName, layout: &Layout) -> Arc<Mutex<ShardEstimates>> {
         let mut all = self.lock();
-        if let Some(known) = all.get(queue)
-            && lock(known).is_of(layout.numbers())
-        {
-            return known.clone();
-        }
-        let known = Arc::new(Mutex::new(ShardEstimates::of(layout.numbers())));
+        let estimates = match all.get(queue) {
+            Some(known) => {
+                let earlier = lock(known);
+                if earlier.is_of(layout.numbers()) {
+                    return known.clone();
+                }
+                earlier.of_same_queue(layout.numbers())
+            }
+            None => ShardEstimates::of(layout.numbers()),
+        };
+        let known = Arc::new(Mutex::new(estimates));
         self.is_used.store(true, Ordering::Relaxed);
         all.insert(queue.clone(), known.clone());
         known
@@ -53,6 +58,21 @@ impl AllEstimates {
         let known = self.lock().get(&shard.queue).cloned();
         if let Some(known) = known {
             lock(&known).changes(shard.number);
+        }
+    }
+
+    /// A call of this server may have made a message of this shard runnable after the Dequeue of its flush. That one has left the mark
+    /// of this server, and a script wakes no caller of the server that has sent it.
+    pub(super) fn wakes(&self, shard: &Shard) {
+        self.changes(shard);
+        self.notify()(shard);
+    }
+
+    /// This shard, which was silent, answers again.
+    pub(super) fn is_back(&self, shard: &Shard) {
+        let known = self.lock().get(&shard.queue).cloned();
+        if let Some(known) = known {
+            lock(&known).is_back(shard.number);
         }
     }
 

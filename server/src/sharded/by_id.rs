@@ -51,10 +51,11 @@ impl<S: Store> OneQueue<'_, S> {
     }
 
     /// The number of the shard of each of these leases: its fencing token names it. Without a token as [`numbers_of`](Self::numbers_of).
+    /// The second value: whether shards were searched for an id, so that the Dequeue of the same flush is sent before the call.
     ///
     /// # Errors
     /// Of one lease, see there.
-    pub(super) async fn numbers_of_leases(&self, leases: &[LeaseRef]) -> Vec<Result<u16, Refusal>> {
+    pub(super) async fn numbers_of_leases(&self, leases: &[LeaseRef]) -> (Vec<Result<u16, Refusal>>, bool) {
         let layout = &self.layout;
         let by_token = |lease: &LeaseRef| match layout.exclusivity_key() {
             None if layout.old().is_empty() => Some(layout.current().number_of(None, &lease.id)),
@@ -75,8 +76,10 @@ impl<S: Store> OneQueue<'_, S> {
         let named: Vec<Option<u16>> = leases.iter().map(by_token).collect();
         let without = leases.iter().zip(&named).filter(|(_, number)| number.is_none());
         let ids: Vec<&MessageId> = without.map(|(lease, _)| &lease.id).collect();
+        let has_searched = !ids.is_empty();
         let mut found = self.numbers_of(&ids).await.into_iter();
-        named.into_iter().map(|number| number.map(Ok).or_else(|| found.next()).unwrap_or(Ok(0))).collect()
+        let numbers = named.into_iter().map(|number| number.map(Ok).or_else(|| found.next()).unwrap_or(Ok(0)));
+        (numbers.collect(), has_searched)
     }
 }
 

@@ -147,7 +147,7 @@ impl<'a, S: Store> Dequeue<'a, S> {
         }
         let (mut known, now) = (self.queue.known(), Instant::now());
         for (open, request) in self.open.iter_mut().zip(self.requests).filter(|(open, _)| !open.has_id()) {
-            open.gets(known.found().take(request, open.left, now));
+            open.gets(known.take_found(request, open.left, now));
         }
     }
 

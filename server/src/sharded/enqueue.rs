@@ -68,10 +68,8 @@ impl<S: Store> OneQueue<'_, S> {
         let answers =
             send(self, count, parts, |shard, messages| async move { store.enqueue(&shard, messages).await }).await;
         let accepted = taken(&numbers, &answers);
-        for number in &accepted {
-            self.changes(*number);
-        }
-        self.notify(accepted);
+        accepted.iter().for_each(|number| self.touch(*number));
+        self.wakes(accepted);
         answers
     }
 
@@ -93,7 +91,7 @@ impl<S: Store> OneQueue<'_, S> {
             send(self, count, parts, |shard, messages| async move { store.enqueue(&shard, messages).await }).await;
         if !layout.old().is_empty() {
             // The Dequeue of the same flush was sent before, and the script wakes no caller of this server.
-            self.notify(taken(&numbers, &answers));
+            self.wakes(taken(&numbers, &answers));
         }
         self.learn_of_a_change(&numbers, &answers).await;
         answers
@@ -110,12 +108,8 @@ impl<S: Store> OneQueue<'_, S> {
     }
 
     /// Wakes the callers of this server that wait for messages of these shards.
-    fn notify(&self, numbers: BTreeSet<u16>) {
-        if numbers.is_empty() {
-            return;
-        }
-        let notify = self.all_estimates.notify();
-        numbers.into_iter().for_each(|number| notify(&self.first.sibling(number)));
+    pub(super) fn wakes(&self, numbers: impl IntoIterator<Item = u16>) {
+        numbers.into_iter().for_each(|number| self.all_estimates.wakes(&self.first.sibling(number)));
     }
 }
 

@@ -2,18 +2,18 @@
 //! a guess, which says where to request messages first; the shards decide (docs/decisions/0182).
 
 use super::found::{AllFound, Lost, not_sent};
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tallystone_model::store::{Dequeued, LeaseRef, Outlook};
-use tallystone_model::{Lease, Refusal};
+use tallystone_model::store::{DequeueRequest, Dequeued, LeaseRef, Outlook};
+use tallystone_model::{Lease, Refusal, Shard};
 use tokio::time::Instant;
 
 /// How long a shard that was unavailable is not requested.
 const AWAY: Duration = Duration::from_millis(250);
 
 /// No holder of the lock panics with what is known half changed.
-pub(super) fn lock(known: &Mutex<ShardEstimates>) -> MutexGuard<'_, ShardEstimates> {
+pub(super) fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -24,6 +24,15 @@ pub(super) struct ShardEstimates {
     shards: Vec<One>,
     /// The shard from which the first of equally urgent ones is chosen.
     turn: usize,
+    /// That of all layouts of the queue: a call and a background task may still have an earlier one in mind.
+    silence: Arc<Mutex<Silence>>,
+}
+
+/// The shards that do not answer, and what they may have given.
+#[derive(Default)]
+struct Silence {
+    /// By their numbers. The Dequeues that may have got leases there, in order; a background task repeats them.
+    lost: BTreeMap<u16, VecDeque<Lost>>,
     /// Leases of shards that were silent, which no caller has got yet.
     found: AllFound,
 }
@@ -49,8 +58,6 @@ struct One {
     passed_over: usize,
     next_due_ms: Option<u64>,
     away: Option<(Instant, Refusal)>,
-    /// It does not answer. The Dequeues that may have got leases there, in order; a background task repeats them.
-    silent: Option<VecDeque<Lost>>,
 }
 
 /// What was known of a shard when it was requested.
@@ -71,6 +78,20 @@ impl ShardEstimates {
         // Nothing is known of them: each is requested soon.
         let one = |number| One { number, may_have_more: true, ..One::default() };
         ShardEstimates { shards: numbers.map(one).collect(), ..ShardEstimates::default() }
+    }
+
+    /// Of the same queue with the shards of these numbers, which ascend. What a shard has is not known: calls with the earlier layout,
+    /// which are still under way, do not say here what they send. But a shard that does not answer is the same in each layout.
+    pub(super) fn of_same_queue(&self, numbers: impl Iterator<Item = u16>) -> ShardEstimates {
+        let mut later = ShardEstimates { silence: self.silence.clone(), ..ShardEstimates::of(numbers) };
+        for shard in &mut later.shards {
+            shard.away = self.of_number(shard.number).and_then(|earlier| earlier.away.clone());
+        }
+        later
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        lock(&self.silence)
     }
 
     pub(super) fn shard_count(&self) -> usize {
@@ -175,57 +196,78 @@ impl ShardEstimates {
     pub(super) fn why_away(&self, at: usize, now: Instant) -> Option<Refusal> {
         let shard = &self.shards[at];
         let away = shard.away.as_ref().filter(|(until, _)| *until > now);
-        shard.why_silent().or_else(|| away.map(|(_, refusal)| refusal.clone()))
+        self.why_silent(shard.number).or_else(|| away.map(|(_, refusal)| refusal.clone()))
     }
 
     /// The refusal of a call on a shard that does not answer.
     pub(super) fn why_silent(&self, number: u16) -> Option<Refusal> {
-        self.of_number(number)?.why_silent()
+        self.silence().lost.get(&number).map(|lost| not_sent(!lost.is_empty()))
     }
 
     /// A shard does not answer. `lost`: a Dequeue that may have got leases there. Returns whether that is new: then a task has to
     /// find out when it answers.
     pub(super) fn falls_silent(&mut self, number: u16, lost: Option<Lost>) -> bool {
-        let Some(shard) = self.of_number_mut(number) else { return false };
-        let is_new = shard.silent.is_none();
-        shard.silent.get_or_insert_default().extend(lost);
+        if self.at(number).is_none() {
+            return false;
+        }
+        let mut silence = self.silence();
+        let is_new = !silence.lost.contains_key(&number);
+        silence.lost.entry(number).or_default().extend(lost);
         is_new
     }
 
     /// The first of the Dequeues that may have got leases of a silent shard.
-    pub(super) fn lost(&self, number: u16) -> Option<&Lost> {
-        self.of_number(number)?.silent.as_ref()?.front()
+    pub(super) fn lost(&self, number: u16) -> Option<Lost> {
+        self.silence().lost.get(&number)?.front().cloned()
     }
 
     /// A silent shard has answered the repetition of the first of these Dequeues, which was sent at `repeated_at`. `answer`: `None` if
     /// it refuses it.
     pub(super) fn finds(&mut self, number: u16, answer: Option<Dequeued>, repeated_at: Instant) {
-        let silent = self.of_number_mut(number).and_then(|shard| shard.silent.as_mut());
-        if let (Some(lost), Some(answer)) = (silent.and_then(VecDeque::pop_front), answer) {
-            self.found.add(&lost, answer, repeated_at);
+        let mut silence = self.silence();
+        let lost = silence.lost.get_mut(&number).and_then(VecDeque::pop_front);
+        if let (Some(lost), Some(answer)) = (lost, answer) {
+            silence.found.add(&lost, answer, repeated_at);
         }
     }
 
     /// A silent shard has answered: calls go there again, unless more is to be found first.
     pub(super) fn ends_silence(&mut self, number: u16) -> bool {
-        let Some(shard) = self.of_number_mut(number) else { return true };
-        let is_over = shard.silent.as_ref().is_none_or(VecDeque::is_empty);
+        let mut silence = self.silence();
+        let is_over = silence.lost.get(&number).is_none_or(VecDeque::is_empty);
         if is_over {
-            (shard.silent, shard.away) = (None, None);
-            self.changes(number);
+            silence.lost.remove(&number);
+        }
+        drop(silence);
+        if is_over {
+            self.is_back(number);
         }
         is_over
     }
 
-    /// A lease of one of them has been revoked.
-    pub(super) fn revokes(&mut self, lease: &LeaseRef) {
-        let is_settled = self.found.is_empty() && self.shards.iter().all(|shard| shard.silent.is_none());
-        self.found.revoke(lease, is_settled, Instant::now());
+    /// A shard that was silent answers again.
+    pub(super) fn is_back(&mut self, number: u16) {
+        if let Some(shard) = self.of_number_mut(number) {
+            shard.away = None;
+        }
+        self.changes(number);
     }
 
-    /// What was found in shards that were silent.
-    pub(super) fn found(&mut self) -> &mut AllFound {
-        &mut self.found
+    /// A lease of one of them has been revoked.
+    pub(super) fn revokes(&mut self, lease: &LeaseRef) {
+        let mut silence = self.silence();
+        let is_settled = silence.found.is_empty() && silence.lost.is_empty();
+        silence.found.revoke(lease, is_settled, Instant::now());
+    }
+
+    /// Gives a request what was found in shards that were silent for one like it.
+    pub(super) fn take_found(&mut self, request: &DequeueRequest, limit: usize, now: Instant) -> Vec<Lease> {
+        self.silence().found.take(request, limit, now)
+    }
+
+    /// Takes out what was found in a shard that was silent, and no request has taken.
+    pub(super) fn rest_of_found(&mut self, shard: &Shard) -> Vec<LeaseRef> {
+        self.silence().found.rest(shard)
     }
 
     /// A Dequeue is over that has requested these shards, as a set of bits by position.
@@ -270,7 +312,9 @@ impl ShardEstimates {
 
     /// What a lane needs to know of the queue.
     pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
-        let ready = self.shards.iter().filter(|shard| shard.silent.is_none()).map(One::capacity).sum();
+        let silence = self.silence();
+        let answering = self.shards.iter().filter(|shard| !silence.lost.contains_key(&shard.number));
+        let ready = answering.map(One::capacity).sum();
         let next_due_ms = self.shards.iter().filter_map(|shard| shard.next_due_ms).min();
         Outlook { ready, next_due_ms, now_ms, head: None }
     }
@@ -279,11 +323,6 @@ impl ShardEstimates {
 impl One {
     fn capacity(&self) -> u64 {
         self.ready.max(u64::from(self.may_have_more))
-    }
-
-    /// The refusal of a call, while it does not answer.
-    fn why_silent(&self) -> Option<Refusal> {
-        self.silent.as_ref().map(|lost| not_sent(!lost.is_empty()))
     }
 }
 
@@ -351,6 +390,28 @@ mod tests {
         assert!(known.ends_silence(900) && known.why_silent(900).is_none());
         known.ends(0b101);
         assert_eq!(known.shards.iter().map(|shard| shard.passed_over).collect::<Vec<_>>(), [0, 1, 0]);
+    }
+
+    #[test]
+    fn x4_a_silent_shard_is_silent_in_each_layout_of_its_queue() {
+        let now = Instant::now();
+        let mut earlier = ShardEstimates::of(0..2);
+        assert!(earlier.falls_silent(1, None));
+        earlier.is_away(0, &not_sent(false), now);
+        let mut later = earlier.of_same_queue([0, 1, 4].into_iter());
+        assert_eq!([0, 1, 2].map(|at| later.why_away(at, now).is_some()), [true, true, false]);
+        assert!(!later.falls_silent(1, None), "its task is there");
+        assert_eq!((later.capacity(2), later.outlook(1).ready), (1, 2));
+        // The task began with the earlier layout.
+        assert!(earlier.ends_silence(1));
+        assert!(later.why_silent(1).is_none() && later.falls_silent(1, None));
+        // As does a call that is still under way.
+        assert!(!earlier.falls_silent(1, None) && earlier.falls_silent(0, None));
+        assert!(later.why_silent(0).is_some());
+        later.is_away(0, &not_sent(false), now);
+        assert!(earlier.ends_silence(0) && later.why_away(0, now).is_some());
+        later.is_back(0);
+        assert!(later.why_away(0, now).is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) struct OneQueue<'a, S> {
     pub(super) first: &'a Shard,
     pub(super) layout: Layout,
     pub(super) known: Arc<Mutex<ShardEstimates>>,
-    pub(super) all_estimates: &'a AllEstimates,
+    pub(super) all_estimates: &'a Arc<AllEstimates>,
     pub(super) observers: &'a Observers,
 }
 
@@ -66,7 +66,12 @@ impl<S: Store> OneQueue<'_, S> {
                 if self.store.layout(self.first).await? != self.layout {
                     return Err(Refusal::earlier_layout());
                 }
-                self.observed(&shard, act(shard.clone()).await)
+                let again = self.observed(&shard, act(shard.clone()).await);
+                // The Dequeue of its flush may have found the shard first.
+                if again.as_ref().map_or_else(Refusal::may_have_acted, |_| true) {
+                    self.all_estimates.wakes(&shard);
+                }
+                again
             }
             answer => self.forgets(answer),
         }
@@ -127,7 +132,7 @@ impl<S: Store> OneQueue<'_, S> {
                 shard: self.first.sibling(number),
                 known: self.known.clone(),
                 health: self.observers.health.clone(),
-                notify: self.all_estimates.notify(),
+                all_estimates: self.all_estimates.clone(),
             };
             tokio::spawn(silent.until_it_answers());
         }

@@ -5,7 +5,7 @@
 //! ticket, for the silent shard alone, before any other Dequeue goes there. What it finds (`found`), callers of equal requests get; no caller
 //! waits for the rest, so it is released.
 
-use super::all_known::Notify;
+use super::all_known::AllEstimates;
 use super::known::{ShardEstimates, lock};
 use crate::health::StoreHealth;
 use std::sync::{Arc, Mutex, Weak};
@@ -26,10 +26,10 @@ pub(super) struct Silent<S> {
     /// The task ends with the store.
     pub(super) store: Weak<S>,
     pub(super) shard: Shard,
+    /// What is known of the shards of the layout in which it fell silent.
     pub(super) known: Arc<Mutex<ShardEstimates>>,
     pub(super) health: Option<StoreHealth>,
-    /// Notifies those that wait for messages of a shard.
-    pub(super) notify: Notify,
+    pub(super) all_estimates: Arc<AllEstimates>,
 }
 
 impl<S: Store> Silent<S> {
@@ -37,7 +37,7 @@ impl<S: Store> Silent<S> {
     pub(super) async fn until_it_answers(self) {
         let number = self.shard.number;
         while let Some(store) = self.store.upgrade() {
-            let (next, called_at) = (lock(&self.known).lost(number).cloned(), Instant::now());
+            let (next, called_at) = (lock(&self.known).lost(number), Instant::now());
             let answer = match &next {
                 Some(lost) => store.dequeue(&self.shard, &lost.requests, false, Some(lost.ticket)).await.map(Some),
                 None => store.ages(&self.shard).await.map(|_| None),
@@ -59,17 +59,19 @@ impl<S: Store> Silent<S> {
                 break;
             }
         }
-        (self.notify)(&self.shard);
+        // The queue may have another layout since.
+        self.all_estimates.is_back(&self.shard);
+        self.all_estimates.notify()(&self.shard);
         sleep(FOUND_KEPT).await;
-        let rest = lock(&self.known).found().rest(&self.shard);
+        let rest = lock(&self.known).rest_of_found(&self.shard);
         if let Some(store) = self.store.upgrade().filter(|_| !rest.is_empty()) {
             for leases in rest.chunks(BATCH_ITEMS_MAX) {
                 let releases = leases.iter().map(|lease| Release::undelivered(lease.clone(), "caller gone"));
                 // If the store does not answer, they expire.
                 drop(store.release(&self.shard, releases.collect()).await);
             }
-            lock(&self.known).changes(number);
-            (self.notify)(&self.shard);
+            self.all_estimates.changes(&self.shard);
+            self.all_estimates.notify()(&self.shard);
         }
     }
 }

@@ -18,33 +18,45 @@ use tallystone_model::{
     ChangeRequest, ChangedPage, Filter, Layout, MessageId, QueueName, Refusal, Shard, State, Store,
 };
 
-/// Calls that name leases or ids. `$note`: notes that a part is sent to a shard.
+/// Calls that name leases or ids. `$note`: notes that a part is sent to a shard. `$is_exempt`: its script may make messages runnable, and
+/// wakes no caller of this server, because the Dequeue of the same flush is sent behind it.
 macro_rules! of_leases {
-    ($verb:ident, $note:expr, $item:ty, $answer:ty, $lease:expr) => {
+    ($verb:ident, $note:expr, $is_exempt:expr, $item:ty, $answer:ty, $lease:expr) => {
         async fn $verb(&self, first: &Shard, items: Vec<$item>) -> Items<$answer> {
-            let call = async |layout: &Layout, items: Vec<$item>| {
+            let is_exempt: bool = $is_exempt;
+            let call = async |layout: &Layout, items: Vec<$item>, is_again: bool| {
                 if layout.is_plain() {
-                    return self.inner.$verb(first, items).await;
+                    let answer = self.inner.$verb(first, items).await;
+                    if is_exempt && is_again {
+                        self.known.wakes(first);
+                    }
+                    return answer;
                 }
                 let queue = self.queue(first, layout);
                 let leases: Vec<LeaseRef> = items.iter().map($lease).collect();
-                let numbers = queue.numbers_of_leases(&leases).await;
+                let (numbers, has_searched) = queue.numbers_of_leases(&leases).await;
                 let (count, parts) = (items.len(), divide(items, numbers));
                 let note: fn(&OneQueue<'_, S>, u16) = $note;
-                parts.0.keys().for_each(|number| note(&queue, *number));
+                let called: Vec<u16> = parts.0.keys().copied().collect();
+                called.iter().for_each(|number| note(&queue, *number));
                 let store = &*self.inner;
-                send(&queue, count, parts, |shard, items| async move { store.$verb(&shard, items).await }).await
+                let sent = send(&queue, count, parts, |shard, items| async move { store.$verb(&shard, items).await });
+                let answer = sent.await;
+                if is_exempt && (is_again || has_searched) {
+                    queue.wakes(called);
+                }
+                answer
             };
             let layout = self.layout_of(first).await?;
             let again = items.clone();
-            let answer = call(&layout, items).await;
+            let answer = call(&layout, items, false).await;
             if !again::some(&answer, says_not_there) {
                 return answer;
             }
             match self.layout_since(first, &layout).await {
                 None => answer,
                 Some(current) => {
-                    let sent = call(&current, again::left(again, &answer, says_not_there)).await;
+                    let sent = call(&current, again::left(again, &answer, says_not_there), true).await;
                     again::replaced(answer, sent, says_not_there)
                 }
             }
@@ -157,20 +169,20 @@ impl<S: Store> Store for Sharded<S> {
         }
     }
 
-    of_leases!(complete, |queue, number| queue.changes(number), Completion, Transition, |item: &Completion| item
+    of_leases!(complete, |queue, number| queue.changes(number), true, Completion, Transition, |item: &Completion| item
         .lease
         .clone());
-    of_leases!(extend_lease, |queue, number| queue.touch(number), Extension, Extended, |item: &Extension| item
+    of_leases!(extend_lease, |queue, number| queue.touch(number), false, Extension, Extended, |item: &Extension| item
         .lease
         .clone());
-    of_leases!(release, |queue, number| queue.changes(number), Release, Transition, |item: &Release| item
+    of_leases!(release, |queue, number| queue.changes(number), true, Release, Transition, |item: &Release| item
         .lease
         .clone());
-    of_leases!(cancel, |queue, number| queue.changes(number), Cancellation, Transition, |item: &Cancellation| {
+    of_leases!(cancel, |queue, number| queue.changes(number), true, Cancellation, Transition, |item: &Cancellation| {
         LeaseRef { id: item.id.clone(), fencing_token: item.fencing_token }
     });
-    of_leases!(redrive, |queue, number| queue.changes(number), MessageId, Transition, no_lease);
-    of_leases!(get_messages, |_, _| {}, MessageId, Message, no_lease);
+    of_leases!(redrive, |queue, number| queue.changes(number), false, MessageId, Transition, no_lease);
+    of_leases!(get_messages, |_, _| {}, false, MessageId, Message, no_lease);
 
     async fn update_message(&self, first: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
         of_message!(self, first, |layout| {

@@ -26,6 +26,9 @@ pub(super) fn script_texts() -> impl Iterator<Item = &'static str> {
     others.chain([&Script::Dequeue]).map(|script| script.source())
 }
 
+/// How far the name of this server is behind the stamp of a script call ([`Shared::command`]).
+const SERVER_ID_BEHIND_STAMP: usize = 3;
+
 /// What the verbs and the background builds of indexes share.
 pub(super) struct Shared {
     pub(super) link: Link,
@@ -275,7 +278,11 @@ impl Shared {
     }
 
     pub(super) async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
-        let mut reply = self.eval(command, has_writes(script)).await?;
+        // The dequeue of the flush may come before a call that is sent again. Its own script leaves the mark of this server.
+        let first_only = (script != Script::Dequeue).then_some(SERVER_ID_BEHIND_STAMP);
+        let clock = &self.options.clock;
+        let answer = clock.eval_first_only(&self.link, command, first_only, has_writes(script)).await?;
+        let mut reply = QueueReply::read(answer, Answer::from_code)?;
         match reply.answer {
             Answer::NoQueue => Err(self.no_queue(shard, true).await),
             Answer::Stale => {
@@ -286,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// Calls a script whose first argument is the clock's.
+    /// Calls a script whose first argument is the clock's, and which notifies no server.
     pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<QueueReply, Refusal> {
         QueueReply::read(self.options.clock.eval(&self.link, command, writes).await?, Answer::from_code)
     }

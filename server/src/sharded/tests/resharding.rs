@@ -3,6 +3,7 @@
 use super::{PATIENCE, RETRY, SHARDS, World, ids};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Completion, LeaseRef};
 use tallystone_model::{Applied, MessageId, NewMessage, QueuePatch, Refusal, Shard, State, Store};
@@ -14,8 +15,7 @@ const NEW: u16 = 3;
 /// A queue with this number of messages in each of its earlier shards, whose number of shards was just changed.
 async fn draining(each: usize) -> World {
     let world = World::new(each).await;
-    let patch = QueuePatch { shards: Some(NEW), ..QueuePatch::default() };
-    world.queue.update_queue(&world.shard.queue, patch).await.unwrap();
+    world.change_shards().await;
     world
 }
 
@@ -32,6 +32,11 @@ fn messages(round: usize) -> Vec<NewMessage> {
 }
 
 impl World {
+    async fn change_shards(&self) {
+        let patch = QueuePatch { shards: Some(NEW), ..QueuePatch::default() };
+        self.queue.update_queue(&self.shard.queue, patch).await.unwrap();
+    }
+
     async fn put(&self, message: NewMessage) -> Result<Enqueued, Refusal> {
         self.queue.enqueue(&self.shard, vec![message]).await?.remove(0)
     }
@@ -77,6 +82,29 @@ async fn x4_a_message_whose_new_shard_does_not_answer_may_be_there() {
     sleep(2 * RETRY).await;
     world.put(NewMessage::new(id_in(2, SHARDS), 1)).await.unwrap();
     assert_eq!(world.queue.depth(&world.shard, None).await.unwrap().pending, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn x4_a_change_of_the_number_does_not_forget_which_shards_are_silent() {
+    let world = World::new(1).await;
+    world.store.hung_shards.send_replace(0b10);
+    let first = world.first_try(&[4], 2).await.unwrap();
+    assert_eq!((ids(&first).len(), world.running().await), (3, 4), "one has given a lease without an answer");
+    world.change_shards().await;
+    let began = Instant::now();
+    // What it has given is not known, and no call goes there.
+    let empty = world.first_try(&[4], 4).await.unwrap();
+    assert!(matches!(empty.leases[0], Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{empty:?}");
+    let refused = world.put(NewMessage::new(id_in(1, SHARDS), 1)).await;
+    assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::No, .. })), "{refused:?}");
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    world.store.hung_shards.send_replace(0);
+    sleep(Duration::from_millis(1)).await;
+    // The task that began before the change has found the lease, and calls of the new layout go to the shard at once.
+    let found = world.first_try(&[4], 6).await.unwrap();
+    let attempts: Vec<u32> = found.leases.iter().flatten().flatten().map(|lease| lease.attempt).collect();
+    assert_eq!((attempts, world.running().await), (vec![1], 4), "a worker gets what it has given");
+    world.put(NewMessage::new(id_in(1, SHARDS), 1)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

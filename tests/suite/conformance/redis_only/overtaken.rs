@@ -1,17 +1,22 @@
 //! Calls of several commands, and the dequeue that a server sends directly behind them (Q18): it may be executed between two of their
 //! scripts. What these make runnable after it, the server is notified of.
 
-use ::redis::Cmd;
+use super::shards::{SHARDS, name_in};
+use ::redis::{Arg, Cmd, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tallystone_link::{Node, NodeReply};
+use tallystone_lua::Script;
+use tallystone_lua::keys::ShardKeys;
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::*;
 use tallystone_model::*;
+use tallystone_server::Sharded;
 use tallystone_server::store::{self, RedisOptions, RedisStore};
 use tallystone_simulator::SimulatedRedis;
 use tallystone_tests::queue::to;
 use tallystone_tests::*;
+use tokio::sync::watch;
 
 /// More than one script call has, of each verb; and the message that is waited for, which is not of the first.
 const MESSAGES: usize = 300;
@@ -32,6 +37,63 @@ impl Node for Distant {
             reply.await
         })
     }
+}
+
+/// A Redis that gets the calls of one script only once the gate is open.
+struct Gated {
+    redis: Arc<SimulatedRedis>,
+    script: Script,
+    gate: watch::Sender<bool>,
+    /// The next call of the script is refused at once, as one that has waited for too long.
+    refuses: AtomicBool,
+}
+
+impl Node for Gated {
+    fn open(self: Arc<Self>) -> Arc<dyn Node> {
+        self
+    }
+
+    fn call<'a>(&'a self, command: &'a Cmd) -> NodeReply<'a> {
+        Box::pin(async move {
+            if matches!(command.args_iter().nth(1), Some(Arg::Simple(sha1)) if sha1 == self.script.sha1().as_bytes()) {
+                if self.refuses.swap(false, Ordering::SeqCst) {
+                    return Ok(Value::Array(vec![Value::Int(-1), Value::Int(1)]));
+                }
+                let _ = self.gate.subscribe().wait_for(|open| *open).await;
+            }
+            self.redis.call(command).await
+        })
+    }
+}
+
+/// The queue "q", which may have several shards, through a server that has cached nothing; what keeps its calls of this script back;
+/// and how often the server is notified.
+fn through_gate(
+    redis: &Arc<SimulatedRedis>,
+    script: Script,
+    clock: store::Clock,
+) -> (TestQueue<Sharded<RedisStore>>, Arc<Gated>, Arc<AtomicU64>) {
+    let (gate, refuses) = (watch::Sender::new(false), AtomicBool::new(false));
+    let gated = Arc::new(Gated { redis: redis.clone(), script, gate, refuses });
+    let options = RedisOptions { clock, ..RedisOptions::default() };
+    let inner = Arc::new(RedisStore::within_process(gated.clone(), options, "gated".to_owned()));
+    redis.subscribe(Box::new(inner.wake_ups()));
+    let store = Arc::new(Sharded::new(inner));
+    let notified = Arc::new(AtomicU64::new(0));
+    let count = notified.clone();
+    store.on_ready(Box::new(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    let shard = Shard::first(&QueueName::parse("queue", "q").expect("a name"));
+    (TestQueue { store, clock: Clock::new(), shard }, gated, notified)
+}
+
+/// A Dequeue of a caller that waits, which finds nothing. Then the gate opens, and the notifications count from 0.
+async fn waits_before(queue: &TestQueue<Sharded<RedisStore>>, gated: &Gated, notified: &AtomicU64) {
+    let dequeued = queue.store.dequeue(&queue.shard, &[request(1)], true, None).await;
+    assert!(!has_leases(dequeued), "it comes first");
+    notified.store(0, Ordering::SeqCst);
+    gated.gate.send_replace(true);
 }
 
 /// The queue "q" through a server that has cached nothing, and how often that is notified.
@@ -119,4 +181,53 @@ async fn q18_a_server_is_notified_of_what_its_own_call_makes_runnable_after_its_
         assert!(notified.load(Ordering::SeqCst) > 0, "{verb}");
         assert!(has_leases(store.dequeue(shard, &requests, false, None).await), "{verb}");
     }
+}
+
+#[tokio::test]
+async fn q18_a_server_is_notified_of_what_it_sends_to_a_shard_that_was_missing() {
+    let redis = Arc::new(SimulatedRedis::new(0));
+    let (made, _) = through_new_server(&redis, "first");
+    made.store.create_queue(made.name(), QueueConfig { shards: SHARDS, ..simple() }).await.expect("a new queue");
+    let keys = ShardKeys::new(&made.shard.sibling(1));
+    let (removed, _) = redis.execute(::redis::cmd("DEL").arg(keys.key("state")).arg(keys.key("config")));
+    removed.expect("the shard is missing");
+    let (queue, gated, notified) = through_gate(&redis, Script::Enqueue, store::Clock::Test(Clock::new().shared()));
+    let enqueue = queue.store.enqueue(&queue.shard, vec![message(&name_in(1), 1)]);
+    let (enqueued, ()) = futures::join!(enqueue, waits_before(&queue, &gated, &notified));
+    assert!(enqueued.expect("an open queue").iter().all(Result::is_ok));
+    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
+    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+}
+
+#[tokio::test]
+async fn q18_a_server_is_notified_of_what_its_call_makes_runnable_after_a_search_for_the_shard() {
+    let redis = Arc::new(SimulatedRedis::new(0));
+    let (queue, gated, notified) = through_gate(&redis, Script::Cancel, store::Clock::Test(Clock::new().shared()));
+    queue.store.create_queue(queue.name(), QueueConfig { shards: SHARDS, ..exclusive() }).await.expect("a new queue");
+    queue.put([keyed("runs", 1, "value"), keyed("waits", 2, "value")]).await;
+    assert_eq!(queue.take_one().await.id, id("runs"));
+    let cancellation = Cancellation { id: id("runs"), fencing_token: 0, force: true, reason: String::new() };
+    let cancel = queue.store.cancel(&queue.shard, vec![cancellation]);
+    let (canceled, ()) = futures::join!(cancel, waits_before(&queue, &gated, &notified));
+    assert!(canceled.expect("a queue").iter().all(Result::is_ok));
+    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
+    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+}
+
+#[tokio::test]
+async fn q18_a_server_is_notified_of_what_a_call_makes_runnable_that_was_refused_for_its_time() {
+    let redis = Arc::new(SimulatedRedis::new(0));
+    redis.keyspace().set_time(1_000 * Clock::new().now_ms());
+    // Calls have stamps, whose times are not compared.
+    let (queue, gated, notified) = through_gate(&redis, Script::Complete, store::Clock::redis("queues", 0));
+    queue.store.create_queue(queue.name(), exclusive()).await.expect("a new queue");
+    queue.put([keyed("runs", 1, "value"), keyed("waits", 2, "value")]).await;
+    let completion = Completion::from(to(&queue.take_one().await));
+    gated.refuses.store(true, Ordering::SeqCst);
+    let complete = queue.store.complete(&queue.shard, vec![completion]);
+    let (completed, ()) = futures::join!(complete, waits_before(&queue, &gated, &notified));
+    assert!(completed.expect("a queue").iter().all(Result::is_ok));
+    assert!(!gated.refuses.load(Ordering::SeqCst), "it was sent twice");
+    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
+    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
 }

@@ -10,7 +10,7 @@ use tallystone_server::Sharded;
 use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, Stage, TestQueue, TestRedis, id, message, request, simple};
 
-const SHARDS: u16 = 4;
+pub(super) const SHARDS: u16 = 4;
 
 /// A queue with several shards through a server that has not used it.
 pub(super) async fn late_server(redis: &TestRedis, clock: &Clock, shard: &Shard) -> TestQueue<Sharded<RedisStore>> {
@@ -28,7 +28,7 @@ async fn queue(test: &str) -> (TestRedis, Stage<RedisStore>, TestQueue<Sharded<R
 }
 
 /// The name of a message of this shard.
-fn name_in(number: u16) -> String {
+pub(super) fn name_in(number: u16) -> String {
     let names = (0..).map(|n| format!("m{n}"));
     names.into_iter().find(|name| Shard::number_of(SHARDS, None, &id(name)) == number).expect("one in some")
 }
