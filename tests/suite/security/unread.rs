@@ -184,3 +184,32 @@ async fn s1_answers_without_a_body_that_are_read_leave_nothing() {
     victim.until(UNREAD, 0.0).await;
     assert!(!reading.task.is_finished());
 }
+
+/// HTTP/2 keeps something of each call that is reset while its connection has no room for the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_calls_that_are_reset_without_room_for_answers_end_their_connection() {
+    const CALLS: usize = 20_000;
+    const WINDOW: u32 = 65_535;
+    // Room for 5,000 to 8,000 of them: the answer that takes the room of the connection has the rest.
+    let victim = Victim::start("answer_ms = 600000\nunread_bytes_max = 8388608", FILES).await;
+    let innocent = victim.innocent();
+    fill(&innocent).await;
+    let before = victim.memory_kib();
+    let resetting = Unreading::new(&victim, WINDOW).await;
+    let _unread = head(resetting.list(&victim).await).await;
+    let mut calls = 0;
+    while calls < CALLS
+        && let Some(response) = call_empty(&victim, &resetting, "grpc.health.v1.Health/Check").await
+        // To drop what comes is a reset, because the end of the answer has no room.
+        && timeout(SOON, response).await.expect("a head in time").is_ok()
+    {
+        calls += 1;
+    }
+    resetting.ends().await;
+    let grown = victim.peak_memory_kib().saturating_sub(before);
+    println!("{calls} calls: {grown} KiB");
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    assert_eq!(victim.metric(&format!("{CLOSED}{{reason=\"unread_too_much\"}}")).await, 1.0);
+    victim.until(UNREAD, 0.0).await;
+    works(&innocent, "after").await;
+}

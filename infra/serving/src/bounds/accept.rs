@@ -1,6 +1,7 @@
 //! The accept loop, and the connections that it makes.
 
 use super::admission::{Admission, Bounds, Caller};
+use super::arrived::FIRST_WINDOW_BYTES;
 use super::frames::{Frame, Frames};
 use super::head::Head;
 use super::metrics::{Closed, Refused, note_closed};
@@ -78,6 +79,10 @@ pub(crate) struct Connection {
     /// The frames of HTTP/2 that were read and written.
     read: Frames,
     written: Frames,
+    /// The bytes of answers over HTTP/2 for which the other end has room.
+    window: u64,
+    /// At the last flush there was room for all answers.
+    had_room: bool,
     /// The other end has left no room for bytes.
     is_blocked: bool,
     /// Runs while the end of a head over HTTP/1 is missing.
@@ -94,6 +99,8 @@ impl Connection {
             head: Head::default(),
             read: Frames::default(),
             written: Frames::default(),
+            window: FIRST_WINDOW_BYTES,
+            had_room: true,
             is_blocked: false,
             head_too_late: None,
         }
@@ -144,23 +151,47 @@ impl Connection {
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    /// Notes which of these bytes the transport gives back to the caller's window.
+    /// Notes which of these bytes the transport gives back to the caller's window, and which ones take room there.
     fn note_written(&mut self, slices: &[IoSlice<'_>], written: usize) {
         if !self.head.is_http2() {
             return;
         }
-        let (mut rest, mut given_back) = (written, 0);
+        let (mut rest, mut given_back, mut sent) = (written, 0, 0);
         for slice in slices {
             let part = &slice[..slice.len().min(rest)];
             rest -= part.len();
-            self.written.note(part, |frame| {
-                if let Frame::WindowUpdate(bytes) = frame {
-                    given_back += u64::from(bytes);
-                }
+            self.written.note(part, |frame| match frame {
+                Frame::WindowUpdate(bytes) => given_back += u64::from(bytes),
+                Frame::Data(bytes) => sent += u64::from(bytes),
+                Frame::Reset => {}
             });
         }
+        self.window = self.window.saturating_sub(sent);
         if given_back > 0 {
             self.admission.caller.arrived().give_back(given_back);
+        }
+    }
+
+    /// Notes frames that have come.
+    fn note_read(&mut self, bytes: &[u8]) {
+        let (mut arrived, mut resets) = (0, 0);
+        self.read.note(self.head.note(bytes), |frame| match frame {
+            Frame::Data(bytes) => arrived += u64::from(bytes),
+            Frame::WindowUpdate(bytes) => self.window += u64::from(bytes),
+            Frame::Reset => resets += 1,
+        });
+        if arrived > 0 {
+            self.admission.caller.arrived().arrive(arrived);
+        }
+        if resets > 0 {
+            self.admission.caller.unread().note_resets(resets);
+        }
+    }
+
+    /// Notes that all is written that HTTP/2 has given out: the window is then the same here as there.
+    fn note_flush(&mut self) {
+        if self.head.is_http2() {
+            self.had_room = self.admission.caller.unread().note_flush(self.window, self.had_room);
         }
     }
 
@@ -202,15 +233,7 @@ impl AsyncRead for Connection {
         let before = into.filled().len();
         let this = &mut *self;
         let read = this.wire.poll_read(cx, into);
-        let (frames, mut arrived) = (this.head.note(&into.filled()[before..]), 0);
-        this.read.note(frames, |frame| {
-            if let Frame::Data(bytes) = frame {
-                arrived += u64::from(bytes);
-            }
-        });
-        if arrived > 0 {
-            this.admission.caller.arrived().arrive(arrived);
-        }
+        this.note_read(&into.filled()[before..]);
         // Bytes that are there may be its end.
         if read.is_pending()
             && let Poll::Ready(end) = self.poll_head_too_late(cx)
@@ -248,6 +271,9 @@ impl AsyncWrite for Connection {
         self.check_end(cx)?;
         let flushed = self.wire.poll_flush(cx);
         self.note_blocked(flushed.is_pending());
+        if flushed.is_ready() {
+            self.note_flush();
+        }
         flushed
     }
 
@@ -392,5 +418,52 @@ mod tests {
         };
         assert_eq!(written.unwrap(), 1);
         assert!(!connection.admission.caller.unread().is_blocked());
+    }
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const DATA: u8 = 0;
+    const RST_STREAM: u8 = 3;
+    const WINDOW_UPDATE: u8 = 8;
+
+    fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, 0], &stream.to_be_bytes(), payload].concat()
+    }
+
+    /// Sends these bytes, as the other end, and reads them.
+    async fn receive(connection: &mut Connection, other_end: &mut TcpStream, bytes: &[u8]) {
+        other_end.write_all(bytes).await.unwrap();
+        connection.read_exact(&mut vec![0; bytes.len()]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn s1_calls_that_are_reset_count_unless_there_is_room_for_all_answers() {
+        let (mut connection, mut other_end) = connection().await;
+        let unread = connection.admission.caller.unread().clone();
+        let resets = frame(RST_STREAM, 1, &[0; 4]).repeat(3);
+        receive(&mut connection, &mut other_end, &[PREFACE, &resets[..]].concat()).await;
+        assert_eq!(unread.resets(), 3);
+        connection.flush().await.unwrap();
+        assert_eq!(unread.resets(), 0, "there is room for all answers: none of them waited");
+        // An answer takes the whole window.
+        let answer = frame(DATA, 1, &[0; FIRST_WINDOW_BYTES as usize]);
+        let mut taken = vec![0; answer.len()];
+        let (written, read) = tokio::join!(connection.write_all(&answer), other_end.read_exact(&mut taken));
+        written.unwrap();
+        read.unwrap();
+        connection.flush().await.unwrap();
+        // Room that comes together with a reset comes too late.
+        let room = frame(WINDOW_UPDATE, 0, &10_u32.to_be_bytes());
+        receive(&mut connection, &mut other_end, &[&resets[..], &room].concat()).await;
+        connection.flush().await.unwrap();
+        assert_eq!(unread.resets(), 3);
+        receive(&mut connection, &mut other_end, &resets).await;
+        connection.flush().await.unwrap();
+        assert_eq!(unread.resets(), 3, "there was room for these");
+        // The room is for another answer.
+        let _waiting = unread.hand_out(vec![0; 10].into()).unwrap();
+        receive(&mut connection, &mut other_end, &resets).await;
+        connection.flush().await.unwrap();
+        assert_eq!(unread.resets(), 6);
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 /// The window of each connection: the transport holds at most as much of its requests.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-/// The window with which each connection begins: the transport enlarges it at once.
-const FIRST_WINDOW_BYTES: u64 = 65_535;
+/// The window with which each connection begins, in both directions. The transport enlarges its own at once.
+pub(super) const FIRST_WINDOW_BYTES: u64 = 65_535;
 /// A connection with so few unread bytes is read also beyond the bound: the count may be too high.
 const FREE_BYTES: u64 = 4 * 1024;
 

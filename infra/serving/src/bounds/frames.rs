@@ -1,17 +1,20 @@
-//! The frames of HTTP/2 in the bytes of a connection: how much data each brings or admits.
+//! The frames of HTTP/2 in the bytes of a connection: how much data each brings or admits, and which ones reset a call.
 
 /// A length, a type, flags and the number of a stream.
 const HEAD_BYTES: usize = 9;
 /// The one field of a WINDOW_UPDATE.
 const UPDATE_BYTES: usize = 4;
 const DATA: u8 = 0;
+const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 
-/// A frame that says how many bytes of requests wait.
+/// A frame that says how many bytes wait, or of how many calls something waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// One of DATA has come in full, with this length. Before that, no call can read it.
     Data(u32),
+    /// A call was reset.
+    Reset,
     /// The window of the whole connection grows by this.
     WindowUpdate(u32),
 }
@@ -57,6 +60,9 @@ impl Frames {
             if wanted > HEAD_BYTES {
                 found(Frame::WindowUpdate(u32::from_be_bytes([u0, u1, u2, u3]) & (u32::MAX >> 1)));
             } else {
+                if kind == RST_STREAM {
+                    found(Frame::Reset);
+                }
                 (self.rest, self.data) = (length as usize, (kind == DATA).then_some(length));
             }
             self.begin_bytes = 0;
@@ -90,6 +96,7 @@ mod tests {
             frame(WINDOW_UPDATE, 0, &update(70_000)),
             // Of one stream.
             frame(WINDOW_UPDATE, 1, &update(3)),
+            frame(RST_STREAM, 1, &update(8)),
             frame(DATA, 3, &[]),
             frame(WINDOW_UPDATE, 0, &update(1 << 31 | 5)),
             frame(DATA, 3, &[WINDOW_UPDATE; 70_000]),
@@ -99,7 +106,8 @@ mod tests {
             let (mut frames, mut found) = (Frames::default(), Vec::new());
             all.chunks(size).for_each(|bytes| frames.note(bytes, |frame| found.push(frame)));
             let [update, second] = [70_000, 5].map(Frame::WindowUpdate);
-            assert_eq!(found, [Frame::Data(300), update, Frame::Data(0), second, Frame::Data(70_000)], "{size}");
+            let expected = [Frame::Data(300), update, Frame::Reset, Frame::Data(0), second, Frame::Data(70_000)];
+            assert_eq!(found, expected, "{size}");
         }
     }
 }

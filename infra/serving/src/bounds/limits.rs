@@ -32,7 +32,8 @@ pub struct Limits {
     pub streams_max: u64,
     /// The bytes of answers of one connection that it has not taken.
     pub connection_unread_bytes_max: u64,
-    /// The same, of all ports of the process, and 4 KiB for each frame that has not been taken.
+    /// The same, of all ports of the process, and 4 KiB for each frame that has not been taken; and 1 KiB for each call that was reset while
+    /// its connection had no room for answers.
     pub unread_bytes_max: u64,
     /// The bytes of requests over HTTP/2 that have arrived and that no call has read, of all ports of the process.
     pub unread_request_bytes_max: u64,

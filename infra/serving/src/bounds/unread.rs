@@ -4,7 +4,8 @@
 //! in it can end it. Here each frame counts from the moment at which the transport gets it until its bytes are written or dropped,
 //! wherever they are in between; what ends is the connection. Headers are such a frame, too: the owner of one of their values counts them.
 //! A connection also ends when its other end has taken no bytes at all for too long, whatever waits: the transport then neither reads
-//! nor closes it.
+//! nor closes it. HTTP/2 keeps something of each call that was reset while its answer waited for room, until the connection ends. So calls that were reset
+//! count, too, unless there was room for all answers before and after.
 
 use super::limits::Limits;
 use super::metrics::{Closed, note_closed};
@@ -22,6 +23,8 @@ use tokio::time::Instant;
 
 /// What a frame counts in addition to its bytes: the transport keeps its call, a task, a stream and the body of the answer.
 const FRAME_BYTES: u64 = 4 * 1024;
+/// What a call counts that was reset: HTTP/2 keeps about 600 bytes, in a table that doubles as it grows.
+const RESET_BYTES: u64 = 1024;
 /// The cost of frames counts after this time. A caller that reads may get thousands of answers at once, such as those of its waiting calls
 /// when the store answers again, and takes them faster.
 const YOUNG: Duration = Duration::from_millis(250);
@@ -34,7 +37,7 @@ pub(super) static UNREAD: LazyLock<Arc<UnreadOfAll>> = LazyLock::new(Arc::defaul
 /// What all connections of a process have not taken.
 #[derive(Default)]
 pub(super) struct UnreadOfAll {
-    /// With [`FRAME_BYTES`] for each frame.
+    /// With [`FRAME_BYTES`] for each frame, and [`RESET_BYTES`] for each call that was reset.
     bytes: AtomicU64,
     /// Those of connections that have to end: they are free as soon as their tasks run.
     ending_bytes: AtomicU64,
@@ -67,6 +70,12 @@ struct Frames {
     since: BTreeMap<u64, Instant>,
     /// Since when the other end has left no room for bytes.
     blocked_since: Option<Instant>,
+    /// The calls that were reset and of which HTTP/2 may keep something.
+    resets: u64,
+    /// Those of them that came since the last flush.
+    new_resets: u64,
+    /// When the first of all was reset.
+    reset_since: Option<Instant>,
 }
 
 impl UnreadOfAll {
@@ -117,13 +126,13 @@ impl UnreadOfAll {
     }
 
     /// Ends connections until the others are within the bound: first those of an address that has more than half of it, then
-    /// any; of each, first those whose oldest frame is the oldest. An address that opens connections again and again and reads
-    /// none of them so ends its own. Returns whether one has to end now.
+    /// any; of each, first those whose oldest frame, or call that was reset, is the oldest. An address that opens connections again
+    /// and again and reads none of them so ends its own. Returns whether one has to end now.
     fn make_room(&self, max: u64) -> bool {
         let open = self.connections.all().into_iter().filter_map(|connection| {
             let (oldest, bytes) = {
                 let frames = locked(&connection.frames);
-                (frames.oldest()?, if frames.are_old() { frames.cost() } else { frames.bytes })
+                (frames.begin()?, frames.cost_now())
             };
             (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
         });
@@ -198,6 +207,50 @@ impl Unread {
         counted
     }
 
+    /// Counts calls that the caller has reset.
+    pub(super) fn note_resets(&self, resets: u64) {
+        let (mut frames, cost) = (locked(&self.frames), resets * RESET_BYTES);
+        frames.resets += resets;
+        frames.new_resets += resets;
+        frames.reset_since.get_or_insert_with(Instant::now);
+        if self.must_end.load(Ordering::Relaxed) {
+            self.all.ending_bytes.fetch_add(cost, Ordering::Relaxed);
+        }
+        drop(frames);
+        self.all.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.all.keep_within(self.of_all_max);
+    }
+
+    /// Notes a flush: all is written that HTTP/2 has given out, and it may send so many bytes more. Returns whether there is room: fewer bytes
+    /// wait, so no answer waits for the others. If there was room at the last flush, too, the calls that were reset since then had no
+    /// answers that waited, and count no more. The others count until the connection ends.
+    pub(super) fn note_flush(&self, window: u64, had_room: bool) -> bool {
+        let mut frames = locked(&self.frames);
+        let has_room = window > frames.bytes;
+        let new_resets = std::mem::take(&mut frames.new_resets);
+        if had_room && has_room && new_resets > 0 {
+            self.free_resets(&mut frames, new_resets);
+        }
+        has_room
+    }
+
+    fn free_resets(&self, frames: &mut Frames, resets: u64) {
+        let cost = resets * RESET_BYTES;
+        frames.resets -= resets;
+        if frames.resets == 0 {
+            frames.reset_since = None;
+        }
+        if self.must_end.load(Ordering::Relaxed) {
+            self.all.ending_bytes.fetch_sub(cost, Ordering::Relaxed);
+        }
+        self.all.bytes.fetch_sub(cost, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn resets(&self) -> u64 {
+        locked(&self.frames).resets
+    }
+
     /// Notes whether the other end has left no room for bytes. It has some again as soon as it takes one.
     pub(super) fn set_blocked(&self, is_blocked: bool) {
         locked(&self.frames).blocked_since = is_blocked.then(Instant::now);
@@ -238,12 +291,20 @@ impl Unread {
 impl Drop for Unread {
     fn drop(&mut self) {
         self.all.connections.remove(self.number);
+        let mut frames = locked(&self.frames);
+        let resets = frames.resets;
+        self.free_resets(&mut frames, resets);
     }
 }
 
 impl Frames {
     fn oldest(&self) -> Option<Instant> {
         self.since.first_key_value().map(|(_, since)| *since)
+    }
+
+    /// Since when there is something that counts.
+    fn begin(&self) -> Option<Instant> {
+        self.oldest().into_iter().chain(self.reset_since).min()
     }
 
     /// Since when the connection lets a frame or all bytes wait.
@@ -258,7 +319,15 @@ impl Frames {
 
     /// What they count in the bound of the process.
     fn cost(&self) -> u64 {
-        self.bytes + self.since.len() as u64 * FRAME_BYTES
+        self.bytes + self.since.len() as u64 * FRAME_BYTES + self.resets * RESET_BYTES
+    }
+
+    /// The same, without what may not count in a moment.
+    fn cost_now(&self) -> u64 {
+        let frames = if self.are_old() { self.since.len() as u64 } else { 0 };
+        // Without room for bytes there is no flush.
+        let resets = if self.blocked_since.is_some() { self.resets } else { self.resets - self.new_resets };
+        self.bytes + frames * FRAME_BYTES + resets * RESET_BYTES
     }
 }
 
@@ -470,5 +539,60 @@ mod tests {
             assert_eq!((must_end(&blocked), must_end(&slow)), (round >= 3, false), "{round}");
             slow.set_blocked(false);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_calls_that_are_reset_without_room_for_their_answers_end_their_connection() {
+        let all = Arc::new(UnreadOfAll::default());
+        let [greedy, other] = [1, 2].map(|last| all.connection(&limits(2), site(last)));
+        let counts = || (all.bytes(), all.ending_bytes.load(Ordering::Relaxed));
+        let waiting = greedy.hand_out(frame(5)).unwrap();
+        greedy.note_resets(2);
+        assert!(!greedy.note_flush(5, true), "what waits takes all of the room");
+        greedy.note_resets(2);
+        // Room now does not change what HTTP/2 has kept before.
+        assert!(greedy.note_flush(6, false));
+        tokio::time::advance(YOUNG).await;
+        all.end_late();
+        assert_eq!((counts(), must_end(&greedy)), ((5 + FRAME_BYTES + 4 * RESET_BYTES, 0), false));
+        greedy.note_resets(1);
+        assert!(!must_end(&greedy), "before a flush it may be none");
+        assert!(!greedy.note_flush(5, true));
+        tokio::time::advance(PAUSE).await;
+        all.end_late();
+        assert!(must_end(&greedy) && !must_end(&other));
+        greedy.note_resets(1);
+        let resets = 6 * RESET_BYTES;
+        assert_eq!(counts(), (5 + FRAME_BYTES + resets, 5 + FRAME_BYTES + resets));
+        drop(waiting);
+        assert_eq!(counts(), (resets, resets));
+        drop(greedy);
+        assert_eq!(counts(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_calls_that_are_reset_with_room_for_their_answers_leave_nothing() {
+        let all = Arc::new(UnreadOfAll::default());
+        let connection = all.connection(&limits(2), site(1));
+        let _waiting = connection.hand_out(frame(5)).unwrap();
+        for round in 0..5 {
+            connection.note_resets(1_000);
+            assert!(!must_end(&connection), "{round}: all callers of a client may stop at once");
+            assert!(connection.note_flush(6, true));
+            assert_eq!(all.bytes(), 5 + FRAME_BYTES, "{round}");
+            tokio::time::advance(YOUNG / 2).await;
+        }
+        assert!(!must_end(&connection));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_calls_that_are_reset_count_at_once_where_no_bytes_are_taken() {
+        let all = Arc::new(UnreadOfAll::default());
+        let connection = all.connection(&limits(2), site(1));
+        connection.set_blocked(true);
+        connection.note_resets(8);
+        assert!(!must_end(&connection));
+        connection.note_resets(1);
+        assert!(must_end(&connection));
     }
 }
