@@ -6,7 +6,8 @@
 -- closed: what the committed count requires (0, CLOSED_UP or CLOSED_DOWN), unless a later rollup has decided already
 -- again_after_ms: a counter in circulation falls due again after this (N10); 0: it leaves circulation; below 0: it was
 -- deleted, and leaves circulation unless a later rollup has counted an add since (N14)
--- RETURNS {OK}
+-- RETURNS {OK, the position of each counter whose windows are still too many for this call, from 0 on...}: the caller repeats it
+-- for them. They are as closed and as dirty as before.
 -- WHY closed is set here and not by a call before: a counter opened before it is settled would take adds that do not fit
 -- a count which holds the same deltas already.
 -- WHY only the last word takes a counter out: a recount since then has its count published by a later rollup (recount). A time
@@ -19,10 +20,26 @@ local due_after_ms = tonumber(ARGV[3])
 local counters = {}
 for i = 5, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
 local raws = call('HMGET', K_PENDING, unpack(counters))
-local write, forget, dirty, clean, named = {}, {}, {}, {}, {}
-local function mark(counter, since)
-  dirty[#dirty + 1] = string.format('%.0f', since)
-  dirty[#dirty + 1] = counter
+local write, forget, dirty, clean, named, taken, out, bytes_read = {}, {}, {}, {}, {}, {}, {OK}, 0
+local function add(list, first, second) list[#list + 1], list[#list + 2] = first, second end
+local function mark(counter, since) add(dirty, string.format('%.0f', since), counter) end
+-- Takes the oldest chunks, then the record. Returns the oldest entries left; nil: enough for one call, or named twice in it.
+local function take(p, settled_to)
+  if taken[p.counter] then return end
+  while p.first <= p.last do
+    if bytes_read >= SETTLE_BYTES_MAX then return end
+    local field = chunk_field(p.counter, p.first)
+    local chunk = call('HGET', K_PENDING, field)
+    local left = cut(p, chunk, settled_to)
+    bytes_read = bytes_read + #chunk
+    if #left > 0 then
+      if #left < #chunk then add(write, field, left) end
+      return left
+    end
+    forget[#forget + 1], taken[p.counter], p.first = field, true, p.first + 1
+  end
+  p.recent = cut(p, p.recent, settled_to)
+  return p.recent
 end
 for i = 1, #counters do
   local counter, at = counters[i], 4 * i + 1
@@ -32,20 +49,15 @@ for i = 1, #counters do
     local bytes = checkpoint and #checkpoint - CHECKPOINT_BYTES
     again_after_ms = bytes and bytes ~= 1 and bytes ~= 1 + CLEARED_BYTES and -again_after_ms or 0
   end
-  local p = read_pending(counter, raws[i])
-  local left = {}
-  for j = 1, #p.entries do
-    if (p.entries[j][1] + 1) * WINDOW_MS > settled_to then left[#left + 1] = p.entries[j] end
-  end
-  if ARGV[4] == '1' and #left < #p.entries then
-    named[#named + 1] = ARGV[at + 1]
-    named[#named + 1] = counter
-  end
-  p.entries = left
-  local is_last_word, was_closed = settled_to >= p.closed_to or p.closed_to > now, p.closed
+  local p = read_record(counter, raws[i])
+  local left = take(p, settled_to)
+  if ARGV[4] == '1' and p.is_cut then add(named, ARGV[at + 1], counter) end
+  local is_last_word, was_closed = left and (settled_to >= p.closed_to or p.closed_to > now), p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
-  if #left > 0 then
-    mark(counter, (first_window(p) + 1) * WINDOW_MS)
+  if not left then
+    out[#out + 1] = i - 1
+  elseif #left > 0 then
+    mark(counter, (first_window(left) + 1) * WINDOW_MS)
   elseif is_last_word and again_after_ms > 0 then
     mark(counter, now + again_after_ms - due_after_ms)
   elseif is_last_word and p.closed > 0 and p.closed ~= was_closed then
@@ -53,17 +65,21 @@ for i = 1, #counters do
   elseif is_last_word then
     clean[#clean + 1] = counter
   end
-  if #left > 0 or p.closed > 0 or not is_last_word then
-    write[#write + 1] = counter
-    write[#write + 1] = write_pending(p)
-  elseif raws[i] then
+  local has_changed = left or p.is_cut
+  if has_changed and (p.recent ~= '' or p.closed > 0 or not is_last_word) then
+    add(write, counter, head_of(p) .. p.recent)
+  elseif has_changed and raws[i] then
     forget[#forget + 1] = counter
   end
-  if p.had_older then forget[#forget + 1] = OLDER_FIELD .. counter end
+  if has_changed and p.first <= p.last then
+    add(write, OLDER_FIELD .. counter, pack(CHUNKS, p.first, p.last))
+  elseif has_changed and p.had_older then
+    forget[#forget + 1] = OLDER_FIELD .. counter
+  end
 end
 if #write > 0 then call('HSET', K_PENDING, unpack(write)) end
 if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end
 if #dirty > 0 then call('ZADD', K_DIRTY, unpack(dirty)) end
 if #clean > 0 then call('ZREM', K_DIRTY, unpack(clean)) end
 if #named > 0 then call('ZADD', K_SETTLED_NAMES, 'GT', unpack(named)) end
-return {OK}
+return out

@@ -17,11 +17,15 @@ local found = call('ZMSCORE', K_DIRTY, unpack(counters))
 for i = 1, #counters do
   local counter, since = counters[i], tonumber(found[i] or '')
   if since then
-    local p = read_pending(counter, call('HGET', K_PENDING, counter))
-    for j = 1, #p.entries do
-      -- The mark is the end of the window that was counted first, which need not be the earliest.
-      if (p.entries[j][1] + 1) * WINDOW_MS == since then
-        local sooner = (first_window(p) + 1) * WINDOW_MS + lag_ms - due_after_ms
+    local p = read_record(counter, call('HGET', K_PENDING, counter))
+    -- The mark is the end of the window that was counted first, which need not be the earliest.
+    local window = since / WINDOW_MS - 1
+    local _, chunk = chunk_of(p, window)
+    local entries = chunk or p.recent
+    for at = 1, #entries, ENTRY_BYTES do
+      if unpick(NUMBER_OF, entries, at) == window then
+        local oldest = p.first <= p.last and call('HGET', K_PENDING, chunk_field(counter, p.first)) or p.recent
+        local sooner = (first_window(oldest) + 1) * WINDOW_MS + lag_ms - due_after_ms
         if sooner < since then mark(counter, sooner) end
         break
       end

@@ -16,6 +16,9 @@ use futures::future::try_join_all;
 use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD, STATE_OPEN, STATE_PRUNED, STATE_SEALED_TO};
 
+/// Chunks of windows that one command reads: about half a megabyte.
+const CHUNKS_READ: usize = 256;
+
 impl Events for RedisNamespace {
     async fn append_while(
         &self,
@@ -80,11 +83,10 @@ impl RollupLog for RedisNamespace {
             command.arg(self.config.lag_ms()).arg(names(counters, &numbers));
             let mut reply = self.run(shard, &command).await?;
             let sealed_to_ms = reply.number()?;
-            let pending = |_: &usize| {
-                let raw = reply.bytes()?;
-                Ok((sealed_to_ms, record::pending(&raw)?))
-            };
-            let pending = numbers.iter().map(pending).collect::<Result<Vec<(u64, Pending)>, Refusal>>()?;
+            let raw = |_: &usize| Ok(reply.bytes()?.to_vec());
+            let raws = numbers.iter().map(raw).collect::<Result<Vec<Vec<u8>>, Refusal>>()?;
+            let pending = self.whole(shard, &names(counters, &numbers), &raws).await?;
+            let pending: Vec<(u64, Pending)> = pending.into_iter().map(|pending| (sealed_to_ms, pending)).collect();
             Ok::<_, Refusal>((shard, numbers, pending))
         };
         let sealed = by_counter(counters.len(), try_join_all(shards_of(counters, &self.config).map(seal)).await?);
@@ -107,20 +109,29 @@ impl RollupLog for RedisNamespace {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
-        let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Settle, shard, &self.keys(shard).settle());
-            command.arg(self.config.due_after_ms()).arg(u8::from(self.config.archived));
-            for settlement in numbers.iter().map(|number| &settlements[*number]) {
-                let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
-                let again_after_ms = self.config.circulation_ms(settlement.idle_ms()) as i64;
-                command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                command.arg(match is_deleted {
-                    _ if shard != Placement::of(counter).home() => 0,
-                    true => -again_after_ms,
-                    false => again_after_ms,
-                });
+        let of_shard = async |(shard, mut numbers): (u16, Vec<usize>)| {
+            // A call removes a bounded number of windows. Those that it leaves are in the checkpoint already, as after a crash.
+            while !numbers.is_empty() {
+                let mut command = self.log_call(CounterScript::Settle, shard, &self.keys(shard).settle());
+                command.arg(self.config.due_after_ms()).arg(u8::from(self.config.archived));
+                for settlement in numbers.iter().map(|number| &settlements[*number]) {
+                    let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
+                    let again_after_ms = self.config.circulation_ms(settlement.idle_ms()) as i64;
+                    command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
+                    command.arg(match is_deleted {
+                        _ if shard != Placement::of(counter).home() => 0,
+                        true => -again_after_ms,
+                        false => again_after_ms,
+                    });
+                }
+                let (mut reply, mut left) = (self.run(shard, &command).await?, Vec::new());
+                while !reply.is_at_end() {
+                    let position = reply.number()? as usize;
+                    left.push(*numbers.get(position).ok_or_else(|| defect("an unknown counter"))?);
+                }
+                numbers = left;
             }
-            self.run(shard, &command).await.map(drop)
+            Ok::<_, Refusal>(())
         };
         let shards = shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config);
         let reached = shards.filter_map(|(shard, mut numbers)| {
@@ -208,8 +219,34 @@ impl RedisNamespace {
             command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
         }
         let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
-        let whole = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
-        raws.chunks_exact(2).map(|parts| record::pending(&whole(parts))).collect()
+        let joined = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
+        let raws: Vec<Vec<u8>> = raws.chunks_exact(2).map(joined).collect();
+        self.whole(shard, names, &raws).await
+    }
+
+    /// These pending records with their chunks.
+    async fn whole(&self, shard: u16, names: &[&str], raws: &[Vec<u8>]) -> Result<Vec<Pending>, Refusal> {
+        let with_chunks = |number: usize| self.with_chunks(shard, names[number], &raws[number]);
+        try_join_all((0..names.len()).map(with_chunks)).await
+    }
+
+    /// Reads a pending record and then its chunks, the latest first. An event of a chunk does not move: it is there, or a rollup
+    /// has settled it since. Then the number may be used for windows that the record had.
+    async fn with_chunks(&self, shard: u16, name: &str, raw: &[u8]) -> Result<Pending, Refusal> {
+        let (mut pending, chunks) = record::pending(raw)?;
+        let first = pending.windows.iter().map(|window| window.number).min().unwrap_or_default();
+        for numbers in chunks.rev().collect::<Vec<u64>>().chunks(CHUNKS_READ) {
+            let mut command = redis::cmd("HMGET");
+            command.arg(self.keys(shard).key("pending"));
+            for number in numbers {
+                command.arg(format!("{OLDER_FIELD}{number}{OLDER_FIELD}{name}"));
+            }
+            let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
+            for entries in found.iter().flatten() {
+                pending.windows.extend(record::windows(entries)?.into_iter().filter(|window| window.number < first));
+            }
+        }
+        Ok(pending)
     }
 
     /// The slots of one window of a shard.

@@ -7,12 +7,15 @@ use crate::checkpoints::{Checkpoint, Epoch, LeaseOrder};
 use crate::log::{Bounds, Change, Closed, Event, Labels, Pending, WINDOW_MS, Window};
 use crate::names::TOKEN_BYTES_MAX;
 use crate::refusal::Refusal;
+use std::ops::Range;
 use tallystone_lua::counter::{
     CHECKPOINT_BYTES, CLEARED_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, EPOCH_BYTES, HAS_OLDER, PENDING_HEAD_BYTES,
 };
 use tallystone_model::limits::LABEL_BYTES_MAX;
 
 const ENTRY_BYTES: usize = 27;
+/// The numbers of the first and the last chunk, at the end of a pending record.
+const CHUNKS_BYTES: usize = 4 + 4;
 const ID_BYTES: usize = 12;
 /// The count and the time to which it is exact.
 const CROSSING_HEAD_BYTES: usize = 8 + 6;
@@ -37,29 +40,36 @@ fn put(out: &mut Vec<u8>, number: u64, bytes: usize) {
     out.extend_from_slice(&number.to_be_bytes()[8 - bytes..]);
 }
 
-/// Reads a pending record; an empty one says that nothing is pending.
-pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
+/// Reads a pending record; an empty one says that nothing is pending. Returns also the numbers of its chunks, which have the
+/// windows before those of the record.
+pub(super) fn pending(raw: &[u8]) -> Result<(Pending, Range<u64>), Refusal> {
     if raw.is_empty() {
-        return Ok(Pending::default());
+        return Ok((Pending::default(), 0..0));
     }
-    let (head, entries) =
+    let (head, rest) =
         raw.split_at_checked(PENDING_HEAD_BYTES).ok_or_else(|| defect("an unreadable pending record"))?;
+    let has_chunks = rest.len() % ENTRY_BYTES == CHUNKS_BYTES;
+    let (entries, numbers) = rest.split_at(rest.len() - if has_chunks { CHUNKS_BYTES } else { 0 });
+    let chunks = match numbers.split_at_checked(4) {
+        Some((first, last)) => read(first)..read(last) + 1,
+        None => 0..0,
+    };
     let closed = match head[6] % HAS_OLDER {
         CLOSED_UP => Closed::Up,
         CLOSED_DOWN => Closed::Down,
         _ => Closed::No,
     };
-    Ok(Pending { last_write_ms: read(&head[..6]), closed, windows: windows(entries)? })
+    Ok((Pending { last_write_ms: read(&head[..6]), closed, windows: windows(entries)? }, chunks))
 }
 
 /// The time of the latest add of a pending record, in Unix ms, as far as its field has it: older windows may be in another
 /// field. `None`: it has none.
 pub(super) fn last_add_ms(raw: &[u8]) -> Result<Option<u64>, Refusal> {
     let last_ms = |window: &Window| window.adds_ms.map(|(_, last_ms)| last_ms);
-    Ok(pending(raw)?.windows.iter().filter_map(last_ms).max())
+    Ok(pending(raw)?.0.windows.iter().filter_map(last_ms).max())
 }
 
-/// Reads the windows of a pending record, or those of its field of older windows.
+/// Reads the windows of a pending record, or those of a chunk.
 pub(super) fn windows(entries: &[u8]) -> Result<Vec<Window>, Refusal> {
     if !entries.len().is_multiple_of(ENTRY_BYTES) {
         return Err(defect("an unreadable pending record"));
@@ -438,6 +448,23 @@ mod tests {
             let mut read = Vec::new();
             assert!(events(&bad, [7; ID_BYTES], 2, &mut read).is_err(), "{byte} at {at}: {read:?}");
         }
+    }
+
+    #[test]
+    fn n5_a_pending_record_has_the_numbers_of_its_chunks_behind_its_windows() {
+        let head = [&[0; 6][..], &[CLOSED_UP + HAS_OLDER], &[0; PENDING_HEAD_BYTES - 7]].concat();
+        let entry = [&[0, 0, 0, 0, 9][..], &[0; ENTRY_BYTES - 5]].concat();
+        let read_back = |tail: &[u8]| pending(&[&head[..], &entry, &entry, tail].concat());
+        let (record, chunks) = read_back(&[]).unwrap();
+        assert_eq!((record.closed, record.windows.len(), record.windows[1].number), (Closed::Up, 2, 9));
+        assert!(chunks.is_empty());
+        let (with_chunks, chunks) = read_back(&[0, 0, 0, 3, 0, 0, 1, 0]).unwrap();
+        assert_eq!((with_chunks, chunks), (record, 3..257));
+        assert_eq!(pending(&[]), Ok((Pending::default(), 0..0)));
+        for bad in [7, 9, 26] {
+            assert!(read_back(&vec![0; bad]).is_err(), "{bad} bytes");
+        }
+        assert!(pending(&head[1..]).is_err());
     }
 
     #[test]

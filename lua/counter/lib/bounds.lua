@@ -35,20 +35,31 @@ local function sum_after(id, window, offset)
   return high, low
 end
 
+-- All entries of a record, those of its chunks included.
+local function all_entries(p)
+  if p.first > p.last then return p.entries end
+  local parts, all = {p}, {}
+  for number = p.first, p.last do parts[#parts + 1] = read_chunk(p, number) end
+  for _, part in ipairs(parts) do
+    for _, e in ipairs(part.entries) do all[#all + 1] = e end
+  end
+  return all
+end
+
 local function count_of(counter, id)
   local high, low, exact_to, cleared = 0, 0, 0, -1
   local checkpoint = call('HGET', K_SETTLED_COUNTS, ARGV[FIRST_COUNTER + counter - 1])
   if checkpoint then high, low, exact_to = unpick(CHECKPOINT, checkpoint) end
-  local p = read_long(counter, pending[counter] or read_either(counter))
+  local entries = all_entries(read_long(counter, pending[counter] or read_either(counter)))
   -- What begins before exact_to was committed by a rollup that has not settled it yet.
-  for i = 1, #p.entries do
-    local e = p.entries[i]
+  for i = 1, #entries do
+    local e = entries[i]
     local begins = e[1] * WINDOW_MS
     if begins >= exact_to and e[8] > 0 then cleared = math.max(cleared, begins + e[8] - 1) end
   end
   if cleared >= 0 then high, low = 0, 0 end
-  for i = 1, #p.entries do
-    local e = p.entries[i]
+  for i = 1, #entries do
+    local e = entries[i]
     local begins = e[1] * WINDOW_MS
     if begins >= exact_to and begins + e[6] > cleared then
       high, low = plus(high, low, e[2], e[3])

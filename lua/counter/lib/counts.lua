@@ -3,10 +3,10 @@
 -- use it.
 -- WHY two ways: a Lua number is exact to 2^53. An event that is smaller than that, in the latest window of its counter,
 -- takes the short way: one entry of the record is unpacked, the rest stays bytes. Every other event takes the long way:
--- the whole record is unpacked, sums in halves.
+-- the record is unpacked, sums in halves, and of its chunks the one that has the window.
 local CLEAR, STAMPED, WIDE, BOUNDED = 1, 2, 4, 8
 local EXACT = 4503599627370496
--- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
+-- The record of the short way is a list; that of the long way is what read_record returns, known by its `entries`.
 local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER = 1, 2, 3, 4, 5, 6
 local SUM, SIZE, FIRST, FINAL, CLEARED, REST = 7, 8, 9, 10, 11, 12
 local SHORT, NEWEST = '>I6BI6i8I5i8i8I2I2I2', '>I5i8i8I2I2I2'
@@ -15,18 +15,50 @@ local REST_BYTES_MAX = 4 * ENTRY_BYTES
 local raws = call('HMGET', K_PENDING, unpack(ARGV, FIRST_COUNTER, FIRST_FIELD - 1))
 local pending, was_clean = {}, {}
 
--- Packs a record that has changed.
-local function write_either(p)
-  if p.entries then return write_pending(p) end
+local function write_short(p)
   return pack(SHORT, unpack(p, LAST_WRITE, CLEARED)) .. p[REST]
+end
+
+-- Unpacks entries into a record, or into a chunk.
+local function read_entries(into, raw)
+  into.entries, into.by_window = {}, {}
+  for at = 1, #raw, ENTRY_BYTES do
+    local e = {unpick(ENTRY, raw, at)}
+    into.entries[#into.entries + 1] = e
+    into.by_window[e[1]] = e
+  end
+  return into
+end
+
+local function pack_entries(entries, from, to)
+  local out = {}
+  for i = from, to do out[#out + 1] = pack(ENTRY, unpack(entries[i], 1, 8)) end
+  return table.concat(out)
 end
 
 -- The same record the long way.
 local function read_long(counter, p)
   if p.entries then return p end
-  local long = read_pending(ARGV[FIRST_COUNTER + counter - 1], p[CHANGED] and write_either(p) or raws[counter])
-  long[CHANGED] = p[CHANGED]
-  return long
+  local long = read_record(ARGV[FIRST_COUNTER + counter - 1], p[CHANGED] and write_short(p) or raws[counter])
+  -- chunks: those that were read, by number. changed: of those, what must be written.
+  long[CHANGED], long.chunks, long.changed = p[CHANGED], {}, {}
+  return read_entries(long, long.recent)
+end
+
+-- A chunk of a record of the long way; `raw`: its entries, where they are known.
+local function read_chunk(p, number, raw)
+  if not p.chunks[number] then
+    local field = chunk_field(p.counter, number)
+    p.chunks[number] = read_entries({field = field}, raw or call('HGET', K_PENDING, field))
+  end
+  return p.chunks[number]
+end
+
+-- Where the entry of a window is or belongs: in the record or in one of its chunks.
+local function part_of(p, window)
+  if p.first > p.last or p.by_window[window] or window > first_window(p.recent) then return p end
+  local number, raw = chunk_of(p, window)
+  return number and read_chunk(p, number, raw) or p
 end
 
 -- The record as it stood before this call: the long way where its sum of sizes is no longer exact the short way.
@@ -52,11 +84,16 @@ local function count_long(p, at, window, offset, is_clear)
   local is_beyond = all_high > bound_high or all_high == bound_high and all_low > bound_low
   if is_beyond and not is_clear then return OVERFLOW end
   p.high, p.low = all_high, all_low
-  local e = p.by_window[window]
+  local part = part_of(p, window)
+  if part.field and not part.is_changed then
+    part.is_changed = true
+    p.changed[#p.changed + 1] = part
+  end
+  local e = part.by_window[window]
   if not e then
     e = {window, 0, 0, 0, 0, 65535, 0, 0}
-    p.entries[#p.entries + 1] = e
-    p.by_window[window] = e
+    part.entries[#part.entries + 1] = e
+    part.by_window[window] = e
   end
   if is_clear then
     if offset + 1 > e[8] then e[8] = offset + 1 end

@@ -5,8 +5,14 @@
 -- offset of its last clear + 1 I2 (0: no clear). An add that a clear of its window has removed is only in the sum of sizes. A
 -- clear that comes after adds on both sides of it removes none: the reader divides the window (RollupLog::sum_after).
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
--- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022).
-local ENTRY, ENTRY_BYTES = '>I5i4I4I4I4I2I2I2', 27
+-- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022). It may end with CHUNKS:
+-- the numbers of a first and a last chunk I4 I4. A chunk is one more field: 64 entries or more, all of them older than those
+-- of the next chunk and of the two fields. A chunk keeps its number, and only an event in one of its windows writes it again.
+-- Where there is a chunk, the first field has an entry, too.
+-- WHY chunks: without rollups a counter may have windows of hours, and an add must not write all of them again.
+-- WHY their numbers are behind the entries: an earlier version keeps them there, or fails, and counts nothing wrong.
+local ENTRY, ENTRY_BYTES, NUMBER_OF = '>I5i4I4I4I4I2I2I2', 27, '>I5'
+local CHUNKS, CHUNKS_BYTES, CHUNK_ENTRIES, SETTLE_BYTES_MAX = '>I4I4', 8, 64, 262144
 local HALF = 4294967296
 
 -- The sum of two numbers in halves.
@@ -16,41 +22,63 @@ local function plus(high, low, more_high, more_low)
   return high + more_high, low
 end
 
--- The whole record of a counter, given the field under its name.
-local function whole(counter, raw)
+-- The record of a counter without its chunks, given the field under its name.
+local function with_older(counter, raw)
   if raw and byte(raw, 7) >= HAS_OLDER then return raw .. call('HGET', K_PENDING, OLDER_FIELD .. counter) end
   return raw
 end
 
--- Unpacks the whole record of a counter, given the field under its name. `write_pending` packs a whole record, too, so the
--- field of older windows must then be deleted.
-local function read_pending(counter, raw)
-  local p = {last_write = 0, closed = 0, closed_to = 0, entries = {}, by_window = {}, high = 0, low = 0}
+local function chunk_field(counter, number)
+  return OLDER_FIELD .. string.format('%.0f', number) .. OLDER_FIELD .. counter
+end
+
+-- Unpacks a record, given the field under its name. `recent`: the entries of both fields. Who writes the record puts all of
+-- them into the first field, so the second one must then be deleted, or have only CHUNKS.
+local function read_record(counter, raw)
+  local p = {counter = counter, last_write = 0, closed = 0, closed_to = 0, high = 0, low = 0, recent = '', first = 1, last = 0}
   if not raw then return p end
-  raw = whole(counter, raw)
+  raw = with_older(counter, raw)
+  local to = #raw
+  if (to - PENDING_HEAD_BYTES) % ENTRY_BYTES > 0 then
+    to = to - CHUNKS_BYTES
+    p.first, p.last = unpick(CHUNKS, raw, to + 1)
+  end
   p.last_write, p.closed, p.closed_to, p.high, p.low = unpick(PENDING_HEAD, raw)
   p.had_older, p.closed = p.closed >= HAS_OLDER, p.closed % HAS_OLDER
-  for at = PENDING_HEAD_BYTES + 1, #raw, ENTRY_BYTES do
-    local e = {unpick(ENTRY, raw, at)}
-    p.entries[#p.entries + 1] = e
-    p.by_window[e[1]] = e
-  end
+  p.recent = sub(raw, PENDING_HEAD_BYTES + 1, to)
   return p
 end
 
-local function write_pending(p)
-  table.sort(p.entries, function(a, b) return a[1] > b[1] end)
-  local high, low = 0, 0
-  local out = {}
-  for i = 1, #p.entries do
-    local e = p.entries[i]
-    high, low = plus(high, low, e[4], e[5])
-    out[i] = pack(ENTRY, unpack(e, 1, 8))
-  end
-  return pack(PENDING_HEAD, p.last_write, p.closed, p.closed_to, high, low) .. table.concat(out)
+local function head_of(p)
+  local closed = p.closed + (p.first <= p.last and HAS_OLDER or 0)
+  return pack(PENDING_HEAD, p.last_write, closed, p.closed_to, p.high, p.low)
 end
 
--- The earliest window with events. The entries must be in order, as read_pending and write_pending leave them.
-local function first_window(p)
-  return p.entries[#p.entries][1]
+-- The number of the chunk in which a window belongs, and its entries: the first one that has it or a later one. Nothing: it
+-- belongs in the fields of later windows.
+local function chunk_of(p, window)
+  local from, to, found = p.first, p.last + 1, nil
+  while from < to do
+    local middle = floor((from + to) / 2)
+    local entries = call('HGET', K_PENDING, chunk_field(p.counter, middle))
+    if unpick(NUMBER_OF, entries) < window then from = middle + 1 else to, found = middle, entries end
+  end
+  return found and from, found
+end
+
+-- The earliest window of packed entries.
+local function first_window(entries)
+  return (unpick(NUMBER_OF, entries, #entries - ENTRY_BYTES + 1))
+end
+
+-- The entries of windows that do not end by a time; the sizes of the others leave the record's sum.
+local function cut(p, entries, settled_to)
+  local to = #entries
+  while to > 0 and (unpick(NUMBER_OF, entries, to - ENTRY_BYTES + 1) + 1) * WINDOW_MS <= settled_to do
+    local high, low = unpick('>I4I4', entries, to - 13)
+    p.high, p.low = plus(p.high, p.low, -1 - high, HALF - low)
+    to = to - ENTRY_BYTES
+  end
+  p.is_cut = p.is_cut or to < #entries
+  return sub(entries, 1, to)
 end

@@ -6,8 +6,9 @@
 //! (`deleted`), of conditional adds (`bounded`), of reads that wait for rollups (`fresh`), of `sums` by period, of `labels`, of
 //! `recounts`, of passed thresholds (`crossings`), of the highest counts (`top`), of what browsers send (`http_browser`), of
 //! the description of the calls (`http_description`), of very many queues
-//! (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this process, and how the workers' records
-//! are judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
+//! (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this process, how the workers' records
+//! are judged (`judge`), and of the stores after hours without rollups (`unsettled`). What may not: what else can be shown at the stores
+//! alone (`counters`).
 
 mod api;
 mod bounded;
@@ -38,6 +39,7 @@ mod service;
 mod sums;
 mod top;
 mod unserved;
+mod unsettled;
 
 use crate::system::program::SOON;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

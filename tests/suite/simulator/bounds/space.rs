@@ -10,6 +10,8 @@ use tallystone_simulator::SimulatedRedis;
 pub(crate) const NOW_MS: u64 = 1_780_000_000_000;
 pub(crate) const NOW_WINDOW: u64 = NOW_MS / WINDOW_MS;
 pub(crate) const REVISION: u64 = 1;
+/// The windows of a chunk of a pending record (`lua/counter/lib/pending.lua`).
+const CHUNK_WINDOWS: usize = 64;
 
 pub(crate) struct Space {
     redis: SimulatedRedis,
@@ -76,7 +78,8 @@ impl Space {
         reply.and_then(Value::extract_error).expect("a command that fits the key");
     }
 
-    /// What is pending of a counter: these windows, all but the latest in the field of older ones.
+    /// What is pending of a counter: these windows, the latest in its field, as many as a chunk has in the field of older ones, the
+    /// others in chunks.
     pub(crate) fn fill_pending(&self, counter: &[u8], windows: Range<u64>) {
         let latest = windows.end - 1;
         let entries = windows.rev().map(|window| {
@@ -88,9 +91,17 @@ impl Space {
         let flags = if entries.len() > 1 { HAS_OLDER } else { 0 };
         let head = [&be::<6>(latest * WINDOW_MS)[..], &[flags], &[0; 6], &sizes, &entries[0]].concat();
         self.raw("HSET", &key, [counter, &head]);
-        if entries.len() > 1 {
-            let older = [&[OLDER_FIELD as u8], counter].concat();
-            self.raw("HSET", &key, [older, entries[1..].concat()]);
+        let (older, in_chunks) = entries[1..].split_at(CHUNK_WINDOWS.min(entries.len() - 1));
+        if !older.is_empty() {
+            let mut value = older.concat();
+            if !in_chunks.is_empty() {
+                value.extend([be::<4>(1), be::<4>(in_chunks.chunks(CHUNK_WINDOWS).len() as u64)].concat());
+            }
+            self.raw("HSET", &key, [[&[OLDER_FIELD as u8], counter].concat(), value]);
+        }
+        for (chunk, number) in in_chunks.rchunks(CHUNK_WINDOWS).zip(1..) {
+            let field = format!("{OLDER_FIELD}{number}{OLDER_FIELD}");
+            self.raw("HSET", &key, [[field.as_bytes(), counter].concat(), chunk.concat()]);
         }
         let since = (latest + 1) * WINDOW_MS;
         self.raw("ZADD", &self.keys.key("dirty"), [&digits(since), counter]);
