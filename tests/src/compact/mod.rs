@@ -16,5 +16,5 @@ pub use build::module;
 pub use node::{Engine, Node, Setup, eventually};
 pub use reply::Reply;
 pub use turns::Turns;
-pub use unread::FailingDisk;
+pub use unread::{FailingDisk, compile};
 pub use wire::{Wire, words};

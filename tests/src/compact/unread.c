@@ -1,5 +1,6 @@
 /* While the file that TALLYSTONE_TEST_EIO names exists, reads of cold files (*.cold) fail in the process that preloads this; while
-   the one that TALLYSTONE_TEST_STALL names exists, they do not return. */
+   the one that TALLYSTONE_TEST_STALL names exists, they do not return. Valkey loads modules so that they find the functions of the C
+   library first; here it does not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,4 +28,10 @@ ssize_t pread64(int file, void *bytes, size_t count, off64_t at) {
     if (!is_marked("TALLYSTONE_TEST_EIO") || !is_cold(file)) return real(file, bytes, count, at);
     errno = EIO;
     return -1;
+}
+
+void *dlopen(const char *path, int flags) {
+    static void *(*real)(const char *, int);
+    if (!real) real = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    return real(path, flags & ~RTLD_DEEPBIND);
 }

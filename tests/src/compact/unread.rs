@@ -1,4 +1,4 @@
-//! A Redis whose disk fails to read cold files, or does not answer, when a test wants it: a small library that the C compiler makes and
+//! An engine whose disk fails to read cold files, or does not answer, when a test wants it: a small library that the C compiler makes and
 //! the process preloads.
 
 use std::os::unix::fs::PermissionsExt;
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("unread.c");
 
-/// Compiles a library that a process may preload: `NAME.so` in this folder.
-pub(super) fn compile(folder: &Path, name: &str, source: &str) {
+/// Compiles a library that a process may load: `NAME.so` in this folder.
+pub fn compile(folder: &Path, name: &str, source: &str) {
     let [code, library] = ["c", "so"].map(|extension| folder.join(format!("{name}.{extension}")));
     std::fs::write(&code, source).expect("a file");
     let mut compiler = Command::new("cc");

@@ -1,8 +1,7 @@
 //! Another module of the engine learns of a change, and at that moment reads the set or deletes its key (W1). The sanitizer runs this test:
 //! without it, freed memory mostly keeps its content, and the test would pass.
 
-use std::process::Command;
-use tallystone_tests::compact::{Engine, Setup};
+use tallystone_tests::compact::{Engine, Setup, compile};
 use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("meddler.c");
@@ -10,12 +9,8 @@ const SOURCE: &str = include_str!("meddler.c");
 #[test]
 fn w1_another_module_reads_or_deletes_a_set_when_it_learns_of_a_change() {
     let folder = TempDir::new().expect("a temporary folder");
-    let [source, library] = ["meddler.c", "meddler.so"].map(|name| folder.path().join(name));
-    std::fs::write(&source, SOURCE).expect("a file");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&library).arg(&source);
-    let compiled = compiler.output().expect("a C compiler, `cc`");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    compile(folder.path(), "meddler", SOURCE);
+    let library = folder.path().join("meddler.so");
     for engine in Engine::ALL {
         let node = Setup::new(engine).without_log().args(&format!("--loadmodule {}", library.display())).start();
         let mut wire = node.wire();

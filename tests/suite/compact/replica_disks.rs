@@ -75,20 +75,26 @@ fn w4_a_replica_without_room_for_a_piece_ends() {
 
 #[test]
 fn w4_a_page_that_a_replica_cannot_copy_is_damaged_in_the_copy() {
-    let disk = FailingDisk::new();
-    let primary = cold_node(Setup::new(Engine::Redis).without_fsync());
-    let replica = Setup::new(Engine::Redis).without_fsync().wrapped(|redis| disk.program(redis)).start();
-    replica.follow(&primary);
-    until_cold(&replica, "k");
-    disk.set_fails(true);
-    assert_eq!(primary.wire().run("COPY k copy").int(), 1);
-    replica.has_caught_up_with(&primary);
-    disk.set_fails(false);
-    let mut wire = replica.wire();
-    let refused = wire.run("CT.GET copy 5 likes");
-    assert_eq!(refused.code(), Some("DAMAGED"), "{refused}");
-    // What it has in memory is in the copy.
-    assert_eq!(wire.run("CT.GET copy 5999 likes").to_string(), "[6000]");
-    assert!(wire.run("CT.INFO copy").field("damaged_ranges").int() > 0);
-    assert_eq!((replica.scan("k"), replica.faults("k")), (primary.scan("k"), Vec::new()), "the source is as it was");
+    for engine in Engine::ALL {
+        let disk = FailingDisk::new();
+        let primary = cold_node(Setup::new(engine).without_fsync());
+        let replica = Setup::new(engine).without_fsync().wrapped(|engine| disk.program(engine)).start();
+        replica.follow(&primary);
+        until_cold(&replica, "k");
+        disk.set_fails(true);
+        assert_eq!(primary.wire().run("COPY k copy").int(), 1);
+        replica.has_caught_up_with(&primary);
+        disk.set_fails(false);
+        let mut wire = replica.wire();
+        let refused = wire.run("CT.GET copy 5 likes");
+        assert_eq!(refused.code(), Some("DAMAGED"), "{refused}");
+        // What it has in memory is in the copy.
+        assert_eq!(wire.run("CT.GET copy 5999 likes").to_string(), "[6000]");
+        assert!(wire.run("CT.INFO copy").field("damaged_ranges").int() > 0);
+        assert_eq!(
+            (replica.scan("k"), replica.faults("k")),
+            (primary.scan("k"), Vec::new()),
+            "the source is as it was"
+        );
+    }
 }

@@ -71,24 +71,26 @@ fn w4_a_full_and_a_partial_resync_end_equal() {
 
 #[test]
 fn w4_a_replica_of_a_loaded_primary_ends_equal() {
-    let mut random = random("a replica under load");
-    let start = || Setup::new(Engine::Redis).without_fsync().start();
-    let (primary, replica) = (start(), start());
-    primary.wire().done(&format!("CT.CREATE k TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 100000 {SCHEMA}"));
-    let load = Load::new(primary.port());
-    let sums = load.run(3, &mut random, |_| {
-        load.progress(300);
-        replica.wire().done(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
-        for _ in 0..6 {
+    for engine in Engine::ALL {
+        let mut random = random("a replica under load");
+        let start = || Setup::new(engine).without_fsync().start();
+        let (primary, replica) = (start(), start());
+        primary.wire().done(&format!("CT.CREATE k TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 100000 {SCHEMA}"));
+        let load = Load::new(primary.port());
+        let sums = load.run(3, &mut random, |_| {
             load.progress(300);
-            primary.wire().done("CLIENT KILL TYPE replica");
-        }
-        load.progress(300);
-    });
-    replica.has_caught_up_with(&primary);
-    judge(&primary, &sums);
-    judge(&replica, &sums);
-    assert_eq!(primary.digest("k"), replica.digest("k"));
+            replica.wire().done(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+            for _ in 0..6 {
+                load.progress(300);
+                primary.wire().done("CLIENT KILL TYPE replica");
+            }
+            load.progress(300);
+        });
+        replica.has_caught_up_with(&primary);
+        judge(&primary, &sums);
+        judge(&replica, &sums);
+        assert_eq!(primary.digest("k"), replica.digest("k"));
+    }
 }
 
 /// With `swapdb`, a replica serves its counters while it loads those of its primary. It runs no timers then, and unblocks no client: a

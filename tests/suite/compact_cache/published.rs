@@ -120,87 +120,91 @@ fn published(set: usize, older: usize, negative: usize) -> Published {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field() {
-    let sets = start_sets(Engine::Redis);
-    create(&sets);
-    let publisher = publisher(&url(&sets));
-    let to = |key: &str, field: &str| PublishedTo { key: key.to_owned(), field: field.to_owned() };
-    let count = |id, count, exact_to_ms| PublishedCount { id, count, exact_to_ms };
-    let publish = async |to: PublishedTo, counts: &[PublishedCount]| publisher.publish(&to, counts).await;
-    let (likes, comments) = (|| to(KEY, "likes"), || to(KEY, "comments"));
-    let newest = [count(1, 10, 2_000), count(2, 20, 2_000)];
-    assert_eq!(publish(likes(), &newest).await, Ok(published(2, 0, 0)));
-    // A worker that hung since: the same, older, and one that is later.
-    let late = [count(1, 9, 2_000), count(2, 19, 1_999), count(3, 30, 1)];
-    assert_eq!(publish(likes(), &late).await, Ok(published(1, 2, 0)));
-    assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (20, 2_000)), (3, (30, 1))].into());
-    // Below 0: the others are published.
-    let mixed = [count(1, -1, 3_000), count(2, 21, 3_000)];
-    assert_eq!(publish(likes(), &mixed).await, Ok(published(1, 0, 1)));
-    assert_eq!(publish(likes(), &mixed[..1]).await, Ok(published(0, 0, 1)));
-    assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (21, 3_000)), (3, (30, 1))].into());
-    assert_eq!(publish(comments(), &mixed).await, Ok(published(2, 0, 0)));
-    assert_eq!(column(&sets, "comments"), [(1, (-1, 3_000)), (2, (21, 3_000))].into());
-    // A set with so many fields that a command has fewer counts.
-    let wide: String = (0..198).map(|field| format!(" f{field} 1")).collect();
-    block_in_place(|| sets.wire().done(&format!("CT.CREATE wide SCHEMA likes 8{wide}")));
-    block_in_place(|| sets.wire().done("CT.ALTER wide ADD likes.exact_to 41"));
-    let counts: Vec<PublishedCount> = (0..1_000).map(|id| count(id, 1, 1_000)).collect();
-    assert_eq!(publish(to("wide", "likes"), &counts).await, Ok(published(1_000, 0, 0)));
-    // What is no field of a set is refused by its name.
-    assert!(
-        matches!(publish(to("other", "likes"), &newest).await, Err(Unpublished::NoSet(why)) if why.contains("'other'"))
-    );
-    assert!(
-        matches!(publish(to(KEY, "shares"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("shares"))
-    );
-    // A Redis that is full takes them later.
-    block_in_place(|| sets.wire().done("CONFIG SET maxmemory 1"));
-    let full = publish(likes(), &[count(4, 40, 1)]).await;
-    assert!(matches!(&full, Err(Unpublished::Unavailable(why)) if why.contains("OOM")), "{full:?}");
-    block_in_place(|| sets.wire().done("CONFIG SET maxmemory 0"));
-    assert_eq!(publish(likes(), &[count(4, 40, 1)]).await, Ok(published(1, 0, 0)));
-    block_in_place(|| drop(sets.wire().done("SET text x")));
-    assert!(
-        matches!(publish(to("text", "likes"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("'text'"))
-    );
+    for engine in Engine::ALL {
+        let sets = start_sets(engine);
+        create(&sets);
+        let publisher = publisher(&url(&sets));
+        let to = |key: &str, field: &str| PublishedTo { key: key.to_owned(), field: field.to_owned() };
+        let count = |id, count, exact_to_ms| PublishedCount { id, count, exact_to_ms };
+        let publish = async |to: PublishedTo, counts: &[PublishedCount]| publisher.publish(&to, counts).await;
+        let (likes, comments) = (|| to(KEY, "likes"), || to(KEY, "comments"));
+        let newest = [count(1, 10, 2_000), count(2, 20, 2_000)];
+        assert_eq!(publish(likes(), &newest).await, Ok(published(2, 0, 0)));
+        // A worker that hung since: the same, older, and one that is later.
+        let late = [count(1, 9, 2_000), count(2, 19, 1_999), count(3, 30, 1)];
+        assert_eq!(publish(likes(), &late).await, Ok(published(1, 2, 0)));
+        assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (20, 2_000)), (3, (30, 1))].into());
+        // Below 0: the others are published.
+        let mixed = [count(1, -1, 3_000), count(2, 21, 3_000)];
+        assert_eq!(publish(likes(), &mixed).await, Ok(published(1, 0, 1)));
+        assert_eq!(publish(likes(), &mixed[..1]).await, Ok(published(0, 0, 1)));
+        assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (21, 3_000)), (3, (30, 1))].into());
+        assert_eq!(publish(comments(), &mixed).await, Ok(published(2, 0, 0)));
+        assert_eq!(column(&sets, "comments"), [(1, (-1, 3_000)), (2, (21, 3_000))].into());
+        // A set with so many fields that a command has fewer counts.
+        let wide: String = (0..198).map(|field| format!(" f{field} 1")).collect();
+        block_in_place(|| sets.wire().done(&format!("CT.CREATE wide SCHEMA likes 8{wide}")));
+        block_in_place(|| sets.wire().done("CT.ALTER wide ADD likes.exact_to 41"));
+        let counts: Vec<PublishedCount> = (0..1_000).map(|id| count(id, 1, 1_000)).collect();
+        assert_eq!(publish(to("wide", "likes"), &counts).await, Ok(published(1_000, 0, 0)));
+        // What is no field of a set is refused by its name.
+        assert!(
+            matches!(publish(to("other", "likes"), &newest).await, Err(Unpublished::NoSet(why)) if why.contains("'other'"))
+        );
+        assert!(
+            matches!(publish(to(KEY, "shares"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("shares"))
+        );
+        // A Redis that is full takes them later.
+        block_in_place(|| sets.wire().done("CONFIG SET maxmemory 1"));
+        let full = publish(likes(), &[count(4, 40, 1)]).await;
+        assert!(matches!(&full, Err(Unpublished::Unavailable(why)) if why.contains("OOM")), "{full:?}");
+        block_in_place(|| sets.wire().done("CONFIG SET maxmemory 0"));
+        assert_eq!(publish(likes(), &[count(4, 40, 1)]).await, Ok(published(1, 0, 0)));
+        block_in_place(|| drop(sets.wire().done("SET text x")));
+        assert!(
+            matches!(publish(to("text", "likes"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("'text'"))
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_an_id_that_is_refused_does_not_count_its_batch_and_a_right_may_come_later() {
-    let sets = start_sets(Engine::Redis);
-    let publisher = publisher(&url(&sets));
-    let to = PublishedTo { key: "full".to_owned(), field: "likes".to_owned() };
-    let done = |command: &str| block_in_place(|| drop(sets.wire().done(command)));
-    done("CT.CREATE full TABLE_SLOTS 256 TABLES_MAX 1 PROBE_MAX 1 SCHEMA likes 24 likes.exact_to 41");
-    let counts = |exact_to_ms, ids: std::ops::Range<u64>| -> Vec<PublishedCount> {
-        ids.map(|id| PublishedCount { id, count: 1, exact_to_ms }).collect()
-    };
-    // One by one, until the set refuses one.
-    let mut next = 0;
-    loop {
-        let one = publisher.publish(&to, &counts(1, next..next + 1)).await.expect("an answer");
-        if one.refused == 1 {
-            assert!(one.why.is_some_and(|why| why.contains("FULL")));
-            break;
+    for engine in Engine::ALL {
+        let sets = start_sets(engine);
+        let publisher = publisher(&url(&sets));
+        let to = PublishedTo { key: "full".to_owned(), field: "likes".to_owned() };
+        let done = |command: &str| block_in_place(|| drop(sets.wire().done(command)));
+        done("CT.CREATE full TABLE_SLOTS 256 TABLES_MAX 1 PROBE_MAX 1 SCHEMA likes 24 likes.exact_to 41");
+        let counts = |exact_to_ms, ids: std::ops::Range<u64>| -> Vec<PublishedCount> {
+            ids.map(|id| PublishedCount { id, count: 1, exact_to_ms }).collect()
+        };
+        // One by one, until the set refuses one.
+        let mut next = 0;
+        loop {
+            let one = publisher.publish(&to, &counts(1, next..next + 1)).await.expect("an answer");
+            if one.refused == 1 {
+                assert!(one.why.is_some_and(|why| why.contains("FULL")));
+                break;
+            }
+            assert_eq!(one, published(1, 0, 0));
+            next += 1;
         }
-        assert_eq!(one, published(1, 0, 0));
-        next += 1;
+        let batch = publisher.publish(&to, &counts(2, 0..next + 1)).await.expect("an answer");
+        assert_eq!((batch.set, batch.older, batch.refused), (next as usize, 0, 1), "{:?}", batch.why);
+        let mut found = block_in_place(|| sets.scan("full"));
+        found.retain(|_, values| values[1] != 2);
+        assert_eq!(found, [].into(), "all others are set");
+        // Most of a batch, as few ids still find a free slot: the number of commands has a bound.
+        let before: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
+        let few = publisher.publish(&to, &counts(3, 1_000_000..1_001_000)).await.expect("an answer");
+        assert!(few.set + few.refused == 1_000 && few.refused > 900, "{few:?}");
+        let after: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
+        assert!(after - before < 150, "{} commands", after - before);
+        // A user without the right gets it.
+        done("ACL SETUSER default -ct.psetnewer");
+        let refused = publisher.publish(&to, &counts(4, 0..1)).await;
+        assert!(matches!(&refused, Err(Unpublished::NotNow(why)) if why.contains("NOPERM")), "{refused:?}");
+        done("ACL SETUSER default +ct.psetnewer");
+        assert_eq!(publisher.publish(&to, &counts(4, 0..1)).await, Ok(published(1, 0, 0)));
     }
-    let batch = publisher.publish(&to, &counts(2, 0..next + 1)).await.expect("an answer");
-    assert_eq!((batch.set, batch.older, batch.refused), (next as usize, 0, 1), "{:?}", batch.why);
-    let mut found = block_in_place(|| sets.scan("full"));
-    found.retain(|_, values| values[1] != 2);
-    assert_eq!(found, [].into(), "all others are set");
-    // Most of a batch, as few ids still find a free slot: the number of commands has a bound.
-    let before: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
-    let few = publisher.publish(&to, &counts(3, 1_000_000..1_001_000)).await.expect("an answer");
-    assert!(few.set + few.refused == 1_000 && few.refused > 900, "{few:?}");
-    let after: u64 = block_in_place(|| sets.info("stats", "total_commands_processed")).parse().expect("a number");
-    assert!(after - before < 150, "{} commands", after - before);
-    // A user without the right gets it.
-    done("ACL SETUSER default -ct.psetnewer");
-    let refused = publisher.publish(&to, &counts(4, 0..1)).await;
-    assert!(matches!(&refused, Err(Unpublished::NotNow(why)) if why.contains("NOPERM")), "{refused:?}");
-    done("ACL SETUSER default +ct.psetnewer");
-    assert_eq!(publisher.publish(&to, &counts(4, 0..1)).await, Ok(published(1, 0, 0)));
 }

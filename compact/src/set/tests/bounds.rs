@@ -72,6 +72,24 @@ fn w2_a_full_set_allocates_no_tables_in_advance() {
     assert_eq!(set.memory_bytes(), before);
 }
 
+/// Without it, the id that begins a table waits for all memory of the table.
+#[test]
+fn w2_a_table_that_was_allocated_in_advance_takes_no_memory_when_it_begins() {
+    // A table of 32,768 slots of 10 bytes.
+    for (in_advance, expected) in [(0, 300_000..400_000), (1, 0..100_000)] {
+        let mut set = set_with(Options { table_slots: 1 << 15, tables_preallocated: in_advance, ..Options::default() });
+        fill(&mut set, 0..10_000);
+        while set.step(0) {}
+        let (before, mut next) = (set.memory_bytes(), 10_000);
+        while hot_tables(&set) == 1 {
+            fill(&mut set, next..next + 1);
+            next += 1;
+        }
+        let grown = set.memory_bytes() - before;
+        assert!(expected.contains(&grown), "{in_advance} in advance: {grown} B");
+    }
+}
+
 pub(super) fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut piece = Writer::new(kind);
     numbers.into_iter().for_each(|number| piece.number(number));
