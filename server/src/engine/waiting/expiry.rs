@@ -5,11 +5,16 @@ use super::{PRUNE_MIN, Waiting};
 use crate::engine::gather::may_drop;
 use crate::engine::granted::Granted;
 use std::collections::VecDeque;
+use std::time::Duration;
 use tallystone_model::Refusal;
 use tokio::time::Instant;
 
+/// The least time between two passes over the waiters, for each of them: 10,000 waits that end one after the other cost 25 passes a
+/// second, and end up to 40 ms too late.
+const PASS_OF_ONE: Duration = Duration::from_micros(4);
+
 impl Waiting {
-    /// When the first wait of a held caller ends; may be too early, never too late.
+    /// When the first wait of a held caller ends; may be too early, and too late by [`PASS_OF_ONE`] for each waiter.
     pub(in crate::engine) fn expire_at(&self) -> Option<Instant> {
         self.expire_at
     }
@@ -33,7 +38,8 @@ impl Waiting {
                 group.waiting.push_back(waiter);
             }
         }
-        self.expire_at = next;
+        let pause = PASS_OF_ONE * u32::try_from(self.held).unwrap_or(u32::MAX);
+        self.expire_at = next.map(|next| next.max(now + pause));
         self.expire_lost(Some(now));
         self.forget_unused();
     }
