@@ -2,7 +2,7 @@
 -- seal: no event before now - lag_ms is appended from now on; returns what is pending (N7).
 -- KEYS state pending   ARGV now_ms revision lag_ms counter...
 -- RETURNS {OK, sealed_to_ms, pending record without its chunks or ''...}
--- WHY without: the caller reads them, some with each command. What is sealed of them changes no more until it is settled.
+-- WHY without: the caller reads the record with all of them after the seal. What is sealed changes no more until it is settled.
 -- WHY one seal for all counters of a shard: one for each would have to outlive the counter's pending record, or a clock
 -- set back would let an event in behind a rollup.
 --@include shard

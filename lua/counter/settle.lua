@@ -20,12 +20,11 @@ local due_after_ms = tonumber(ARGV[3])
 local counters = {}
 for i = 5, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
 local raws = call('HMGET', K_PENDING, unpack(counters))
-local write, forget, dirty, clean, named, taken, out, bytes_read = {}, {}, {}, {}, {}, {}, {OK}, 0
+local write, forget, dirty, clean, named, is_done, out, bytes_read = {}, {}, {}, {}, {}, {}, {OK}, 0
 local function add(list, first, second) list[#list + 1], list[#list + 2] = first, second end
 local function mark(counter, since) add(dirty, string.format('%.0f', since), counter) end
--- Takes the oldest chunks, then the record. Returns the oldest entries left; nil: enough for one call, or named twice in it.
+-- Takes the oldest chunks, then the record. Returns the oldest entries left; nil: it was enough for one call.
 local function take(p, settled_to)
-  if taken[p.counter] then return end
   while p.first <= p.last do
     if bytes_read >= SETTLE_BYTES_MAX then return end
     local field = chunk_field(p.counter, p.first)
@@ -36,13 +35,12 @@ local function take(p, settled_to)
       if #left < #chunk then add(write, field, left) end
       return left
     end
-    forget[#forget + 1], taken[p.counter], p.first = field, true, p.first + 1
+    forget[#forget + 1], p.first = field, p.first + 1
   end
   p.recent = cut(p, p.recent, settled_to)
   return p.recent
 end
-for i = 1, #counters do
-  local counter, at = counters[i], 4 * i + 1
+local function settle(i, counter, at)
   local settled_to, again_after_ms = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
   if again_after_ms < 0 then
     local checkpoint = call('HGET', K_SETTLED_COUNTS, counter)
@@ -65,17 +63,17 @@ for i = 1, #counters do
   elseif is_last_word then
     clean[#clean + 1] = counter
   end
-  local has_changed = left or p.is_cut
-  if has_changed and (p.recent ~= '' or p.closed > 0 or not is_last_word) then
-    add(write, counter, head_of(p) .. p.recent)
-  elseif has_changed and raws[i] then
-    forget[#forget + 1] = counter
-  end
-  if has_changed and p.first <= p.last then
-    add(write, OLDER_FIELD .. counter, pack(CHUNKS, p.first, p.last))
-  elseif has_changed and p.had_older then
-    forget[#forget + 1] = OLDER_FIELD .. counter
-  end
+  if not (left or p.is_cut) then return end
+  is_done[counter] = true
+  if p.recent ~= '' or p.closed > 0 or not is_last_word then add(write, counter, head_of(p) .. p.recent)
+  elseif raws[i] then forget[#forget + 1] = counter end
+  if p.first <= p.last then add(write, OLDER_FIELD .. counter, pack(CHUNKS, p.first, p.last))
+  elseif p.had_older then forget[#forget + 1] = OLDER_FIELD .. counter end
+end
+for i = 1, #counters do
+  -- What this call writes for a counter it has not read.
+  if bytes_read >= SETTLE_BYTES_MAX or is_done[counters[i]] then out[#out + 1] = i - 1
+  else settle(i, counters[i], 4 * i + 1) end
 end
 if #write > 0 then call('HSET', K_PENDING, unpack(write)) end
 if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end

@@ -174,10 +174,13 @@ fn what(transition: &TracedTransition, before: Option<&TracedTransition>) -> Str
 /// The attempt to which the transition belongs. The end of a lease can change the number of attempts: the end of a coalesced run
 /// sets it to 0, and a lease that no worker got was none. So the transition before has it; `None`: that one is missing.
 fn attempt(transition: &TracedTransition, before: Option<&TracedTransition>) -> Option<u32> {
-    if transition.from != Some(State::Running) || transition.to == Some(State::Running) {
-        return Some(transition.attempt);
+    let ends_run = transition.from == Some(State::Running) && transition.to != Some(State::Running);
+    let may_differ = transition.attempt == 0 || transition.to == Some(State::Pending);
+    match before.filter(|before| before.version + 1 == transition.version) {
+        Some(before) if ends_run => Some(before.attempt),
+        None if ends_run && may_differ => None,
+        _ => Some(transition.attempt),
     }
-    before.filter(|before| before.version + 1 == transition.version).map(|before| before.attempt)
 }
 
 /// The versions that are missing just before this transition.
@@ -285,5 +288,25 @@ mod tests {
             let text = drawn(&trace, &mut None, "flights", "UA1");
             assert!(!text.contains("attempt 0"), "{text}");
         }
+    }
+
+    #[test]
+    fn q22_the_release_of_a_lease_that_no_worker_got_names_its_attempt() {
+        let (pending, running) = (Some(State::Pending), Some(State::Running));
+        let attempt_of = |attempt, transition| TracedTransition { attempt, ..transition };
+        let transitions = vec![
+            attempt_of(2, transition(4, pending, running, "dequeue")),
+            attempt_of(1, transition(5, running, pending, "release")),
+        ];
+        let mut trace = page(transitions, vec![]);
+        let text = drawn(&trace, &mut None, "flights", "UA1");
+        assert!(text.contains("release, attempt 2 by") && !text.contains("attempt 1"), "{text}");
+        trace.transitions.remove(0);
+        let text = drawn(&trace, &mut None, "flights", "UA1");
+        assert!(text.contains("release by"), "{text}");
+        // Other ends of a run have the number of their attempt.
+        trace.transitions = vec![attempt_of(1, transition(5, running, Some(State::Invisible), "release"))];
+        let text = drawn(&trace, &mut None, "flights", "UA1");
+        assert!(text.contains("release, attempt 1 by"), "{text}");
     }
 }

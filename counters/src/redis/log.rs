@@ -16,9 +16,6 @@ use futures::future::try_join_all;
 use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD, STATE_OPEN, STATE_PRUNED, STATE_SEALED_TO};
 
-/// Chunks of windows that one command reads: about half a megabyte.
-const CHUNKS_READ: usize = 256;
-
 impl Events for RedisNamespace {
     async fn append_while(
         &self,
@@ -219,7 +216,6 @@ impl RedisNamespace {
             command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
         }
         let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
-        let joined = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
         let raws: Vec<Vec<u8>> = raws.chunks_exact(2).map(joined).collect();
         self.whole(shard, names, &raws).await
     }
@@ -230,21 +226,28 @@ impl RedisNamespace {
         try_join_all((0..names.len()).map(with_chunks)).await
     }
 
-    /// Reads a pending record and then its chunks, the latest first. An event of a chunk does not move: it is there, or a rollup
-    /// has settled it since. Then the number may be used for windows that the record had.
+    /// A pending record with its chunks; `raw`: the record as it was read before. One command reads all of it: between two commands an
+    /// append may move windows into a chunk, a rollup may settle some, and after a failover another primary may answer.
     async fn with_chunks(&self, shard: u16, name: &str, raw: &[u8]) -> Result<Pending, Refusal> {
-        let (mut pending, chunks) = record::pending(raw)?;
-        let first = pending.windows.iter().map(|window| window.number).min().unwrap_or_default();
-        for numbers in chunks.rev().collect::<Vec<u64>>().chunks(CHUNKS_READ) {
+        let (mut pending, mut chunks) = record::pending(raw)?;
+        while !chunks.is_empty() {
             let mut command = redis::cmd("HMGET");
-            command.arg(self.keys(shard).key("pending"));
-            for number in numbers {
+            command.arg(self.keys(shard).key("pending")).arg(name).arg(format!("{OLDER_FIELD}{name}"));
+            for number in chunks.clone().rev() {
                 command.arg(format!("{OLDER_FIELD}{number}{OLDER_FIELD}{name}"));
             }
             let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
-            for entries in found.iter().flatten() {
-                pending.windows.extend(record::windows(entries)?.into_iter().filter(|window| window.number < first));
+            let (record, read) = found.split_at_checked(2).ok_or_else(|| defect("a reply without the record"))?;
+            let (of_record, named) = record::pending(&joined(record))?;
+            pending = of_record;
+            if named.is_empty() || chunks.start <= named.start && named.end <= chunks.end {
+                for (entries, _) in read.iter().zip(chunks.rev()).filter(|(_, number)| named.contains(number)) {
+                    let entries = entries.as_ref().ok_or_else(|| defect("a missing chunk of a pending record"))?;
+                    pending.windows.extend(record::windows(entries)?);
+                }
+                break;
             }
+            chunks = named;
         }
         Ok(pending)
     }
@@ -263,4 +266,9 @@ impl RedisNamespace {
         let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
         Ok(found.into_iter().flatten().collect())
     }
+}
+
+/// The parts of a record.
+fn joined(parts: &[Option<Vec<u8>>]) -> Vec<u8> {
+    parts.iter().flatten().flatten().copied().collect()
 }

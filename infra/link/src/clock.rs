@@ -1,5 +1,6 @@
 //! The clock of the scripts.
 
+use crate::link::Again;
 use crate::script_reply::{REFUSED, refused_at};
 use crate::timeline::Timeline;
 use crate::witness::{Verdict, Witness};
@@ -169,7 +170,7 @@ impl Clock {
     ) -> Result<Option<Value>, Refusal> {
         let Clock::Redis(witness) = self else { return Ok(Some(link.eval(command, writes).await?)) };
         let Some(stamp) = stamp_of(command) else { return Ok(Some(link.eval(command, writes).await?)) };
-        match send(witness, link, command, stamp, writes).await? {
+        match send(witness, link, command, stamp, first_only, writes).await? {
             Sent::Done(value) => return Ok(Some(value)),
             Sent::Again => return Ok(None),
             Sent::OnOtherTimeline => {}
@@ -179,7 +180,7 @@ impl Clock {
             witness.saw(found);
             return Ok(None);
         }
-        match send(witness, link, &confirmed(command, first_only, stamp), stamp, writes).await? {
+        match send(witness, link, &confirmed(command, first_only, stamp), stamp, None, writes).await? {
             Sent::Done(value) => Ok(Some(value)),
             Sent::Again | Sent::OnOtherTimeline => Ok(None),
         }
@@ -195,8 +196,20 @@ enum Sent {
     OnOtherTimeline,
 }
 
-async fn send(witness: &Witness, link: &Link, command: &Cmd, stamp: Stamp, writes: bool) -> Result<Sent, Refusal> {
-    let value = match link.eval_on(Some(stamp.timeline), command, writes).await {
+async fn send(
+    witness: &Witness,
+    link: &Link,
+    command: &Cmd,
+    stamp: Stamp,
+    first_only: Option<usize>,
+    writes: bool,
+) -> Result<Sent, Refusal> {
+    let again = || {
+        let bytes = arguments(command).nth(stamp.at).unwrap_or_default();
+        sent_again(command, Some(stamp.at), first_only, bytes)
+    };
+    let again = first_only.is_some().then_some(&again as Again<'_>);
+    let value = match link.eval_on(Some(stamp.timeline), command, again, writes).await {
         Err(LinkError { elsewhere: Some(found), .. }) => {
             witness.saw(found);
             return Ok(Sent::Again);

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// functions took seven crates a minute. One allocation costs little where a command goes to Redis.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Makes the call that takes the place of another one.
+pub(crate) type Again<'a> = &'a (dyn Fn() -> Cmd + Sync);
+
 /// Connections for calls that wait for replicas. WAIT keeps back the replies behind it, so calls on different queues do not
 /// share one; those on one queue do, and stay in order.
 const WAITING_SLOTS: usize = 8;
@@ -260,22 +263,26 @@ impl Link {
     /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
     /// FLUSH). `writes`: wait for the replicas behind it.
     pub fn eval<'a>(&'a self, command: &'a Cmd, writes: bool) -> Boxed<'a, Result<Value, LinkError>> {
-        self.eval_on(None, command, writes)
+        self.eval_on(None, command, None, writes)
     }
 
     /// As [`eval`](Link::eval), for a call that was made for this timeline: where the connection leads to another one, the
-    /// call is not sent.
+    /// call is not sent. `again`: what to send instead where a node has refused the call unread.
     pub(crate) fn eval_on<'a>(
         &'a self,
         timeline: Option<Timeline>,
         command: &'a Cmd,
+        again: Option<Again<'a>>,
         writes: bool,
     ) -> Boxed<'a, Result<Value, LinkError>> {
         Box::pin(async move {
             self.check_store(writes)?;
-            match self.eval_once(timeline, command, writes).await {
+            match self.eval_once(timeline, command, again, writes).await {
                 // The connection was dropped, and the next one leads to the node that has the slot now.
-                Err(error) if error.is_moved() => self.eval_once(timeline, command, writes).await,
+                Err(error) if error.is_moved() => {
+                    let again = again.map(|again| again());
+                    self.eval_once(timeline, again.as_ref().unwrap_or(command), None, writes).await
+                }
                 other => other,
             }
         })
@@ -309,7 +316,13 @@ impl Link {
         self.open_for(writes, slot).await
     }
 
-    async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
+    async fn eval_once(
+        &self,
+        timeline: Option<Timeline>,
+        command: &Cmd,
+        again: Option<Again<'_>>,
+        writes: bool,
+    ) -> Result<Value, LinkError> {
         let slot = self.slot_of(writes, first_key(command));
         let is_for_another = |found| timeline.is_some_and(|timeline| timeline != found);
         // No call would find out that Redis has closed this connection, because none is sent over it; and what it says of
@@ -324,7 +337,8 @@ impl Link {
         let (answer, written) = match self.eval_over(&open, command, behind.as_ref()).await {
             Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.load_scripts_over(&open).await?;
-                self.eval_over(&open, command, behind.as_ref()).await?
+                let again = again.map(|again| again());
+                self.eval_over(&open, again.as_ref().unwrap_or(command), behind.as_ref()).await?
             }
             other => other?,
         };

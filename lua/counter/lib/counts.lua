@@ -57,6 +57,9 @@ end
 -- Where the entry of a window is or belongs: in the record or in one of its chunks.
 local function part_of(p, window)
   if p.first > p.last or p.by_window[window] or window > first_window(p.recent) then return p end
+  for _, chunk in pairs(p.chunks) do
+    if chunk.by_window[window] then return chunk end
+  end
   local number, raw = chunk_of(p, window)
   return number and read_chunk(p, number, raw) or p
 end

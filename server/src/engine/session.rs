@@ -120,11 +120,11 @@ impl WorkSession {
         self.forget_at = FORGET_MIN.max(2 * self.held.len());
     }
 
-    /// Releases leases that were not sent to the worker: they were no attempts.
-    pub(crate) fn give_back(&mut self, leases: impl IntoIterator<Item = Lease>) {
+    /// Releases leases that were not sent to the worker: they were no attempts. `reason`: for people.
+    pub(crate) fn give_back(&mut self, leases: impl IntoIterator<Item = Lease>, reason: &'static str) {
         let leases: Vec<LeaseRef> = leases.into_iter().map(|lease| LeaseRef::from(&lease)).collect();
         self.over.extend(leases.iter().map(|lease| lease.fencing_token));
-        self.lanes.give_back(&self.shard, leases, "stream closed");
+        self.lanes.give_back(&self.shard, leases, reason);
     }
 
     /// Records that the worker has finished this lease, or has lost it.
@@ -241,7 +241,7 @@ mod tests {
         session.finished(&LeaseRef::from(&lease));
         assert_eq!(submit(&mut session), [lease.fencing_token]);
         // One that was not sent to the worker, and the lease before the one of now.
-        session.give_back([Lease { fencing_token: 7, ..lease.clone() }]);
+        session.give_back([Lease { fencing_token: 7, ..lease.clone() }], "");
         session.handed_over(&Lease { fencing_token: 8, ..lease.clone() });
         session.handed_over(&lease);
         assert_eq!(submit(&mut session), [7, 8]);

@@ -58,14 +58,18 @@ impl Both {
     }
 
     /// Events at these times, in their order.
-    async fn append(&mut self, events: impl IntoIterator<Item = (u64, Change)>) {
-        let mut new = Vec::new();
-        for (time_ms, change) in events {
+    fn events(&mut self, events: impl IntoIterator<Item = (u64, Change)>) -> Vec<NewEvent> {
+        let event = |(time_ms, change)| {
             self.events += 1;
             let token = Token::parse(self.events.to_string()).expect("a token");
             let (bounds, labels) = (Bounds::default(), Labels::default());
-            new.push(NewEvent { counter: counter(), token, time_ms: Some(time_ms), change, bounds, labels });
-        }
+            NewEvent { counter: counter(), token, time_ms: Some(time_ms), change, bounds, labels }
+        };
+        events.into_iter().map(event).collect()
+    }
+
+    async fn append(&mut self, events: impl IntoIterator<Item = (u64, Change)>) {
+        let new = self.events(events);
         assert_eq!(self.store.append(&new).await, self.oracle.append(&new).await);
     }
 
@@ -229,6 +233,23 @@ async fn n5_windows_in_the_one_field_of_an_earlier_version_are_counted_and_settl
     ns.pass(3_700_000);
     ns.roll_up().await;
     assert!(ns.fields().await.is_empty(), "nothing is left of it");
+}
+
+#[tokio::test]
+async fn n11_a_read_sees_all_windows_at_one_moment() {
+    const WINDOWS: u64 = 200;
+    let mut ns = Both::new("moment", 120_000).await;
+    ns.add_to_windows(WINDOWS).await;
+    for _ in 0..20 {
+        // What the latest window gets, one in a chunk gives.
+        let now_ms = ns.now_ms();
+        let events = ns.events([(now_ms, Change::Add(5)), (now_ms - 80_000, Change::Add(-5))]);
+        let names = [counter()];
+        let read = read::accurate(&ns.store, &ns.store, &names);
+        let (count, results) = futures::join!(read, ns.store.append(&events));
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        assert_eq!(count.expect("a count")[0].0, WINDOWS as i64);
+    }
 }
 
 #[tokio::test]

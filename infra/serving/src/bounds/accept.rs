@@ -83,6 +83,8 @@ pub(crate) struct Connection {
     window: u64,
     /// At the last flush there was room for all answers.
     had_room: bool,
+    /// Nothing has been written since the last flush.
+    is_flushed: bool,
     /// The other end has left no room for bytes.
     is_blocked: bool,
     /// Runs while the end of a head over HTTP/1 is missing.
@@ -101,6 +103,7 @@ impl Connection {
             written: Frames::default(),
             window: FIRST_WINDOW_BYTES,
             had_room: true,
+            is_flushed: true,
             is_blocked: false,
             head_too_late: None,
         }
@@ -174,7 +177,7 @@ impl Connection {
 
     /// Notes frames that have come.
     fn note_read(&mut self, bytes: &[u8]) {
-        let (mut arrived, mut resets) = (0, 0);
+        let (mut arrived, mut resets, had_window) = (0, 0, self.window);
         self.read.note(self.head.note(bytes), |frame| match frame {
             Frame::Data(bytes) => arrived += u64::from(bytes),
             Frame::WindowUpdate(bytes) => self.window += u64::from(bytes),
@@ -184,13 +187,17 @@ impl Connection {
             self.admission.caller.arrived().arrive(arrived);
         }
         if resets > 0 {
-            self.admission.caller.unread().note_resets(resets);
+            let unread = self.admission.caller.unread();
+            // HTTP/2 drops the last frame that it has written only after the flush.
+            self.had_room |= self.is_flushed && unread.has_room(had_window);
+            unread.note_resets(resets);
         }
     }
 
     /// Notes that all is written that HTTP/2 has given out: the window is then the same here as there.
     fn note_flush(&mut self) {
         if self.head.is_http2() {
+            self.is_flushed = true;
             self.had_room = self.admission.caller.unread().note_flush(self.window, self.had_room);
         }
     }
@@ -259,6 +266,7 @@ impl AsyncWrite for Connection {
         let written = self.wire.poll_write(cx, slices);
         self.note_blocked(written.is_pending());
         let written = ready!(written)?;
+        self.is_flushed = false;
         self.note_written(slices, written);
         Poll::Ready(Ok(written))
     }
@@ -460,6 +468,13 @@ mod tests {
         receive(&mut connection, &mut other_end, &resets).await;
         connection.flush().await.unwrap();
         assert_eq!(unread.resets(), 3, "there was room for these");
+        // HTTP/2 has written a frame, and drops it behind the flush.
+        let written = unread.hand_out(vec![0; 10].into()).unwrap();
+        connection.flush().await.unwrap();
+        drop(written);
+        receive(&mut connection, &mut other_end, &resets).await;
+        connection.flush().await.unwrap();
+        assert_eq!(unread.resets(), 3, "there was room for these, too");
         // The room is for another answer.
         let _waiting = unread.hand_out(vec![0; 10].into()).unwrap();
         receive(&mut connection, &mut other_end, &resets).await;

@@ -126,18 +126,18 @@ impl UnreadOfAll {
     }
 
     /// Ends connections until the others are within the bound: first those of an address that has more than half of it, then
-    /// any; of each, first those whose oldest frame, or call that was reset, is the oldest. An address that opens connections again
-    /// and again and reads none of them so ends its own. Returns whether one has to end now.
+    /// any; of each, in their [`order`](Frames::order). An address that opens connections again and again and reads none of them so ends
+    /// its own. Returns whether one has to end now.
     fn make_room(&self, max: u64) -> bool {
         let open = self.connections.all().into_iter().filter_map(|connection| {
-            let (oldest, bytes) = {
+            let (order, bytes) = {
                 let frames = locked(&connection.frames);
-                (frames.begin()?, frames.cost_now())
+                (frames.order(max)?, frames.cost_now())
             };
-            (!connection.must_end.load(Ordering::Relaxed)).then_some((oldest, bytes, connection))
+            (bytes > 0 && !connection.must_end.load(Ordering::Relaxed)).then_some((order, bytes, connection))
         });
         let mut open: Vec<_> = open.collect();
-        open.sort_by_key(|(oldest, ..)| *oldest);
+        open.sort_by_key(|(order, ..)| *order);
         let mut all: u64 = open.iter().map(|(_, bytes, _)| bytes).sum();
         let mut by_site: HashMap<IpAddr, u64> = HashMap::new();
         for (_, bytes, connection) in &open {
@@ -221,6 +221,11 @@ impl Unread {
         self.all.keep_within(self.of_all_max);
     }
 
+    /// Whether fewer bytes wait than this window has room for.
+    pub(super) fn has_room(&self, window: u64) -> bool {
+        window > locked(&self.frames).bytes
+    }
+
     /// Notes a flush: all is written that HTTP/2 has given out, and it may send so many bytes more. Returns whether there is room: fewer bytes
     /// wait, so no answer waits for the others. If there was room at the last flush, too, the calls that were reset since then had no
     /// answers that waited, and count no more. The others count until the connection ends.
@@ -302,9 +307,12 @@ impl Frames {
         self.since.first_key_value().map(|(_, since)| *since)
     }
 
-    /// Since when there is something that counts.
-    fn begin(&self) -> Option<Instant> {
-        self.oldest().into_iter().chain(self.reset_since).min()
+    /// The order in which connections make room: by the age of their oldest frame, or of their first call that was reset if such calls have
+    /// a share in the bound that is worth it. Last those that have a few of these calls and nothing else: each connection may get some.
+    fn order(&self, max: u64) -> Option<(bool, Instant)> {
+        let resets = self.reset_since.filter(|_| self.resets * RESET_BYTES > max / 64);
+        let begin = self.oldest().into_iter().chain(resets).min();
+        begin.map(|begin| (false, begin)).or(self.reset_since.map(|since| (true, since)))
     }
 
     /// Since when the connection lets a frame or all bytes wait.
@@ -398,6 +406,26 @@ mod tests {
         assert!(connection.hand_out(frame(1_000)).is_some(), "a frame is never too large by itself");
         drop(connection);
         assert!(all.connections.all().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_connections_with_a_few_reset_calls_make_room_last() {
+        const MAX: u64 = 256 * RESET_BYTES;
+        let all = Arc::new(UnreadOfAll::default());
+        let limits =
+            Limits { connection_unread_bytes_max: MAX, unread_bytes_max: MAX, answer_ms: 1_000, ..Limits::default() };
+        let [honest, unread, resetting] = [(); 3].map(|()| all.connection(&limits, site(1)));
+        let ends = || [&honest, &unread, &resetting].map(|connection| must_end(connection));
+        honest.note_resets(1);
+        assert!(!honest.note_flush(0, true));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let _large = unread.hand_out(frame(MAX as usize)).unwrap();
+        assert_eq!(ends(), [false, true, false], "the older one holds little");
+        tokio::time::advance(PAUSE).await;
+        resetting.note_resets(MAX / RESET_BYTES);
+        assert!(!resetting.note_flush(0, true));
+        resetting.note_resets(1);
+        assert_eq!(ends(), [false, true, true]);
     }
 
     #[tokio::test(start_paused = true)]

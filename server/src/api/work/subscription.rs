@@ -164,7 +164,7 @@ impl Subscription {
             response.leases.push(wire::to_lease(lease));
         }
         let credits = over.len();
-        self.session.give_back(over);
+        self.session.give_back(over, "lease over");
         self.take_back(credits);
     }
 
@@ -198,6 +198,6 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         // Released whatever `release_on_close` says: the worker has never received these.
-        self.session.give_back(self.leases.drain(..).map(|(_, lease)| lease));
+        self.session.give_back(self.leases.drain(..).map(|(_, lease)| lease), "stream closed");
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use tallystone_model::Refusal;
 use tokio::time::Instant;
 
-/// The least time between two passes over the waiters, for each of them: 10,000 waits that end one after the other cost 25 passes a
-/// second, and end up to 40 ms too late.
+/// The least time between two passes over the waiters, for each of them, and at most: 10,000 waits that end one after the other cost
+/// 25 passes a second, and end up to 40 ms too late.
 const PASS_OF_ONE: Duration = Duration::from_micros(4);
+const PASS_MAX: Duration = Duration::from_millis(50);
 
 impl Waiting {
-    /// When the first wait of a held caller ends; may be too early, and too late by [`PASS_OF_ONE`] for each waiter.
+    /// When the first wait of a held caller ends; may be too early, and too late by at most [`PASS_MAX`].
     pub(in crate::engine) fn expire_at(&self) -> Option<Instant> {
         self.expire_at
     }
@@ -38,9 +39,10 @@ impl Waiting {
                 group.waiting.push_back(waiter);
             }
         }
-        let pause = PASS_OF_ONE * u32::try_from(self.held).unwrap_or(u32::MAX);
-        self.expire_at = next.map(|next| next.max(now + pause));
+        self.expire_at = next;
         self.expire_lost(Some(now));
+        let pause = PASS_OF_ONE.saturating_mul(u32::try_from(self.held).unwrap_or(u32::MAX)).min(PASS_MAX);
+        self.expire_at = self.expire_at.map(|at| at.max(now + pause));
         self.forget_unused();
     }
 

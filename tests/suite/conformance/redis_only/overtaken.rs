@@ -2,9 +2,9 @@
 //! scripts. What these make runnable after it, the server is notified of.
 
 use super::shards::{SHARDS, name_in};
-use ::redis::{Arg, Cmd, Value};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ::redis::{Arg, Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tallystone_link::{Node, NodeReply};
 use tallystone_lua::Script;
 use tallystone_lua::keys::ShardKeys;
@@ -44,8 +44,8 @@ struct Gated {
     redis: Arc<SimulatedRedis>,
     script: Script,
     gate: watch::Sender<bool>,
-    /// The next call of the script is refused at once, as one that has waited for too long.
-    refuses: AtomicBool,
+    /// The next call of the script gets this at once.
+    refusal: Mutex<Option<RedisResult<Value>>>,
 }
 
 impl Node for Gated {
@@ -56,8 +56,9 @@ impl Node for Gated {
     fn call<'a>(&'a self, command: &'a Cmd) -> NodeReply<'a> {
         Box::pin(async move {
             if matches!(command.args_iter().nth(1), Some(Arg::Simple(sha1)) if sha1 == self.script.sha1().as_bytes()) {
-                if self.refuses.swap(false, Ordering::SeqCst) {
-                    return Ok(Value::Array(vec![Value::Int(-1), Value::Int(1)]));
+                let refusal = self.refusal.lock().expect("no panic").take();
+                if let Some(refusal) = refusal {
+                    return refusal;
                 }
                 let _ = self.gate.subscribe().wait_for(|open| *open).await;
             }
@@ -73,8 +74,8 @@ fn through_gate(
     script: Script,
     clock: store::Clock,
 ) -> (TestQueue<Sharded<RedisStore>>, Arc<Gated>, Arc<AtomicU64>) {
-    let (gate, refuses) = (watch::Sender::new(false), AtomicBool::new(false));
-    let gated = Arc::new(Gated { redis: redis.clone(), script, gate, refuses });
+    let (gate, refusal) = (watch::Sender::new(false), Mutex::default());
+    let gated = Arc::new(Gated { redis: redis.clone(), script, gate, refusal });
     let options = RedisOptions { clock, ..RedisOptions::default() };
     let inner = Arc::new(RedisStore::within_process(gated.clone(), options, "gated".to_owned()));
     redis.subscribe(Box::new(inner.wake_ups()));
@@ -215,19 +216,23 @@ async fn q18_a_server_is_notified_of_what_its_call_makes_runnable_after_a_search
 }
 
 #[tokio::test]
-async fn q18_a_server_is_notified_of_what_a_call_makes_runnable_that_was_refused_for_its_time() {
-    let redis = Arc::new(SimulatedRedis::new(0));
-    redis.keyspace().set_time(1_000 * Clock::new().now_ms());
-    // Calls have stamps, whose times are not compared.
-    let (queue, gated, notified) = through_gate(&redis, Script::Complete, store::Clock::redis("queues", 0));
-    queue.store.create_queue(queue.name(), exclusive()).await.expect("a new queue");
-    queue.put([keyed("runs", 1, "value"), keyed("waits", 2, "value")]).await;
-    let completion = Completion::from(to(&queue.take_one().await));
-    gated.refuses.store(true, Ordering::SeqCst);
-    let complete = queue.store.complete(&queue.shard, vec![completion]);
-    let (completed, ()) = futures::join!(complete, waits_before(&queue, &gated, &notified));
-    assert!(completed.expect("a queue").iter().all(Result::is_ok));
-    assert!(!gated.refuses.load(Ordering::SeqCst), "it was sent twice");
-    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
-    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+async fn q18_a_server_is_notified_of_what_a_call_makes_runnable_that_was_refused_unread() {
+    let waited_for_too_long = || Ok(Value::Array(vec![Value::Int(-1), Value::Int(1)]));
+    let without_scripts = || Err(RedisError::from((ErrorKind::Server(ServerErrorKind::NoScript), "no such script")));
+    for refusal in [waited_for_too_long(), without_scripts()] {
+        let redis = Arc::new(SimulatedRedis::new(0));
+        redis.keyspace().set_time(1_000 * Clock::new().now_ms());
+        // Calls have stamps, whose times are not compared.
+        let (queue, gated, notified) = through_gate(&redis, Script::Complete, store::Clock::redis("queues", 0));
+        queue.store.create_queue(queue.name(), exclusive()).await.expect("a new queue");
+        queue.put([keyed("runs", 1, "value"), keyed("waits", 2, "value")]).await;
+        let completion = Completion::from(to(&queue.take_one().await));
+        *gated.refusal.lock().expect("no panic") = Some(refusal);
+        let complete = queue.store.complete(&queue.shard, vec![completion]);
+        let (completed, ()) = futures::join!(complete, waits_before(&queue, &gated, &notified));
+        assert!(completed.expect("a queue").iter().all(Result::is_ok));
+        assert!(gated.refusal.lock().expect("no panic").is_none(), "it was sent twice");
+        assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
+        assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+    }
 }
