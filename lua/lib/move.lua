@@ -102,7 +102,7 @@ local function backoff_ms(attempts, fencing_token)
 end
 
 -- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff. `required`:
--- the state that it gets, whatever attempts are left: a terminal one, or PENDING if no worker got the lease. That was no attempt.
+-- the state that it gets, whatever attempts are left: a terminal one, or PENDING if no worker got the lease. Then this was no attempt.
 local function end_run(m, how, by, reason, delay_ms, required)
   local _, _, own_max_attempts = options_of(m.fixed)
   local marked = m.flags % 2 == 1

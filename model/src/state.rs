@@ -149,7 +149,7 @@ pub const ARROWS: &[Arrow] = &[
     arrow(RUNNING, RUNNING, Cause::ExtendLease, "by the holder within the lease"),
     arrow(RUNNING, COMPLETED, Cause::Complete, "by the holder within the lease"),
     arrow(RUNNING, PENDING, Cause::Complete, "a coalesced message runs again"),
-    arrow(RUNNING, PENDING, Cause::Release, "attempts left, no delay, or no worker got the lease"),
+    arrow(RUNNING, PENDING, Cause::Release, "attempts left and no delay; or no worker got the lease"),
     arrow(RUNNING, INVISIBLE, Cause::Release, "attempts left, delay or backoff"),
     arrow(RUNNING, ERRORED, Cause::Release, "no attempts left, or the verdict is error"),
     arrow(RUNNING, CANCELED, Cause::Release, "the verdict is cancel"),

@@ -123,9 +123,9 @@ impl Clock {
         self.eval_first_only(link, command, None, writes)
     }
 
-    /// As [`eval`](Clock::eval), for a call with an argument that holds only while it is sent for the first time, before the calls that this
-    /// process sends behind it. Where it is sent again, Redis may have executed those: there the argument is empty. `first_only`: its
-    /// distance from the stamp.
+    /// As [`eval`](Clock::eval), for a call with an argument that is valid only in the first sending. If the call is sent again, Redis may
+    /// have executed later calls of this process first, so the argument is then empty. `first_only`: how many arguments it is behind the
+    /// stamp.
     ///
     /// # Errors
     /// Those of [`eval`](Clock::eval).

@@ -6,8 +6,9 @@
 -- clear that comes after adds on both sides of it removes none: the reader divides the window (RollupLog::sum_after).
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
 -- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022). It may end with CHUNKS:
--- the numbers of a first and a last chunk I4 I4. A chunk is one more field: 64 entries or more, all of them older than those
--- of the next chunk and of the two fields. A chunk keeps its number, and only an event in one of its windows writes it again.
+-- the numbers of a first and a last chunk I4 I4. A chunk is one more field: at first 64 entries or more, all of them older
+-- than those of the next chunk and of the two fields. A chunk keeps its number. An event in one of its windows writes it again, and a
+-- settle that removes a part of it.
 -- Where there is a chunk, the first field has an entry, too.
 -- WHY chunks: without rollups a counter may have windows of hours, and an add must not write all of them again.
 -- WHY their numbers are behind the entries: an earlier version keeps them there, or fails, and counts nothing wrong.

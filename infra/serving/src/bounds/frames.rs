@@ -8,7 +8,7 @@ const DATA: u8 = 0;
 const RST_STREAM: u8 = 3;
 const WINDOW_UPDATE: u8 = 8;
 
-/// A frame that says how many bytes wait, or of how many calls something waits.
+/// A frame that changes how many bytes wait, or that resets a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// One of DATA has come in full, with this length. Before that, no call can read it.

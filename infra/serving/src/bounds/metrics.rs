@@ -102,7 +102,7 @@ impl Metrics {
         );
         describe_gauge!(
             UNREAD,
-            "bytes of answers that the transport has and their callers have not taken, 4096 for each of their frames, and 1024 for each call that was reset without room for its answer"
+            "bytes of answers that the transport has and their callers have not taken, 4096 for each of their frames, and 1024 for each call that was reset while its connection had no room for answers"
         );
         describe_counter!(ANSWERS_REFUSED, "answers that ended because their connection had too many unread bytes");
         describe_gauge!(UNREAD_REQUESTS, "bytes of requests over HTTP/2 that have arrived and that no call has read");

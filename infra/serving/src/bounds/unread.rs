@@ -227,7 +227,7 @@ impl Unread {
     }
 
     /// Notes a flush: all is written that HTTP/2 has given out, and it may send so many bytes more. Returns whether there is room: fewer bytes
-    /// wait, so no answer waits for the others. If there was room at the last flush, too, the calls that were reset since then had no
+    /// wait, so no answer lacks room. If there was room at the last flush, too, the calls that were reset since then had no
     /// answers that waited, and count no more. The others count until the connection ends.
     pub(super) fn note_flush(&self, window: u64, had_room: bool) -> bool {
         let mut frames = locked(&self.frames);

@@ -9,9 +9,10 @@ use std::time::Duration;
 use tallystone_model::Refusal;
 use tokio::time::Instant;
 
-/// The least time between two passes over the waiters, for each of them, and at most: 10,000 waits that end one after the other cost
-/// 25 passes a second, and end up to 40 ms too late.
+/// The pause behind a pass over the waiters, for each that is held. With 10,000 of them there are at most 25 passes a second, and a wait ends
+/// up to 40 ms late.
 const PASS_OF_ONE: Duration = Duration::from_micros(4);
+/// The longest pause, whatever the number of waiters.
 const PASS_MAX: Duration = Duration::from_millis(50);
 
 impl Waiting {
