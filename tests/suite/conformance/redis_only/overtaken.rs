@@ -97,6 +97,19 @@ async fn waits_before(queue: &TestQueue<Sharded<RedisStore>>, gated: &Gated, not
     gated.gate.send_replace(true);
 }
 
+/// A call that makes a message runnable, and reaches Redis behind the Dequeue of a caller of its server that waits, wakes that caller.
+async fn wakes_who_waits<T>(
+    queue: &TestQueue<Sharded<RedisStore>>,
+    gated: &Gated,
+    notified: &AtomicU64,
+    call: impl Future<Output = Result<Vec<Result<T, Refusal>>, Refusal>>,
+) {
+    let (answer, ()) = futures::join!(call, waits_before(queue, gated, notified));
+    assert!(answer.expect("an open queue").iter().all(Result::is_ok));
+    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
+    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+}
+
 /// The queue "q" through a server that has cached nothing, and how often that is notified.
 fn through_new_server(redis: &Arc<SimulatedRedis>, name: &str) -> (TestQueue<RedisStore>, Arc<AtomicU64>) {
     let clock = Clock::new();
@@ -194,10 +207,7 @@ async fn q18_a_server_is_notified_of_what_it_sends_to_a_shard_that_was_missing()
     removed.expect("the shard is missing");
     let (queue, gated, notified) = through_gate(&redis, Script::Enqueue, store::Clock::Test(Clock::new().shared()));
     let enqueue = queue.store.enqueue(&queue.shard, vec![message(&name_in(1), 1)]);
-    let (enqueued, ()) = futures::join!(enqueue, waits_before(&queue, &gated, &notified));
-    assert!(enqueued.expect("an open queue").iter().all(Result::is_ok));
-    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
-    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+    wakes_who_waits(&queue, &gated, &notified, enqueue).await;
 }
 
 #[tokio::test]
@@ -209,10 +219,7 @@ async fn q18_a_server_is_notified_of_what_its_call_makes_runnable_after_a_search
     assert_eq!(queue.take_one().await.id, id("runs"));
     let cancellation = Cancellation { id: id("runs"), fencing_token: 0, force: true, reason: String::new() };
     let cancel = queue.store.cancel(&queue.shard, vec![cancellation]);
-    let (canceled, ()) = futures::join!(cancel, waits_before(&queue, &gated, &notified));
-    assert!(canceled.expect("a queue").iter().all(Result::is_ok));
-    assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
-    assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
+    wakes_who_waits(&queue, &gated, &notified, cancel).await;
 }
 
 #[tokio::test]
@@ -229,10 +236,7 @@ async fn q18_a_server_is_notified_of_what_a_call_makes_runnable_that_was_refused
         let completion = Completion::from(to(&queue.take_one().await));
         *gated.refusal.lock().expect("no panic") = Some(refusal);
         let complete = queue.store.complete(&queue.shard, vec![completion]);
-        let (completed, ()) = futures::join!(complete, waits_before(&queue, &gated, &notified));
-        assert!(completed.expect("a queue").iter().all(Result::is_ok));
+        wakes_who_waits(&queue, &gated, &notified, complete).await;
         assert!(gated.refusal.lock().expect("no panic").is_none(), "it was sent twice");
-        assert!(notified.load(Ordering::SeqCst) > 0, "the caller of this server waits on");
-        assert!(has_leases(queue.store.dequeue(&queue.shard, &[request(1)], false, None).await));
     }
 }
