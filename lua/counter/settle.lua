@@ -71,7 +71,7 @@ local function settle(i, counter, at)
   elseif p.had_older then forget[#forget + 1] = OLDER_FIELD .. counter end
 end
 for i = 1, #counters do
-  -- What this call writes for a counter it has not read.
+  -- A counter that is named twice: `raws` lacks what this call is going to write for it.
   if bytes_read >= SETTLE_BYTES_MAX or is_done[counters[i]] then out[#out + 1] = i - 1
   else settle(i, counters[i], 4 * i + 1) end
 end
